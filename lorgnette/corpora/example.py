@@ -1,0 +1,47 @@
+"""One text, with everything its corpus knows of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text of a corpus; whatever the corpus does not know is None (or an empty mapping).
+
+    Everything that is "per word" has one entry for each of `words`.
+    """
+
+    id: str
+    text: str  # raw text; " ".join(words) when the corpus comes tokenised
+    pair: str | None = None  # second sentence (e-SNLI hypothesis)
+    words: tuple[str, ...] | None = None  # gold tokenisation, if the corpus has one
+    label: int | None = None  # index into corpus.labels
+    rationale: tuple[float, ...] | None = None  # per word, in [0, 1]
+    heads: tuple[int, ...] | None = None  # gold tree: 1-based head per word, 0 = root
+    relations: tuple[str, ...] | None = None
+    tags: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: _NOTHING
+    )  # "upos", "chunk", …: one per word
+    target: str | None = None  # reference translation
+    extra: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+    def __post_init__(self) -> None:
+        per_word = {
+            "rationale": self.rationale,
+            "heads": self.heads,
+            "relations": self.relations,
+            **self.tags,
+        }
+        for name, values in per_word.items():
+            if values is None:
+                continue
+            # A reader that lets these drift apart would shift every later number by a word, silently.
+            if self.words is None or len(values) != len(self.words):
+                count = "no" if self.words is None else len(self.words)
+                raise ValueError(
+                    f"example {self.id!r}: {len(values)} values of {name!r} for {count} words"
+                )

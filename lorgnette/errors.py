@@ -1,0 +1,22 @@
+"""What goes wrong because of the input, said in one line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """The user's input is wrong: the message says what, what was expected, and what to do.
+
+    The command line prints that one line and exits with status 1; no traceback.
+    """
+
+
+class CaptureError(UserError):
+    """A model whose attention cannot be watched exactly."""
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """The "did you mean" tail of a message: the known name nearest to `name`, or nothing when none is near."""
+    by_folded = {known.casefold(): known for known in names}
+    found = get_close_matches(name.casefold(), by_folded, n=1)
+    return f" Did you mean {by_folded[found[0]]!r}?" if found else ""
