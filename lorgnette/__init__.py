@@ -1,0 +1,91 @@
+"""Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
+
+Importing this module is fast: every public name is loaded when it is first used. Hence our own classifier registers
+itself with transformers' Auto classes when `lorgnette.models` is imported, which `load` does, not here.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lorgnette import lenses
+    from lorgnette.attention import Call, Site, Tap, attend, tapped
+    from lorgnette.corpora import corpus, corpus_names
+    from lorgnette.corpora.batch import Batch
+    from lorgnette.errors import CaptureError, UserError
+    from lorgnette.look import look
+    from lorgnette.report import Report
+    from lorgnette.results import Result, Results
+    from lorgnette.subject import Subject, load
+    from lorgnette.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "Call",
+    "CaptureError",
+    "Report",
+    "Result",
+    "Results",
+    "Site",
+    "Subject",
+    "Tap",
+    "Trace",
+    "UserError",
+    "__version__",
+    "attend",
+    "corpus",
+    "corpus_names",
+    "lenses",
+    "load",
+    "look",
+    "tapped",
+]
+
+_HOME = {
+    "Batch": "lorgnette.corpora.batch",
+    "Call": "lorgnette.attention",
+    "CaptureError": "lorgnette.errors",
+    "Report": "lorgnette.report",
+    "Result": "lorgnette.results",
+    "Results": "lorgnette.results",
+    "Site": "lorgnette.attention",
+    "Subject": "lorgnette.subject",
+    "Tap": "lorgnette.attention",
+    "Trace": "lorgnette.trace",
+    "UserError": "lorgnette.errors",
+    "attend": "lorgnette.attention",
+    "corpus": "lorgnette.corpora",
+    "corpus_names": "lorgnette.corpora",
+    "load": "lorgnette.subject",
+    "look": "lorgnette.look",
+    "tapped": "lorgnette.attention",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "lenses":
+        return import_module("lorgnette.lenses")
+    if name not in _HOME:
+        raise AttributeError(f"module 'lorgnette' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
+
+
+class _Package(ModuleType):
+    """`lorgnette.look` is the function, though a file has the same name: importing that file must not replace it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
