@@ -1,0 +1,76 @@
+"""Opening files: plain, .gz or .xz, read line by line as UTF-8."""
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from lorgnette.errors import UserError, near
+
+COMPRESSED = (".gz", ".xz")
+
+
+def inner_suffix(path: Path) -> str:
+    """The suffix that says what is in the file, below any compression: ".csv" of "reviews.csv.gz"."""
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
+
+
+def found(path: str | Path) -> Path:
+    """The path, if there is a file; else a `UserError` that names the nearest file beside it."""
+    path = Path(path).expanduser()
+    if path.is_file():
+        return path
+    beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    raise UserError(f"there is no file {str(path)!r}.{near(path.name, beside)} Give the path of a file that exists.")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    if suffix == ".xz":
+        return cast("IO[bytes]", lzma.open(path, "rb"))
+    return path.open("rb")
+
+
+def content(path: Path) -> Iterator[bytes]:
+    """The bytes of the file as they lie on the disk, in blocks: what a fingerprint hashes."""
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            yield block
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Each line with its number from 1, line end kept; bytes that are not UTF-8 text are a `UserError` naming the line.
+
+    Lines end at "\\n" only: text may hold U+2028, form feeds and other characters that `str.splitlines` cuts at.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            for raw in file:
+                number += 1
+                yield number, _decoded(raw, path, number)
+    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as broken:
+        raise UserError(
+            f"{path}: damaged after line {number} ({broken}): it is not a whole {path.suffix} file. Fetch it again."
+        ) from None
+    except OSError as broken:
+        raise UserError(f"{path}: cannot be read ({broken.strerror or broken}).") from None
+    if number == 0:
+        raise UserError(f"{path}: the file is empty; expected at least one text.")
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str:
+    try:
+        line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as broken:
+        raise UserError(
+            f"{path}, line {number}: not UTF-8 (byte 0x{broken.object[broken.start]:02x} at position {broken.start}). "
+            f"Convert the file to UTF-8."
+        ) from None
+    if "\0" in line:
+        raise UserError(f"{path}, line {number}: not text (it holds a zero byte). Give a UTF-8 text file.")
+    return line

@@ -1,0 +1,132 @@
+"""Objects of the `datasets` library, and data sets of the Hugging Face hub."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lorgnette.corpora.columns import Columns
+from lorgnette.corpora.corpus import Corpus, SizedCorpus
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError, near
+
+GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
+
+
+def dataset_corpus(
+    dataset: Any, *, name: str | None = None, split: str | None = None, columns: Columns | None = None, **named: Any
+) -> Corpus:
+    """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples."""
+    columns = columns or Columns(**{key.removesuffix("_column"): value for key, value in named.items()})
+    if isinstance(dataset, Iterator):
+        raise UserError("this iterator can be read only once; a corpus needs something re-iterable, such as a list.")
+    if isinstance(dataset, Mapping):  # datasets.DatasetDict
+        dataset, split = dataset[_chosen(split, list(dataset), name or "the data set")], split or "train"
+    if not isinstance(dataset, Iterable):
+        raise UserError(f"a {type(dataset).__name__} is not a data set: expected a re-iterable of dicts or texts.")
+    where = name or type(dataset).__name__
+    label_names = _class_names(dataset, columns.label)
+
+    def located() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for number, row in enumerate(dataset):
+            yield f"{where}, row {number}", row if isinstance(row, Mapping) else {columns.text: row}
+
+    def read() -> Iterator[Example]:
+        # A ClassLabel column holds indices already; any other column holds the classes themselves.
+        classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
+        for number, row in enumerate(dataset):
+            if isinstance(row, Example):
+                yield row
+                continue
+            row = row if isinstance(row, Mapping) else {columns.text: row}
+            if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
+                row = {**row, columns.label: None}
+            yield columns.example(row, f"{where}, row {number}", number, classes)
+
+    def labels() -> tuple[str, ...] | None:
+        return label_names or (columns.labels(located()) if columns.label else None)
+
+    known = getattr(dataset, "_fingerprint", None)
+    fields: dict[str, Any] = {"split": split, "labels": labels}
+    if known is not None:
+        fields["source"] = lambda: [known.encode(), repr(columns).encode()]
+    corpus: Corpus
+    if hasattr(dataset, "__len__"):
+        corpus = SizedCorpus(where, read, size=len(dataset), **fields)
+    else:
+        corpus = Corpus(where, read, **fields)
+    return corpus
+
+
+def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus:
+    """A data set that `Dataset.save_to_disk` wrote."""
+    from datasets import load_from_disk
+
+    try:
+        dataset = load_from_disk(str(folder))
+    except Exception as broken:  # the library raises many kinds here; each means that the folder cannot be used
+        raise UserError(f"{folder}: not a data set that can be loaded ({_first_line(broken)}).") from None
+    return dataset_corpus(dataset, name=folder.name, split=split, columns=columns)
+
+
+def load_hub(
+    name: str, config: str | None = None, *, split: str, revision: str | None = None, hint: str = ""
+) -> Iterable[Mapping[str, Any]]:
+    """Rows of a data set of the hub, streamed; a `UserError` says when there is no hub or no such data set."""
+    import datasets
+
+    try:
+        return datasets.load_dataset(name, config, split=split, streaming=True, revision=revision)
+    except ValueError as broken:
+        reason = _first_line(broken)
+        if "split" in reason.lower() or "config" in reason.lower():
+            raise UserError(f"{name} on the hub: {reason}.{hint}") from None
+        raise UserError(f"{name} on the hub cannot be read ({reason}).{hint} {GIVE_A_FILE}") from None
+    except Exception as broken:  # many kinds: no network, offline mode, no such repository, private repository
+        raise UserError(_why(name, broken) + f"{hint} {GIVE_A_FILE}") from None
+
+
+def hub_corpus(name: str, *, split: str | None, columns: Columns, hint: str = "") -> Corpus:
+    """A data set of the hub, by its name there ("owner/name"), streamed."""
+    split = split or "train"
+    rows = load_hub(name, split=split, hint=hint)
+    return dataset_corpus(rows, name=name, split=split, columns=columns)
+
+
+def converted(
+    rows: Callable[[], Iterable[Mapping[str, Any]]], convert: Callable[[int, Mapping[str, Any]], Example | None]
+) -> Callable[[], Iterator[Example]]:
+    """A reader that turns rows into examples, leaving out those for which `convert` gives None."""
+
+    def read() -> Iterator[Example]:
+        for number, row in enumerate(rows()):
+            example = convert(number, row)
+            if example is not None:
+                yield example
+
+    return read
+
+
+def _why(name: str, broken: Exception) -> str:
+    kind = type(broken).__name__
+    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError") and "offline" not in str(broken).lower():
+        if "couldn't reach" not in str(broken).lower() and "connection" not in str(broken).lower():
+            return f"there is no data set {name!r} on the Hugging Face hub (or it is not public)."
+    return f"there is no file or named corpus {name!r}, and the Hugging Face hub cannot be reached ({kind})."
+
+
+def _first_line(broken: Exception) -> str:
+    lines = str(broken).splitlines()
+    return lines[0].rstrip(".") if lines else type(broken).__name__
+
+
+def _class_names(dataset: Any, label: str | None) -> tuple[str, ...] | None:
+    features = getattr(dataset, "features", None)
+    names = getattr(features.get(label), "names", None) if features and label else None
+    return tuple(names) if names else None
+
+
+def _chosen(split: str | None, present: list[str], where: str) -> str:
+    wanted = split or "train"
+    if wanted not in present:
+        raise UserError(f"{where}: no split {wanted!r}; there are {', '.join(present)}.{near(wanted, present)}")
+    return wanted
