@@ -1,0 +1,44 @@
+"""The vocabulary of axes: what the dimensions of a result are called, everywhere."""
+
+from typing import Final
+
+STACK: Final = "stack"
+LAYER: Final = "layer"
+HEAD: Final = "head"
+QUERY: Final = "query"
+KEY: Final = "key"
+TOKEN: Final = "token"
+WORD: Final = "word"
+DIM: Final = "dim"
+MODEL: Final = "model"
+TEXT: Final = "text"
+LABEL: Final = "label"
+CATEGORY: Final = "category"
+OFFSET: Final = "offset"
+RELATION: Final = "relation"
+TAG: Final = "tag"
+BIN: Final = "bin"
+QUANTILE: Final = "quantile"
+
+DESCRIPTION: Final[dict[str, str]] = {
+    STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
+    LAYER: "layer of the stack, counted from 1 at the embeddings",
+    HEAD: "head of the layer, counted from 1; a removed head keeps the others' numbers",
+    QUERY: "position of the token that asks, counted from 0",
+    KEY: "position of the token that is read, counted from 0",
+    TOKEN: "position of a word piece, counted from 0, specials included",
+    WORD: "position of a word, counted from 0, without specials",
+    DIM: "component of a head's query, key, value or context vector",
+    MODEL: "component of the residual stream (the hidden size)",
+    TEXT: "text of the corpus, by its id",
+    LABEL: "class of the task, by name",
+    CATEGORY: "kind of token that is read: cls, sep, punctuation, period_comma, other, first, last",
+    OFFSET: "key position minus query position: -1 the previous token, 0 itself, +1 the next",
+    RELATION: "dependency relation, by its Universal Dependencies name",
+    TAG: "part of speech, chunk or entity tag, by name",
+    BIN: "bin of a histogram, by its middle",
+    QUANTILE: "quantile, between 0 and 1",
+}
+
+# Every per-head result starts with these, in this order.
+PER_HEAD: Final = (STACK, LAYER, HEAD)

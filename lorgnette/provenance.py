@@ -1,0 +1,67 @@
+"""Where numbers come from: enough to get them again."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
+from typing import Any
+
+from lorgnette.errors import UserError
+
+_RECORDED = ("lorgnette", "torch", "transformers", "torchmetrics", "tokenizers", "numpy", "xarray")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on, read from the installed metadata: nothing is imported."""
+    found = {"python": python_version()}
+    for package in _RECORDED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a source tree that was never installed
+            found[package] = "not installed"
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """What was looked at, on what, by which versions; `None` says that it does not apply."""
+
+    model: str
+    model_class: str | None = None
+    weights_hash: str | None = None
+    corpus: str | None = None
+    corpus_fingerprint: str | None = None
+    split: str | None = None
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0  # texts that were cut, by the user's wish
+    seed: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    versions: Mapping[str, str] = field(default_factory=versions)
+    command: str | None = None
+    notes: tuple[str, ...] = ()
+    created: str = field(default_factory=_now)
+
+    def noted(self, *notes: str) -> "Provenance":
+        """The same with more notes; a note that is already there is not repeated."""
+        return dataclasses.replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "versions": dict(self.versions), "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Provenance":
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(fields) - known):
+            raise UserError(f"The provenance has unknown fields: {', '.join(unknown)}. Was the file edited?")
+        if "model" not in fields:
+            raise UserError("The provenance does not name a model. Was the file edited?")
+        return cls(**{**fields, "notes": tuple(fields.get("notes", ()))})
