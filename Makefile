@@ -1,0 +1,42 @@
+# Two commands matter: `make demo` and `make test`. Each makes .venv when it is missing and installs what it needs, once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo               look at two models, write out/demo/report.html"
+	@echo "make test               ruff, mypy and the tests"
+	@echo "make lint               ruff and mypy only"
+	@echo "make bench [ONLY=name]  one JSON line per figure"
+	@echo "make clean              remove caches and out/ (not .venv)"
+
+demo: $(INSTALLED)
+	@$(BIN)/lorgnette demo --out out/demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks $(ONLY)
+
+clean:
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The stamp is touched last: an install that was interrupted is done again, a finished one is not.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lorgnette needs Python 3.11 or later; try: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Lorgnette into $(VENV) (once; some minutes) …" >&2
+	@$(PIP) -c constraints.txt -e '.[demo,dev]'
+	@touch $@
