@@ -1,0 +1,131 @@
+"""Tiny random models of every family, made on the spot: no download."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as hf
+
+SIZE: dict[str, Any] = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+BERT: dict[str, Any] = {**SIZE, "intermediate_size": 40, "max_position_embeddings": 64}
+LLAMA: dict[str, Any] = {
+    **SIZE,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
+}
+MARIAN: dict[str, Any] = {
+    "vocab_size": 97,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": 1,
+    "max_position_embeddings": 64,
+}
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "bert": lambda: hf.BertModel(hf.BertConfig(**BERT)),
+    "bert-classifier": lambda: hf.BertForSequenceClassification(hf.BertConfig(**BERT, num_labels=3)),
+    "bert-mlm": lambda: hf.BertForMaskedLM(hf.BertConfig(**BERT)),
+    "roberta": lambda: hf.RobertaForSequenceClassification(hf.RobertaConfig(**BERT, pad_token_id=0)),
+    "xlm-roberta": lambda: hf.XLMRobertaModel(hf.XLMRobertaConfig(**BERT, pad_token_id=0)),
+    "camembert": lambda: hf.CamembertModel(hf.CamembertConfig(**BERT, pad_token_id=0)),
+    "electra": lambda: hf.ElectraModel(hf.ElectraConfig(**BERT, embedding_size=16)),
+    "albert": lambda: hf.AlbertModel(
+        hf.AlbertConfig(**{**BERT, "num_hidden_layers": 4}, embedding_size=16, num_hidden_groups=2, inner_group_num=1)
+    ),
+    "albert-inner": lambda: hf.AlbertModel(hf.AlbertConfig(**BERT, embedding_size=16, inner_group_num=2)),
+    "distilbert": lambda: hf.DistilBertForSequenceClassification(
+        hf.DistilBertConfig(vocab_size=97, dim=32, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=64)
+    ),
+    "modernbert": lambda: hf.ModernBertModel(
+        hf.ModernBertConfig(
+            **SIZE,
+            intermediate_size=40,
+            max_position_embeddings=64,
+            local_attention=6,
+            global_attn_every_n_layers=2,
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
+        )
+    ),
+    "gpt2": lambda: hf.GPT2LMHeadModel(
+        hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=1)
+    ),
+    "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA)),
+    "qwen2": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**{k: v for k, v in LLAMA.items() if k != "head_dim"})),
+    "qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**LLAMA)),
+    "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**LLAMA, sliding_window=5)),
+    "gemma": lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**LLAMA)),
+    "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**LLAMA, sliding_window=5, query_pre_attn_scalar=8)),
+    "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
+    "t5": lambda: hf.T5ForConditionalGeneration(
+        hf.T5Config(
+            vocab_size=97,
+            d_model=32,
+            d_kv=8,
+            d_ff=40,
+            num_layers=2,
+            num_decoder_layers=3,
+            num_heads=4,
+            pad_token_id=0,
+            eos_token_id=1,
+            decoder_start_token_id=0,
+        )
+    ),  # fmt: skip
+    "t5-encoder": lambda: hf.T5EncoderModel(
+        hf.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, pad_token_id=0)
+    ),
+    "mpnet": lambda: hf.MPNetModel(hf.MPNetConfig(**BERT, pad_token_id=1)),
+    "deberta-v2": lambda: hf.DebertaV2Model(
+        hf.DebertaV2Config(
+            **BERT,
+            relative_attention=True,
+            position_buckets=8,
+            pos_att_type="c2p|p2c",
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            max_relative_positions=-1,
+        )
+    ),
+}
+
+
+def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    """A tiny random model with weights large enough for peaked attention."""
+    torch.manual_seed(seed)
+    model = FAMILIES[family]().eval().to(dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "embed" not in name:
+                parameter.mul_(4.0)
+            elif parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def inputs(model: Any, lengths: tuple[int, ...] = (9, 4, 1), seed: int = 0, pad: int = 0) -> dict[str, torch.Tensor]:
+    """Random ids, padded on the right to the longest (plus `pad`), with masks; a decoder's side too."""
+    generator = torch.Generator().manual_seed(seed)
+    width = max(lengths) + pad
+    ids = torch.randint(5, 97, (len(lengths), width), generator=generator)
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    padding = model.config.pad_token_id or 0
+    out = {"input_ids": ids.masked_fill(~mask, padding), "attention_mask": mask.long()}
+    if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "lm_head"):
+        out["decoder_input_ids"] = torch.randint(5, 97, (len(lengths), 6), generator=generator)
+    return out
