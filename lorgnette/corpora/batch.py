@@ -26,18 +26,12 @@ class Tokens:
     """One side of a batch: the source, or the target of a translation."""
 
     ids: Int[Tensor, "batch token"]
-    mask: Bool[
-        Tensor, "batch token"
-    ]  # True where there is a real token (never padding)
+    mask: Bool[Tensor, "batch token"]  # True where there is a real token (never padding)
     special: Bool[Tensor, "batch token"]  # [CLS], [SEP], </s> …
-    word: Int[
-        Tensor, "batch token"
-    ]  # index of the word the piece belongs to; -1 for special and padding
+    word: Int[Tensor, "batch token"]  # index of the word the piece belongs to; -1 for special and padding
     pieces: tuple[tuple[str, ...], ...]  # the pieces as text, unpadded
     words: tuple[tuple[str, ...], ...]  # the words as text
-    categories: Mapping[
-        str, Bool[Tensor, "batch token"]
-    ]  # cls, sep, punctuation, period_comma, other, first, last
+    categories: Mapping[str, Bool[Tensor, "batch token"]]  # cls, sep, punctuation, period_comma, other, first, last
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -51,9 +45,7 @@ class Tokens:
             mask=self.mask.to(device),
             special=self.special.to(device),
             word=self.word.to(device),
-            categories={
-                name: where.to(device) for name, where in self.categories.items()
-            },
+            categories={name: where.to(device) for name, where in self.categories.items()},
         )
 
 
@@ -77,11 +69,7 @@ class Batch:
     def queries(self, site: Where) -> Tokens:
         """The side that asks at this site."""
         # A decoder-only model has a decoder stack but no target: its one text is the source.
-        return (
-            self.target
-            if site.stack == "decoder" and self.target is not None
-            else self.source
-        )
+        return self.target if site.stack == "decoder" and self.target is not None else self.source
 
     def keys(self, site: Where) -> Tokens:
         """The side that is read at this site."""

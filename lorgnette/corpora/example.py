@@ -23,9 +23,7 @@ class Example:
     rationale: tuple[float, ...] | None = None  # per word, in [0, 1]
     heads: tuple[int, ...] | None = None  # gold tree: 1-based head per word, 0 = root
     relations: tuple[str, ...] | None = None
-    tags: Mapping[str, tuple[str, ...]] = field(
-        default_factory=lambda: _NOTHING
-    )  # "upos", "chunk", …: one per word
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING)  # "upos", "chunk", …: one per word
     target: str | None = None  # reference translation
     extra: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
@@ -42,6 +40,4 @@ class Example:
             # A reader that lets these drift apart would shift every later number by a word, silently.
             if self.words is None or len(values) != len(self.words):
                 count = "no" if self.words is None else len(self.words)
-                raise ValueError(
-                    f"example {self.id!r}: {len(values)} values of {name!r} for {count} words"
-                )
+                raise ValueError(f"example {self.id!r}: {len(values)} values of {name!r} for {count} words")

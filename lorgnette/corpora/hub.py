@@ -1,6 +1,6 @@
 """Objects of the `datasets` library, and data sets of the Hugging Face hub."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,26 +92,12 @@ def hub_corpus(name: str, *, split: str | None, columns: Columns, hint: str = ""
     return dataset_corpus(rows, name=name, split=split, columns=columns)
 
 
-def converted(
-    rows: Callable[[], Iterable[Mapping[str, Any]]], convert: Callable[[int, Mapping[str, Any]], Example | None]
-) -> Callable[[], Iterator[Example]]:
-    """A reader that turns rows into examples, leaving out those for which `convert` gives None."""
-
-    def read() -> Iterator[Example]:
-        for number, row in enumerate(rows()):
-            example = convert(number, row)
-            if example is not None:
-                yield example
-
-    return read
-
-
 def _why(name: str, broken: Exception) -> str:
-    kind = type(broken).__name__
-    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError") and "offline" not in str(broken).lower():
-        if "couldn't reach" not in str(broken).lower() and "connection" not in str(broken).lower():
-            return f"there is no data set {name!r} on the Hugging Face hub (or it is not public)."
-    return f"there is no file or named corpus {name!r}, and the Hugging Face hub cannot be reached ({kind})."
+    kind, said = type(broken).__name__, str(broken).lower()
+    unreachable = any(word in said for word in ("offline", "reach", "connection", "resolve", "timed out"))
+    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError") and not unreachable:
+        return f"there is no data set {name!r} on the Hugging Face hub (or it is not public)."
+    return f"{name!r} is no file here, and the Hugging Face hub cannot be reached ({kind})."
 
 
 def _first_line(broken: Exception) -> str:

@@ -89,13 +89,10 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
 
     # Features and miscellany stay as written: a tag is compared, not taken apart.
     raw = dict.fromkeys(("feats", "deps", "misc"), lambda fields, index: fields[index])
-    rows = [line for line in block.splitlines() if not line.startswith("#")]
-    if any(line.count("\t") != 9 for line in rows):
-        bad = next(line for line in rows if line.count("\t") != 9)
-        raise UserError(
-            f"{path}, line {start + block.splitlines().index(bad)}: {bad.count(chr(9)) + 1} columns; CoNLL-U has ten, "
-            f"between tabs."
-        )
+    for number, line in enumerate(block.rstrip("\n").split("\n"), start):
+        if not line.startswith("#") and line.count("\t") != 9:
+            width = line.count("\t") + 1
+            raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, between tabs.")
     try:
         [sentence] = conllu.parse(block, fields=conllu.parser.DEFAULT_FIELDS, field_parsers=raw)
     except (conllu.exceptions.ParseException, ValueError) as broken:
