@@ -54,10 +54,10 @@ class SelfAttention(nn.Module):
 
 
 class PureNorm(nn.Module):
-    """norm(x) = (x − mean(x)) / sqrt(var(x)) for each token: unbiased variance, no ε, nothing learnt (Fosse et al. 2023).
+    """norm(x) = (x − mean(x)) / sqrt(var(x)) for each token: unbiased variance, no ε, nothing learnt.
 
-    A vector whose components are all equal has no direction to keep; the formula would give 0/0. Its norm is defined as
-    the zero vector, with zero gradient. The same holds where the variance underflows to zero.
+    Fosse et al. 2023. A vector whose components are all equal has no direction to keep and the formula would give 0/0:
+    its norm is defined as the zero vector, with zero gradient. The same holds where the variance underflows to zero.
     """
 
     def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:

@@ -15,8 +15,8 @@ from lorgnette.models.positions import LearntPositions, SinusoidalPositions
 class WordEmbeddings(nn.Module):
     """x⁽⁰⁾: the row of each word, a learnt vector for <cls>, projected if the widths differ, plus positions.
 
-    <cls> has a vector of its own, so that it is learnt even where the table is frozen. With pooling "cls-zero" it starts
-    at zero; where the table is trained this is the zero vocabulary entry of Fosse et al. 2023.
+    <cls> has a vector of its own, so that it is learnt even where the table is frozen. With pooling "cls-zero" it
+    starts at zero; where the table is trained this is the zero vocabulary entry of Fosse et al. 2023.
     """
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:

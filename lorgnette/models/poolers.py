@@ -48,7 +48,7 @@ class ClsPooler(nn.Module):
 
 
 class PoolingAttention(nn.Module):
-    """One query row over the tokens: Σ_j softmax_j(scale · q·k(x_j)) v(x_j), one head; a map not named is the identity."""
+    """One query over the tokens: Σ_j softmax_j(scale · q·k(x_j)) v(x_j), one head; maps not named are the identity."""
 
     is_causal = False
     is_cross_attention = True
@@ -117,7 +117,7 @@ class QueryPooler(nn.Module):
 class BiLstmAttentionPooler(nn.Module):
     """ReLU(Linear(context)): the final state of a BiLSTM asks, its hidden sequence is read (Nguyen et al. 2022).
 
-    h = BiLSTM(x); the query is [h→_n; h←_1] of the last layer; one head with q, k, v and output maps, scaled by 1/√(2h).
+    h = BiLSTM(x); the query is [h→_n; h←_1] of the last layer; one head with q, k, v and output maps, scaled 1/√(2h).
     Padding is packed away, so the backward direction starts at the last real token (the released code runs over the
     padding). `concatenate_state` classifies from [context; final state], the default of the released code: the state
     then bypasses attention.
