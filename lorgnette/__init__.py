@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lorgnette import lenses
-    from lorgnette.attention import Call, Site, Tap, attend, tapped
+    from lorgnette.attention import Call, Site, Tap, attend
     from lorgnette.corpora import corpus, corpus_names
     from lorgnette.corpora.batch import Batch
     from lorgnette.errors import CaptureError, UserError
     from lorgnette.look import look
+    from lorgnette.models.interface import tapped
     from lorgnette.report import Report
     from lorgnette.results import Result, Results
     from lorgnette.subject import Subject, load
@@ -62,7 +63,7 @@ _HOME = {
     "corpus_names": "lorgnette.corpora",
     "load": "lorgnette.subject",
     "look": "lorgnette.look",
-    "tapped": "lorgnette.attention",
+    "tapped": "lorgnette.models.interface",
 }
 
 

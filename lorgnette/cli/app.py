@@ -1,0 +1,96 @@
+"""The commands put together, and how they fail: one line, exit 1; usage 2; interrupted 130."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lorgnette import __version__
+from lorgnette.cli.check import check
+from lorgnette.cli.demo import demo
+from lorgnette.cli.list import list_
+from lorgnette.cli.look import look
+from lorgnette.cli.report import report
+from lorgnette.cli.trace import trace
+from lorgnette.errors import UserError
+
+HELP = """
+Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
+
+[bold]Start here[/bold]
+
+  lorgnette demo                                    [dim]two models, one report[/dim]
+  lorgnette check bert-base-uncased                 [dim]can it be watched exactly?[/dim]
+  lorgnette look bert-base-uncased -c texts.txt     [dim]every head, over a file[/dim]
+  lorgnette trace bert-base-uncased "The cat sat."  [dim]one text, token by token[/dim]
+
+A model is a folder or a name on the Hugging Face hub. Data goes to stdout, progress to stderr.
+
+Exit status: 0 done, 1 wrong input (one line says what to do), 2 wrong usage. LORGNETTE_DEBUG=1 shows the traceback.
+"""
+
+
+class Speaking(TyperGroup):
+    """Turns what the user did wrong into one line on stderr."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            if os.environ.get("LORGNETTE_DEBUG") == "1":
+                raise
+            _say(str(error))
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as interrupt:
+            _say(str(interrupt) or "interrupted.")
+            raise typer.Exit(130) from interrupt
+
+
+def _say(message: str) -> None:
+    print("lorgnette:", " ".join(message.split()), file=sys.stderr)
+
+
+app = typer.Typer(
+    cls=Speaking,
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lorgnette {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _flowing(text: str) -> str:
+    """Paragraphs on one line each, so that they fill any terminal; indented lines (the examples) stay as they are."""
+    paragraphs = (part.strip("\n") for part in text.split("\n\n"))
+    return "\n\n".join(part if part.startswith("  ") else " ".join(part.split("\n")) for part in paragraphs)
+
+
+def _add(command: Callable[..., None], panel: str) -> None:
+    text = _flowing(inspect.getdoc(command) or "")
+    app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel)(command)
+
+
+for _command in (check, look, trace):
+    _add(_command, "Look")
+for _command in (report, demo, list_):
+    _add(_command, "Show")

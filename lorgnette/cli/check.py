@@ -1,0 +1,43 @@
+"""`lorgnette check MODEL`: can its attention be watched exactly?"""
+
+import typer
+
+from lorgnette.cli import options
+
+
+def check(
+    model: options.Model,
+    dtype: options.Dtype = "float32",
+    device: options.Device = "cpu",
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Prove on a padded batch that watching the model changes nothing.
+
+    Prints a line per check: the outputs are unchanged, weights times values give the context, rows sum to one, padding
+    receives nothing, every site is seen once. Exit status 1 if one of them fails.
+
+    [bold]Examples[/bold]
+
+      lorgnette check bert-base-uncased
+      lorgnette check ./my-model --dtype float64
+      lorgnette check Helsinki-NLP/opus-mt-en-fr --allow-pickle
+    """
+    from rich.markup import escape
+
+    from lorgnette.cli.consoles import out
+    from lorgnette.subject import load
+
+    console = out()
+    checks = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle).check()
+    for one in checks:
+        mark = "[green]ok[/green]  " if one.ok else "[red]FAIL[/red]"
+        console.print(f"{mark} {escape(one.name)}: {escape(one.detail)}", soft_wrap=True)
+    failed = [one.name for one in checks if not one.ok]
+    if failed:
+        from lorgnette.errors import CaptureError
+
+        raise CaptureError(
+            f"{model} cannot be watched exactly ({', '.join(failed)}); no result of it would be right. "
+            f"Try --dtype float64; if it still fails, please report the model's class and this output."
+        )
+    raise typer.Exit(0)

@@ -1,0 +1,77 @@
+"""`lorgnette look MODEL --corpus C`: every head, over a corpus, in one pass."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    from lorgnette.results import Results
+
+
+def look(
+    model: options.Model,
+    corpus: options.Corpus,
+    lens: options.Lenses = ["weights"],  # noqa: B006  typer reads the default and copies it
+    out: options.Out = None,
+    resume: options.Resume = False,
+    batch_tokens: options.BatchTokens = 4096,
+    seed: options.Seed = 0,
+    split: options.Split = None,
+    limit: options.Limit = None,
+    truncate: options.Truncate = False,
+    text_column: options.TextColumn = "text",
+    paragraphs: options.Paragraphs = False,
+    data: options.Data = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = "cpu",
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Look at every head of a model over a corpus.
+
+    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance. Ctrl-C stops cleanly,
+    and --resume goes on to the same numbers.
+
+    [bold]Examples[/bold]
+
+      lorgnette look bert-base-uncased -c texts.txt --out runs/bert
+      lorgnette look bert-base-uncased -c texts.txt --out runs/bert --resume
+      lorgnette look ./my-model -c reviews.csv --text-column review --limit 500
+      torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
+    """
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
+    from lorgnette import lenses
+    from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.look import look as run
+    from lorgnette.subject import load
+
+    # Names and files first: they are checked at once, while a model takes seconds.
+    chosen = [lenses.get(name)() for name in dict.fromkeys(lens)]
+    texts = open_corpus(corpus, split=split, data=data, text_column=text_column, paragraphs=paragraphs, limit=limit)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    pace = {"batch_tokens": batch_tokens, "truncate": truncate, "seed": seed, "progress": True}
+    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    _show(run(subject, texts, chosen, out=out, resume=resume, command=command, **pace), out)
+
+
+def _show(results: "Results", folder: Path | None) -> None:
+    from rich.markup import escape
+
+    from lorgnette.cli.consoles import out
+    from lorgnette.cli.summary import summary
+
+    origin = next(iter(results.values())).provenance
+    cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
+    out().print(
+        f"{escape(origin.model)} on {escape(str(origin.corpus))}: {origin.texts:,} texts{cut}, {origin.tokens:,} tokens"
+    )
+    out().print(summary(results))
+    if folder is not None:
+        out().print(
+            f"Results are in {escape(str(folder))}; lorgnette report {escape(str(folder))} makes a page of them."
+        )

@@ -1,0 +1,57 @@
+"""What was found, in a short table: for each measure its mean over heads, and the heads at both ends."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from rich.table import Table
+
+    from lorgnette.results import Results
+
+_BESIDE = ("_se", "_count", "_low", "_high")  # belong to a mean and are not shown by themselves
+_MOST_ROWS = 24
+
+
+def summary(results: "Results") -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("lens", "measure", "mean", "lowest", "at", "highest", "at"):
+        table.add_column(column, justify="right" if column in ("mean", "lowest", "highest") else "left")
+    for name, result in results.items():
+        rows = list(_rows(result.data))
+        for row in rows[:_MOST_ROWS]:
+            table.add_row(escape(name), *map(escape, row))
+        if len(rows) > _MOST_ROWS:
+            table.add_row(escape(name), f"… and {len(rows) - _MOST_ROWS} more")
+    return table
+
+
+def _rows(data: "xr.Dataset") -> Iterator[tuple[str, ...]]:
+    for name, array in data.data_vars.items():
+        if str(name).endswith(_BESIDE) or name == "count" or array.dtype.kind not in "if" or HEAD not in array.dims:
+            continue
+        others = [dim for dim in array.dims if dim not in PER_HEAD]
+        for place in product(*(range(array.sizes[dim]) for dim in others)):
+            cells = array.isel(dict(zip(others, place, strict=True)))
+            if cells.notnull().any():
+                labels = [str(cells.coords[dim].item()) if dim in cells.coords else str(place) for dim in others]
+                yield (" ".join([str(name), *labels]), *_numbers(cells))
+
+
+def _numbers(cells: "xr.DataArray") -> tuple[str, ...]:
+    flat = cells.stack(cell=cells.dims).dropna("cell")
+    low, high = flat.isel(cell=int(flat.argmin())), flat.isel(cell=int(flat.argmax()))
+    return (f"{flat.mean().item():.3f}", f"{low.item():.3f}", _head(low), f"{high.item():.3f}", _head(high))
+
+
+def _head(cell: "xr.DataArray") -> str:
+    """ "encoder 3.7": the stack, the layer and the head, both counted from 1."""
+    where = {dim: cell.coords[dim].item() for dim in PER_HEAD if dim in cell.coords}
+    numbers = ".".join(str(where[dim]) for dim in (LAYER, HEAD) if dim in where)
+    return " ".join(filter(None, (where.get(STACK, ""), numbers)))

@@ -1,0 +1,154 @@
+"""Imports point one way, and importing Lorgnette is light."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import lorgnette
+
+ROOT = Path(lorgnette.__file__).parent
+
+# From the ground up; a module may import its own level and those before it.
+LEVELS = (
+    ("axes", "errors"),
+    ("files", "provenance", "schema", "results"),
+    ("maths", "corpora"),
+    ("attention",),
+    ("models", "subject", "trace"),
+    ("lenses",),
+    ("look", "report", "training", "reproduce", "demo", "serve", "testing"),
+    ("cli", "__main__"),
+)
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+HEAVY = {"torch", "transformers", "torchmetrics", "xarray", "numpy", "pandas", "scipy", "sklearn", "datasets", "rich"}
+
+
+def module_name(path: Path) -> str:
+    parts = ("lorgnette", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run: not those under TYPE_CHECKING; those inside functions only if asked."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif is_type_checking(child):
+            continue
+        elif inside_functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from statements(child, inside_functions=inside_functions)
+
+
+def imported(name: str, *, inside_functions: bool) -> set[str]:
+    """Full names of what a module imports; of our own package, the modules."""
+    found = set()
+    for node in statements(ast.parse(MODULES[name].read_text(encoding="utf-8")), inside_functions=inside_functions):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            continue
+        assert node.level == 0, f"{name} imports relatively; write the full name"
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            public = lorgnette._HOME.get(alias.name, node.module) if node.module == "lorgnette" else node.module
+            found.add(inner if inner in MODULES else public)
+    return found
+
+
+def level(name: str) -> int:
+    _, _, rest = name.partition(".")
+    first = rest.split(".")[0]
+    if not first:
+        return 0  # the package itself holds names only
+    assert first in LEVEL, f"lorgnette.{first} has no level yet: give it one in {Path(__file__).name}"
+    return LEVEL[first]
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] == "lorgnette"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name):
+    if name == "lorgnette":
+        return  # it imports by name, when asked
+    upward = {other for other in imported(name, inside_functions=True) if is_ours(other) and level(other) > level(name)}
+    assert not upward, f"{name} imports upward: {', '.join(sorted(upward))}"
+
+
+def test_no_cycles():
+    graph = {
+        name: {other for other in imported(name, inside_functions=False) if is_ours(other) and other != "lorgnette"}
+        for name in MODULES
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other in a circle: {' → '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if name in ("lorgnette", "lorgnette.errors", "lorgnette.axes") or ".cli" in name]
+)
+def test_the_command_line_imports_nothing_heavy_at_the_top(name):
+    found = imported(name, inside_functions=False)
+    assert not {other for other in found if other.split(".")[0] in HEAVY}
+    light = ("lorgnette.cli", "lorgnette.errors", "lorgnette.axes")
+    assert all(other == "lorgnette" or other.startswith(light) for other in found if is_ours(other))
+
+
+def test_the_rules_would_notice(tmp_path, monkeypatch):
+    path = tmp_path / "bad.py"
+    path.write_text("import torch\ndef f():\n    from lorgnette.cli.app import app\n    from lorgnette import look\n")
+    monkeypatch.setitem(MODULES, "lorgnette.maths.bad", path)
+    assert imported("lorgnette.maths.bad", inside_functions=False) == {"torch"}
+    assert "lorgnette.cli.app" in imported("lorgnette.maths.bad", inside_functions=True)
+    assert "lorgnette.look" in imported("lorgnette.maths.bad", inside_functions=True)
+    with pytest.raises(AssertionError, match=r"imports upward: lorgnette\.cli\.app, lorgnette\.look"):
+        test_imports_point_down("lorgnette.maths.bad")
+
+
+def fresh(code: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout
+
+
+@pytest.mark.parametrize("what", ["import lorgnette", "import lorgnette.cli.app", "import lorgnette; dir(lorgnette)"])
+def test_importing_is_light(what):
+    loaded = set(fresh(f"{what}\nimport sys\nprint(*sys.modules)").split())
+    assert not loaded & (HEAVY - {"rich"})
+    assert "lorgnette" in loaded
+    assert "lorgnette.results" not in loaded
+
+
+def test_every_public_name_is_there_and_look_stays_the_function():
+    code = (
+        "import lorgnette as lo, lorgnette.look, types\n"
+        "for name in lo.__all__: assert getattr(lo, name) is not None, name\n"
+        "assert isinstance(lo.look, types.FunctionType), lo.look\n"
+        "assert isinstance(lo.lenses, types.ModuleType)\n"
+        "assert set(lo.__all__) <= set(dir(lo))\n"
+        "print('all')"
+    )
+    assert fresh(code) == "all\n"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'lok'"):
+        lorgnette.lok  # noqa: B018
+
+
+def test_public_names_agree():
+    assert set(lorgnette._HOME) | {"lenses", "__version__"} == set(lorgnette.__all__)
