@@ -1,0 +1,102 @@
+"""Proof on a padded batch that what is seen of a model is what the model does."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lorgnette.attention import Call, Tap
+from lorgnette.corpora.example import Example
+from lorgnette.errors import CaptureError
+from lorgnette.subject import Subject
+
+TEXTS = (
+    ("The cat sat on the mat, and nobody minded.", "Le chat était assis sur le tapis."),
+    ("Yes.", "Oui."),
+    ("Two short sentences. They pad the batch differently, which is what this text is for.", "Deux phrases courtes."),
+)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold, whether it does, and the figure."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class _Examiner(Tap):
+    """Measures, at every site, how far the call is from what it claims to be."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+        self.seen: list[Any] = []
+        self.rows = self.padding = self.mixing = self.streamed = 0.0
+
+    def see(self, call: Call) -> None:
+        site = call.site
+        assert site is not None
+        self.seen.append(site)
+        queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
+        entropy, context = call.entropy(), call.context  # swept, before the matrix exists
+        weights = call.weights
+        asked = queries[:, None, :].expand(weights.shape[:3])
+        self.rows = max(self.rows, _largest((weights.sum(-1) - 1)[asked]))
+        self.padding = max(self.padding, _largest(weights.masked_fill(keys[:, None, None, :], 0)[asked]))
+        mixed = weights.to(call.value.dtype) @ call.value
+        scale = float(mixed.abs().max()) or 1.0
+        self.mixing = max(self.mixing, _largest((mixed - context)[asked]) / scale)
+        again = torch.special.entr(weights).sum(-1)
+        self.streamed = max(self.streamed, _largest((again - entropy)[asked]))
+
+
+def check(subject: Subject) -> list[Check]:
+    """Outputs unchanged, weights · value = context, rows sum to one, padding gets nothing, every site seen once."""
+    examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
+    batch = subject.encode(examples)
+    examiner = _Examiner(batch)
+    with torch.no_grad():
+        plain = _states(subject, batch)
+        try:
+            with subject.tapped(examiner):
+                watched = _states(subject, batch)
+        except CaptureError as error:
+            return [Check("capture", False, str(error))]
+        after = _states(subject, batch)
+    mask = batch.target.mask if batch.target is not None else batch.source.mask
+    scale = float(plain[mask].abs().max()) or 1.0
+    tolerance = TOLERANCE[subject.dtype]
+    changed = _largest((plain - watched)[mask]) / scale
+    restored = _largest((plain - after)[mask])
+    wanted = sorted(subject.sites)
+    # The statistics are float32 at least, whatever the model's precision.
+    wide = 1e-9 if subject.dtype == torch.float64 else 1e-4
+    return [
+        Check("outputs unchanged", changed <= tolerance, f"largest relative difference {changed:.1e}"),
+        Check(
+            "weights · value = context",
+            examiner.mixing <= tolerance,
+            f"largest relative difference {examiner.mixing:.1e}",
+        ),
+        Check("rows sum to one", examiner.rows <= wide, f"largest deviation {examiner.rows:.1e}"),
+        Check("padding receives nothing", examiner.padding == 0, f"largest weight {examiner.padding:.1e}"),
+        Check(
+            "swept = matrix", examiner.streamed <= max(wide, 1e-9), f"entropy differs by {examiner.streamed:.1e} nats"
+        ),
+        Check("every site seen once", sorted(examiner.seen) == wanted, f"{len(examiner.seen)} of {len(wanted)} sites"),
+        Check("model restored", restored == 0, f"difference afterwards {restored:.1e}"),
+    ]
+
+
+def _states(subject: Subject, batch: Any) -> Tensor:
+    """The last hidden state of the last stack: what all heads have acted on."""
+    output = subject.run(batch, output_hidden_states=True, return_dict=True)
+    states = output.decoder_hidden_states if batch.target is not None else output.hidden_states
+    return states[-1]  # type: ignore[no-any-return]
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0

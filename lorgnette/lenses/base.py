@@ -1,0 +1,148 @@
+"""What every lens shares: streaming states that merge, means over texts with their standard errors, and the result."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torchmetrics
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError
+from lorgnette.provenance import Provenance
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+
+class Lens(torchmetrics.Metric):
+    """A streaming analysis: `update` per attention call and batch, `compute` gives a `Result`.
+
+    A `torchmetrics.Metric` whose states are float64 sums, so that it works in a training loop of your own, shards under
+    `torchrun` and merges. A subclass names itself, allocates states in `allocate`, and accumulates in `update`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    wants_residual: ClassVar[bool] = False
+    wants_hidden_states: ClassVar[bool] = False
+    wants_logits: ClassVar[bool] = False
+    full_state_update: bool | None = False
+
+    def __init__(self) -> None:
+        super().__init__(compute_on_cpu=False)
+        self.bound = False
+        self.provenance = Provenance(model="unknown")
+
+    def bind(self, subject: Subject) -> None:
+        """Say what will be looked at; `look` does this before the first batch."""
+        if self.bound:
+            if self.sites != subject.sites or self.heads != subject.heads:
+                raise UserError(f"The lens {self.name!r} has looked at another model already; make a new one.")
+            return
+        self.sites: tuple[Site, ...] = subject.sites
+        self.heads: int = subject.heads
+        self.position = {site: number for number, site in enumerate(self.sites)}
+        self.provenance = Provenance(model=subject.name)
+        self.allocate(subject)
+        self.bound = True
+
+    def allocate(self, subject: Subject) -> None:
+        """Declare the states."""
+
+    def update(self, call: Call, batch: Batch) -> None:
+        """Take in one call, as the pass reaches it."""
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Take in what is known only after the pass."""
+
+    def sums(self, name: str, *shape: int) -> None:
+        """Declare a state that adds up over batches and processes."""
+        self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def states(self) -> dict[str, Tensor]:
+        """All states by name, to be kept, put back or written."""
+        return {name: getattr(self, name) for name in self._defaults}
+
+    def restore(self, states: Mapping[str, Tensor]) -> None:
+        """Put kept states back."""
+        for name in self._defaults:
+            setattr(self, name, states[name].clone())
+        self._computed = None
+        self._update_count = max(self._update_count, 1)
+
+    def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
+        """Add another's states; unlike the inherited method, forget what was computed before, and count its updates."""
+        more = incoming_state._update_count if isinstance(incoming_state, torchmetrics.Metric) else 1
+        before = self._update_count
+        if before == 0:
+            self._update_count = 1  # the inherited method refuses to merge into a fresh metric's cache
+        super().merge_state(incoming_state)
+        self._computed = None
+        self._update_count = before + more
+
+    def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
+        """Wrap arrays as a result with this lens's provenance."""
+        return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
+
+    def grid(self, per_site: Float[Tensor, "site head *rest"], rest: Sequence[str] = ()) -> xr.DataArray:
+        """Lay [site head …] out as [stack layer head …]; a site that a stack does not have is missing."""
+        stacks = list(dict.fromkeys(site.name for site in self.sites))
+        layers = 1 + max(site.layer for site in self.sites)
+        out = torch.full((len(stacks), layers, *per_site.shape[1:]), torch.nan, dtype=torch.float64)
+        for number, site in enumerate(self.sites):
+            out[stacks.index(site.name), site.layer] = per_site[number]
+        coordinates = {
+            axes.STACK: stacks,
+            axes.LAYER: list(range(1, layers + 1)),
+            axes.HEAD: list(range(1, per_site.shape[1] + 1)),
+        }
+        return xr.DataArray(out.numpy(), dims=(*axes.PER_HEAD, *rest), coords=coordinates)
+
+
+class Moments:
+    """Means over texts, with standard errors, for many columns of [site head]: the only thing that averages.
+
+    Each text t gives a value m_t with a weight w_t: 1 (mean over texts), or its number of queries (`by="token"`).
+
+        mean = Σ w m / Σ w        se² = n/(n−1) · Σ w² (m − mean)² / (Σ w)²
+
+    which for equal weights is the usual standard error of a mean, and else the linearised one of a ratio. Texts are
+    the clusters: tokens of one text are not independent. Six sums per cell hold it all, in one float64 state.
+    """
+
+    def __init__(self, lens: Lens, columns: Sequence[str], state: str = "moments", *, heads: int | None = None) -> None:
+        self.lens, self.columns, self.state = lens, tuple(columns), state
+        self.index = {name: number for number, name in enumerate(self.columns)}
+        lens.sums(state, 6, len(lens.sites), heads or lens.heads, len(self.columns))
+
+    def add(
+        self, site: Site, values: Float[Tensor, "text head column"], weights: Float[Tensor, "text #head column"]
+    ) -> None:
+        """Add the values of some texts at one site; weight 0 means that a text has no such value."""
+        w = weights.double().cpu().expand(values.shape)
+        m = torch.where(w > 0, values.double().cpu(), 0.0)
+        wm = w * m
+        batch = torch.stack([(w > 0).double(), w, wm, w * w, w * wm, wm * wm]).sum(1)
+        getattr(self.lens, self.state)[:, self.lens.position[site], : values.shape[1]] += batch
+
+    def arrays(
+        self, name: str, columns: Sequence[str] | None = None, axis: str | None = None
+    ) -> dict[str, xr.DataArray]:
+        """`name`, `name_se` and `name_count` on [stack layer head], or with an axis over several columns."""
+        picked = [self.index[column] for column in (columns or (name,))]
+        n, w, wm, ww, wwm, wwmm = getattr(self.lens, self.state)[..., picked]
+        mean = wm / w
+        spread = (wwmm - 2 * mean * wwm + mean**2 * ww).clamp(min=0)
+        se = torch.where(n > 1, (n / (n - 1) * spread).sqrt() / w, torch.nan)
+        out = {}
+        for tail, tensor in (("", mean), ("_se", se), ("_count", n)):
+            rest = () if axis is None else (axis,)
+            array = self.lens.grid(tensor if axis is not None else tensor[..., 0], rest)
+            if axis is not None:
+                array = array.assign_coords({axis: list(columns or ())})
+            out[name + tail] = array.fillna(0).astype("int64") if tail == "_count" else array
+        return out
