@@ -19,7 +19,7 @@ LEVELS = (
     ("files", "provenance", "schema", "results"),
     ("maths", "corpora"),
     ("attention",),
-    ("models", "subject", "trace"),
+    ("models", "encoding", "subject", "checks", "trace"),
     ("lenses",),
     ("look", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),

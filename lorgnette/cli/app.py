@@ -64,10 +64,11 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"lorgnette {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -85,12 +86,20 @@ def _flowing(text: str) -> str:
     return "\n\n".join(part if part.startswith("  ") else " ".join(part.split("\n")) for part in paragraphs)
 
 
+_COMMANDS: dict[Callable[..., None], str] = {
+    check: "Look",
+    look: "Look",
+    trace: "Look",
+    report: "Show",
+    demo: "Show",
+    list_: "Show",
+}
+
+
 def _add(command: Callable[..., None], panel: str) -> None:
     text = _flowing(inspect.getdoc(command) or "")
     app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel)(command)
 
 
-for _command in (check, look, trace):
-    _add(_command, "Look")
-for _command in (report, demo, list_):
-    _add(_command, "Show")
+for _command, _panel in _COMMANDS.items():
+    _add(_command, _panel)

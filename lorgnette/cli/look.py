@@ -28,7 +28,7 @@ def look(
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
     dtype: options.Dtype = "float32",
-    device: options.Device = "cpu",
+    device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Look at every head of a model over a corpus.

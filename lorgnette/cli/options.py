@@ -13,7 +13,12 @@ Model = Annotated[
 Dtype = Annotated[
     str, typer.Option(help="Compute in float32, float64, bfloat16 or float16.", rich_help_panel=_MODEL, metavar="TYPE")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps …", rich_help_panel=_MODEL, metavar="DEVICE")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="cpu, cuda or cuda:N.", rich_help_panel=_MODEL, metavar="DEVICE", show_default="a GPU if there is one"
+    ),
+]
 AllowPickle = Annotated[
     bool,
     typer.Option(

@@ -19,9 +19,11 @@ def report(
       lorgnette report runs/bert
       lorgnette report runs/bert --out bert.html
     """
-    from lorgnette.report import Report
     from lorgnette.results import Results
 
+    results = Results.load(run)
+    from lorgnette.report import Report
+
     path = out or run / "report.html"
-    Report(Results.load(run)).write(path)
+    Report(results).write(path)
     typer.echo(path)

@@ -46,7 +46,7 @@ def _rows(data: "xr.Dataset") -> Iterator[tuple[str, ...]]:
 
 def _numbers(cells: "xr.DataArray") -> tuple[str, ...]:
     flat = cells.stack(cell=cells.dims).dropna("cell")
-    low, high = flat.isel(cell=int(flat.argmin())), flat.isel(cell=int(flat.argmax()))
+    low, high = flat.isel(cell=int(flat.values.argmin())), flat.isel(cell=int(flat.values.argmax()))
     return (f"{flat.mean().item():.3f}", f"{low.item():.3f}", _head(low), f"{high.item():.3f}", _head(high))
 
 

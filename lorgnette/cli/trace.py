@@ -16,7 +16,7 @@ def trace(
     stack: Annotated[str, typer.Option(help="encoder, decoder or cross.")] = "encoder",
     truncate: options.Truncate = False,
     dtype: options.Dtype = "float32",
-    device: options.Device = "cpu",
+    device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Show what the heads of a model read in one text.
