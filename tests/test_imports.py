@@ -16,12 +16,12 @@ ROOT = Path(lorgnette.__file__).parent
 # From the ground up; a module may import its own level and those before it.
 LEVELS = (
     ("axes", "errors"),
-    ("files", "provenance", "schema", "results"),
+    ("files", "provenance", "schema", "results", "progress", "distributed"),
     ("maths", "corpora"),
     ("attention",),
     ("models", "encoding", "subject", "checks", "trace"),
     ("lenses",),
-    ("look", "report", "training", "reproduce", "demo", "serve", "testing"),
+    ("look", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -28,38 +28,45 @@ def list_(
     """
     from lorgnette.cli.consoles import out
 
-    tables = {Kind.models: _models, Kind.corpora: _corpora, Kind.lenses: _lenses}
-    for kind, table in tables.items():
+    console, tables = out(), {Kind.models: _models, Kind.corpora: _corpora, Kind.lenses: _lenses}
+    for kind, rows in tables.items():
         if what in (kind, Kind.all):
-            out().print(table())
+            console.print(f"[bold]{_TITLES[kind]}[/bold]")
+            console.print(_table(rows()))
 
 
-def _table(title: str, *rows: tuple[str, str]) -> "Table":
+_TITLES = {
+    Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
+    Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
+    Kind.lenses: "Lenses",
+}
+
+
+def _table(rows: list[tuple[str, str]]) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(show_header=False, box=None, padding=(0, 2))
     for row in rows:
         table.add_row(*map(escape, row))
     return table
 
 
-def _models() -> "Table":
+def _models() -> list[tuple[str, str]]:
     from lorgnette.models.layouts import model_types
+    from lorgnette.models.loading import known_names
 
-    families = ((name, "") for name in model_types())
-    return _table("Model families (a folder or a hub name of any of them)", *families)
+    here = [(name, "on this machine") for name in known_names()]
+    return [*here, *((family, "family") for family in model_types())]
 
 
-def _corpora() -> "Table":
+def _corpora() -> list[tuple[str, str]]:
     from lorgnette.corpora import corpus_names
 
-    rows = ((name, "") for name in corpus_names())
-    return _table("Corpora (or a file: .txt .csv .tsv .jsonl .conllu, also .gz and .xz)", *rows)
+    return [(name, "") for name in corpus_names()]
 
 
-def _lenses() -> "Table":
+def _lenses() -> list[tuple[str, str]]:
     from lorgnette import lenses
 
-    rows = ((name, (lenses.get(name).__doc__ or "").strip().split("\n")[0]) for name in lenses.names())
-    return _table("Lenses", *rows)
+    return [(name, lenses.find(name).summary) for name in lenses.names()]

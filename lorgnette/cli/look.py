@@ -47,12 +47,16 @@ def look(
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     from lorgnette import lenses
     from lorgnette.corpora import corpus as open_corpus
+
+    # Names and files first: they are checked at once, while a model takes seconds.
+    chosen = [lenses.get(name) for name in dict.fromkeys(lens)]
+    texts = open_corpus(corpus, split=split, data=data, text_column=text_column, paragraphs=paragraphs, limit=limit)
+    import torch
+
     from lorgnette.look import look as run
     from lorgnette.subject import load
 
-    # Names and files first: they are checked at once, while a model takes seconds.
-    chosen = [lenses.get(name)() for name in dict.fromkeys(lens)]
-    texts = open_corpus(corpus, split=split, data=data, text_column=text_column, paragraphs=paragraphs, limit=limit)
+    torch.manual_seed(seed)
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     pace = {"batch_tokens": batch_tokens, "truncate": truncate, "seed": seed, "progress": True}
     command = shlex.join(["lorgnette", *sys.argv[1:]])
