@@ -61,11 +61,14 @@ class SelfAttentionClassifier(PreTrainedModel):
         `inputs_embeds` replaces `word_vectors(input_ids)`, <cls> included. Without `attention_mask`, every token but
         <pad> counts.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise UserError("give either input_ids or inputs_embeds.")
         if self.config.output_attentions if output_attentions is None else output_attentions:
             raise UserError("this model does not return attention weights: use lorgnette.tapped, or `lorgnette trace`.")
-        vectors = self.embeddings.word_vectors(input_ids) if inputs_embeds is None else inputs_embeds
+        if input_ids is not None and inputs_embeds is None:
+            vectors = self.embeddings.word_vectors(input_ids)
+        elif inputs_embeds is not None and input_ids is None:
+            vectors = inputs_embeds
+        else:
+            raise UserError("give either input_ids or inputs_embeds.")
         mask = self._token_mask(input_ids, attention_mask, vectors)
         full = self._check(input_ids, mask, labels)
         history = self.encoder(self.embeddings(vectors), None if full else mask[:, None, None])
@@ -101,7 +104,7 @@ class SelfAttentionClassifier(PreTrainedModel):
 
     def _check(self, ids: Tensor | None, mask: Bool[Tensor, "batch token"], labels: Tensor | None) -> bool:
         """Whether there is no padding at all; a `UserError` where the batch would give NaN or a wrong number."""
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
             return False
         if mask.shape[1] == 0:
             raise UserError("every text of the batch is empty: leave out texts without a token.")

@@ -1,6 +1,6 @@
 """The configuration of `SelfAttentionClassifier`: one family that spans the models of TP 8, TP 9, Fosse and Nguyen."""
 
-from typing import Any, Final
+from typing import Any, Final, no_type_check
 
 from transformers import PreTrainedConfig
 
@@ -14,6 +14,7 @@ POOLINGS: Final = ("mean", "cls", "cls-zero", "attention", "query", "bilstm-atte
 LEARNT_POSITIONS: Final = 512  # rows of a learnt table when nothing else is said
 
 
+@no_type_check  # its base makes it a dataclass that takes further keywords (num_labels …), which its signature hides
 class SelfAttentionClassifierConfig(PreTrainedConfig):
     """What a `SelfAttentionClassifier` is made of.
 
@@ -37,14 +38,14 @@ class SelfAttentionClassifierConfig(PreTrainedConfig):
     preset: str | None = None  # the name it was made from, for the record
     vocab_size: int = 30_000
     embedding_source: str = "random"  # where the table came from, for the record: random, glove, or a model's name
-    embedding_width: int | None = None  # None: the width of the model; otherwise a projection follows the table
+    embedding_width: int = None  # type: ignore[assignment]  # None: the width; another needs a projection, which is added
     freeze_embeddings: bool = False
     width: int = 100
     layers: int = 3
     heads: int = 1
     block: str = "bare"
     transform: str = "relu-linear"
-    feed_forward_width: int | None = None  # None: four times the width
+    feed_forward_width: int = None  # type: ignore[assignment]  # None: four times the width
     output_projection: bool | None = None
     positions: str = "none"
     position_scale: float = 1.0  # factor of sinusoidal positions, whose components are larger than GloVe's
@@ -52,16 +53,16 @@ class SelfAttentionClassifierConfig(PreTrainedConfig):
     max_offset: int = 16  # relative positions: offsets beyond ±16 share one bias
     pooling: str = "mean"
     lstm_layers: int = 1
-    lstm_width: int | None = None  # per direction; None: the width
+    lstm_width: int = None  # type: ignore[assignment]  # per direction; None: the width
     concatenate_state: bool = False  # bilstm-attention: classify from [context; final state]
     dropout: float = 0.0  # on x⁽⁰⁾, on what attention returns, and on the pooled vector
     attention_dropout: float = 0.0
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02  # learnt positions, <cls> and the global query
     embedding_std: float = 0.4  # random word vectors, about the spread of GloVe's
-    pad_token_id: int | None = 0
-    unk_token_id: int | None = 1
-    cls_token_id: int | None = 2
+    pad_token_id: int = 0
+    unk_token_id: int = 1
+    cls_token_id: int = 2
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.embedding_width is None:

@@ -191,7 +191,7 @@ class SelfAttentionStack(nn.Module):
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch 1 1 token"] | None
     ) -> tuple[Float[Tensor, "batch token width"], ...]:
         """x⁽⁰⁾ … x⁽ᴸ⁾: what enters the first block, then what each block returns."""
-        history = (states,)
+        history: tuple[Tensor, ...] = (states,)
         for block in self.layers:
             history = (*history, block(history[-1], mask))
         return history

@@ -31,6 +31,7 @@ class WordEmbeddings(nn.Module):
         if config.positions == "sinusoidal":
             self.positions = SinusoidalPositions(config.width, config.position_scale)
         elif config.positions == "learnt":
+            assert config.max_position_embeddings is not None  # the config sees to it
             self.positions = LearntPositions(config.width, config.max_position_embeddings)
         self.dropout = nn.Dropout(config.dropout)
 

@@ -21,12 +21,16 @@ def masked_mean(
     return torch.bmm(weights.to(states.dtype)[:, None], states)[:, 0]
 
 
-class MeanPooler(nn.Module):
-    """The mean of the last states over real tokens; without layers, TP 8's mean of embeddings."""
+class Pooler(nn.Module):
+    """States [batch token width] and the mask of real tokens in, one vector of `output_width` per text out."""
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
         self.output_width = config.width
+
+
+class MeanPooler(Pooler):
+    """The mean of the last states over real tokens; without layers, TP 8's mean of embeddings."""
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"]
@@ -34,12 +38,8 @@ class MeanPooler(nn.Module):
         return masked_mean(states, mask)
 
 
-class ClsPooler(nn.Module):
+class ClsPooler(Pooler):
     """The last state of the first token, <cls> (TP 9, exercise 4)."""
-
-    def __init__(self, config: SelfAttentionClassifierConfig) -> None:
-        super().__init__()
-        self.output_width = config.width
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"]
@@ -85,12 +85,11 @@ class PoolingAttention(nn.Module):
         return pooled if self.output is None else self.output(pooled)
 
 
-class AttentionPooler(nn.Module):
+class AttentionPooler(Pooler):
     """Σ_j α_j x_j with α = softmax_j(q·x_j), q one learnt vector for all texts (TP 8; not scaled by 1/√d)."""
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
-        super().__init__()
-        self.output_width = config.width
+        super().__init__(config)
         self.query = nn.Parameter(torch.empty(config.width))
         self.attention = PoolingAttention(config, config.width, maps=(), scaling=1.0)
 
@@ -100,12 +99,11 @@ class AttentionPooler(nn.Module):
         return self.attention(self.query.expand(len(states), -1), states, mask)
 
 
-class QueryPooler(nn.Module):
+class QueryPooler(Pooler):
     """Σ_j α_j v(x_j) with α = softmax_j(q(x̄)·x_j), x̄ the mean of the text, q and v linear (TP 8; not scaled)."""
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
-        super().__init__()
-        self.output_width = config.width
+        super().__init__(config)
         self.attention = PoolingAttention(config, config.width, maps=("query", "value"), scaling=1.0)
 
     def forward(
@@ -114,7 +112,7 @@ class QueryPooler(nn.Module):
         return self.attention(masked_mean(states, mask), states, mask)
 
 
-class BiLstmAttentionPooler(nn.Module):
+class BiLstmAttentionPooler(Pooler):
     """ReLU(Linear(context)): the final state of a BiLSTM asks, its hidden sequence is read (Nguyen et al. 2022).
 
     h = BiLSTM(x); the query is [h→_n; h←_1] of the last layer; one head with q, k, v and output maps, scaled 1/√(2h).
@@ -124,7 +122,7 @@ class BiLstmAttentionPooler(nn.Module):
     """
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.output_width = 2 * config.lstm_width
         self.concatenate_state = config.concatenate_state
         self.lstm = nn.LSTM(
@@ -153,7 +151,7 @@ class BiLstmAttentionPooler(nn.Module):
         return self.linear(torch.cat((context, final), dim=-1) if self.concatenate_state else context).relu()
 
 
-POOLERS: dict[str, type[nn.Module]] = {
+POOLERS: dict[str, type[Pooler]] = {
     "mean": MeanPooler,
     "cls": ClsPooler,
     "cls-zero": ClsPooler,

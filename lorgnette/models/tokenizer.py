@@ -5,11 +5,12 @@
 
 Contractions: GloVe as distributed here has no `n't`, so `n't` becomes the word `not`: didn't → did not. The stems that
 English bends are straightened: can't → can not, won't → will not, shan't → shall not (ain't → ai not; `cannot` is a
-word of its own and stays). Other clitics are one token each: it's → it 's. A word given alone (`is_split_into_words`) is
-treated the same way, so a treebank's `n't` becomes `not`, and its `ca` or `wo` stays.
+word of its own and stays). Other clitics are one token each: it's → it 's. Words given one by one, with
+`is_split_into_words`, are treated the same way: a treebank's `n't` becomes `not`, its `ca` or `wo` stays, and a given
+word may have no token at all.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
@@ -64,7 +65,7 @@ def build_tokenizer(
             special_tokens=list(SPECIALS),
             show_progress=False,
         )
-        pipeline.train_from_iterator(_checked(texts or ()), trainer)
+        pipeline.train_from_iterator(texts or (), trainer)
     if pipeline.get_vocab_size() == len(SPECIALS):
         raise UserError("the texts hold no word to build a vocabulary from.")
     begin = [CLS] if cls else []
@@ -118,10 +119,3 @@ def _numbered(words: Sequence[str]) -> dict[str, int]:
     """Specials first, then the words in their order, each once."""
     ordered = dict.fromkeys((*SPECIALS, *words))
     return {word: number for number, word in enumerate(ordered)}
-
-
-def _checked(texts: Iterable[str]) -> Iterator[str]:
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UserError(f"text {number} is not a string but {type(text).__name__}.")
-        yield text

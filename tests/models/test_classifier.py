@@ -1,0 +1,372 @@
+"""Laws of the classifier: padding, word order, precision, saving, and what it refuses."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+
+import lorgnette.models.poolers as poolers
+from lorgnette.attention import Tap
+from lorgnette.errors import UserError
+from lorgnette.models.classifier import SelfAttentionClassifier, SelfAttentionClassifierConfig
+from lorgnette.models.classifier_layers import PureNorm
+from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
+from lorgnette.models.interface import tapped
+from lorgnette.models.positions import analytic_position_similarity, position_similarity, sinusoidal_positions
+from lorgnette.models.presets import PRESETS, preset
+from lorgnette.models.tokenizer import build_tokenizer
+
+KNOWS_ORDER = {name for name, each in PRESETS.items() if each.overrides.get("positions")} | {"bilstm-attention"}
+
+
+def make(name, **overrides):
+    torch.manual_seed(0)
+    model = SelfAttentionClassifier(preset(name, **{"vocab_size": 30, "width": 8, **overrides})).eval()
+    with torch.no_grad():
+        for each, parameter in model.named_parameters():  # no zero start and no dead ReLU
+            parameter += 0.3 * torch.randn_like(parameter) + each.endswith("transform.linear.bias")
+        model.embeddings.words.weight[0] = 0
+    return model
+
+
+def text(model, *words):
+    return torch.tensor([[2, *words] if model.config.uses_cls else [*words]])
+
+
+def logits(model, ids, **keywords):
+    with torch.no_grad():
+        return model(ids, **keywords).logits
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_more_padding_changes_nothing(name):
+    model = make(name).double()
+    ids = text(model, 4, 9, 5, 4, 17)
+    longer = torch.cat((ids, torch.zeros(1, 7, dtype=torch.long)), dim=1)
+    mask = (longer != 0).long()
+    torch.testing.assert_close(logits(model, longer, attention_mask=mask), logits(model, ids), rtol=0, atol=1e-12)
+    # Whatever stands under the padding is not read.
+    junk = longer.masked_fill(mask == 0, 11)
+    torch.testing.assert_close(logits(model, junk, attention_mask=mask), logits(model, ids), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", ["learnt", "relative"])
+@pytest.mark.parametrize("name", ["tp9-position", "tp9-residual-position-cls"])
+def test_more_padding_changes_nothing_with_other_positions(name, positions):
+    model = make(name, positions=positions, heads=2, max_offset=2).double()
+    ids = text(model, 4, 9, 5, 4, 17)
+    longer = torch.cat((ids, torch.zeros(1, 7, dtype=torch.long)), dim=1)
+    torch.testing.assert_close(logits(model, longer), logits(model, ids), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - KNOWS_ORDER))
+def test_without_positions_word_order_is_nothing(name):
+    model = make(name).double()
+    words = [4, 9, 5, 4, 17, 21]
+    expected = logits(model, text(model, *words))
+    for seed in range(5):
+        order = torch.randperm(len(words), generator=torch.Generator().manual_seed(seed)).tolist()
+        shuffled = logits(model, text(model, *(words[i] for i in order)))
+        torch.testing.assert_close(shuffled, expected, rtol=0, atol=1e-12)
+    assert (logits(model, text(model, *words, 22)) - expected).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        *((name, {}) for name in sorted(KNOWS_ORDER)),
+        ("tp9-base", {"positions": "learnt"}),
+        ("tp9-base", {"positions": "relative"}),
+    ],
+    ids=str,
+)
+def test_with_positions_word_order_matters(name, overrides):
+    model = make(name, **overrides).double()
+    difference = logits(model, text(model, 4, 9, 5, 17)) - logits(model, text(model, 17, 4, 5, 9))
+    assert difference.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_one_token(name):
+    model = make(name)
+    alone = torch.tensor([[2]]) if model.config.uses_cls else torch.tensor([[4]])
+    assert torch.isfinite(logits(model, alone)).all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_unknown_words_count_and_padding_does_not(name):
+    model = make(name)
+    known = logits(model, text(model, 4, 9))
+    assert not torch.allclose(logits(model, text(model, 4, 9, 1)), known)
+    torch.testing.assert_close(logits(model, text(model, 4, 9, 0)), known)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_gradients_reach_every_trained_parameter(name):
+    model = make(name, dropout=0.1, attention_dropout=0.1).train()
+    ids = torch.cat((text(model, 4, 9, 5), text(model, 8, 0, 0)))
+    loss = model(ids, labels=torch.tensor([0, 1])).loss
+    loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        frozen = parameter_name == "embeddings.words.weight" and model.config.freeze_embeddings
+        assert (parameter.grad is None) == frozen, parameter_name
+        assert frozen or torch.isfinite(parameter.grad).all(), parameter_name
+
+
+@pytest.mark.parametrize("name", ["tp9-residual-position-cls", "pure-attention", "query-pooling"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 0.02), (torch.bfloat16, 0.15), (torch.float64, 1e-5)])
+def test_other_precisions(name, dtype, tolerance):
+    model = make(name)
+    ids = torch.cat((text(model, 4, 9, 5), text(model, 8, 0, 0)))
+    expected = logits(model, ids)
+    found = logits(model.to(dtype), ids)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_saved_and_opened_with_the_auto_classes(name, tmp_path):
+    tokenizer = build_tokenizer(["a good film", "not a good film"], cls=preset(name).uses_cls)
+    model = make(name, vocab_size=len(tokenizer), id2label={0: "negative", 1: "positive"})
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(["not a film", "good"], padding=True, return_tensors="pt")
+    assert isinstance(again, SelfAttentionClassifier)
+    assert isinstance(AutoModel.from_pretrained(tmp_path), SelfAttentionClassifier)
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), SelfAttentionClassifierConfig)
+    assert again.config.id2label == {0: "negative", 1: "positive"}
+    assert again.embeddings.words.weight.requires_grad == (not model.config.freeze_embeddings)
+    for (key, one), (other_key, other) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+        assert key == other_key
+        assert torch.equal(one, other), key
+    with torch.no_grad():
+        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, rtol=0, atol=1e-6)
+
+
+def test_outputs():
+    model = make("tp9-residual-position")
+    ids, labels = torch.tensor([[4, 9, 5], [8, 3, 1]]), torch.tensor([1, 0])
+    output = model(ids, labels=labels, output_hidden_states=True)
+    assert len(output.hidden_states) == 4
+    expected = sum(-output.logits[i].log_softmax(-1)[labels[i]] for i in range(2)) / 2
+    torch.testing.assert_close(output.loss, expected)
+    # State 0 enters the first layer, positions and all; the words alone are there too.
+    words = model.embeddings.word_vectors(ids)
+    torch.testing.assert_close(output.hidden_states[0], words + sinusoidal_positions(8, 3).float())
+    torch.testing.assert_close(model(inputs_embeds=words).logits, output.logits)
+    assert model(ids).hidden_states is None
+    assert torch.equal(model(ids, return_dict=False)[0], model(ids).logits)
+
+
+def test_cls_starts_small_or_at_zero_and_is_learnt_beside_a_frozen_table():
+    torch.manual_seed(0)
+    learnt = SelfAttentionClassifier(preset("tp9-cls", vocab_size=30))
+    fosse = SelfAttentionClassifier(preset("pure-attention", vocab_size=30))
+    assert 0 < learnt.embeddings.cls.abs().max() < 0.1
+    assert torch.count_nonzero(fosse.embeddings.cls) == 0
+    assert torch.count_nonzero(learnt.embeddings.words.weight[0]) == 0
+    assert learnt.embeddings.cls.requires_grad
+    assert not learnt.embeddings.words.weight.requires_grad
+
+
+def test_relative_positions_start_as_none():
+    torch.manual_seed(0)
+    relative = SelfAttentionClassifier(preset("tp9-base", vocab_size=30, positions="relative")).eval()
+    none = SelfAttentionClassifier(preset("tp9-base", vocab_size=30)).eval()
+    none.load_state_dict(relative.state_dict(), strict=False)
+    ids = torch.tensor([[4, 9, 5, 17]])
+    torch.testing.assert_close(logits(relative, ids), logits(none, ids))
+
+
+@pytest.mark.parametrize("vector", [[0.0] * 6, [0.1] * 6, [-3e7] * 6, [1e-30, 0, 0, 0, 0, 0]], ids=str)
+def test_pure_norm_of_a_vector_without_direction_is_zero(vector):
+    x = torch.tensor([vector, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], requires_grad=True)
+    normed = PureNorm()(x)
+    (normed * torch.arange(12.0).reshape(2, 6)).sum().backward()
+    assert torch.equal(normed[0], torch.zeros(6))
+    assert torch.equal(x.grad[0], torch.zeros(6))
+    torch.testing.assert_close(normed[1], (torch.arange(6.0) - 2.5) / math.sqrt(3.5))
+    assert torch.isfinite(x.grad).all()
+
+
+def test_residual_model_takes_zero_vectors():
+    model = make("tp9-residual")
+    with torch.no_grad():
+        model.embeddings.words.weight.zero_()
+    model(torch.tensor([[1, 1, 1]]), labels=torch.tensor([0])).loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("width", "length"), [(2, 5), (16, 40), (100, 64)])
+def test_the_position_map_is_toeplitz_with_half_the_width_on_its_diagonal(width, length):
+    found = position_similarity(width, length)
+    torch.testing.assert_close(found, analytic_position_similarity(width, length), rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.diagonal(), torch.full((length,), width / 2, dtype=torch.float64))
+    torch.testing.assert_close(found[1:, 1:], found[:-1, :-1], rtol=0, atol=1e-10)
+    for i, j in ((0, 1), (3, 1), (4, 0)):
+        by_hand = sum(math.cos((i - j) / 10000 ** (2 * k / width)) for k in range(width // 2))
+        assert found[i, j].item() == pytest.approx(by_hand, abs=1e-10)
+    with pytest.raises(UserError, match="even"):
+        analytic_position_similarity(3, 4)
+
+
+def test_sinusoidal_positions_survive_inference_and_a_change_of_precision():
+    model = make("tp9-position")
+    with torch.inference_mode():
+        model(torch.tensor([[4, 9, 5]]))
+    model(torch.tensor([[4, 9, 5]]), labels=torch.tensor([0])).loss.backward()
+    exact = model.double()(torch.tensor([[4, 9]]), output_hidden_states=True).hidden_states[0][0, 1]
+    expected = model.embeddings.words.weight[9] + sinusoidal_positions(8, 2)[1]
+    torch.testing.assert_close(exact, expected, rtol=0, atol=1e-12)
+
+
+class Seen(Tap):
+    def __init__(self):
+        self.calls = []
+
+    def see(self, call):
+        self.calls.append((call.site, call.weights.detach()))
+
+
+@pytest.mark.parametrize("name", ["tp9-base", "tp9-residual-cls", "pure-attention"])
+def test_taps_see_every_layer_and_padding_receives_nothing(name):
+    model = make(name, layers=2, heads=2)
+    ids = torch.cat((text(model, 4, 9, 5), text(model, 8, 0, 0)))
+    seen = Seen()
+    with tapped(model, seen):
+        watched = logits(model, ids)
+    torch.testing.assert_close(watched, logits(model, ids))
+    assert [site.layer for site, _ in seen.calls] == [0, 1]
+    for _, weights in seen.calls:
+        assert weights.shape == (2, 2, ids.shape[1], ids.shape[1])
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        assert (weights[1, :, :, -2:] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["attention-pooling", "query-pooling", "bilstm-attention"])
+def test_attention_poolers_go_through_attend_with_one_query(name, monkeypatch):
+    model, shapes = make(name), []
+
+    def spy(module, query, key, value, mask, **keywords):
+        shapes.append((module is model.pooler.attention, query.shape[2], key.shape[2], mask.tolist()))
+        return original(module, query, key, value, mask, **keywords)
+
+    original = poolers.attend
+    monkeypatch.setattr(poolers, "attend", spy)
+    logits(model, torch.tensor([[4, 9, 5], [8, 0, 0]]))
+    assert shapes == [(True, 1, 3, [[[[True, True, True]]], [[[True, False, False]]]])]
+
+
+def test_a_mask_with_holes_hides_words_from_attention_only():
+    model = make("bilstm-attention").double()
+    ids, holes = torch.tensor([[4, 9, 5, 7]]), torch.tensor([[1, 0, 0, 1]])
+    assert not torch.allclose(logits(model, ids, attention_mask=holes), logits(model, torch.tensor([[4, 7]])))
+
+
+@pytest.mark.parametrize(
+    ("ids", "keywords", "message"),
+    [
+        ([[4, 5], [0, 0]], {}, "text 1 of the batch has no token"),
+        ([[], []], {}, "every text of the batch is empty"),
+        ([[4, 5]], {"labels": torch.tensor([2])}, "label 2 of text 0 is not in the config, which has 2 labels"),
+        ([[4, 5]], {"labels": torch.tensor([-1])}, "label -1"),
+        ([[4, 5]], {"output_attentions": True}, "lorgnette.tapped"),
+        ([[4, 5]], {"inputs_embeds": torch.zeros(1, 2, 8)}, "either input_ids or inputs_embeds"),
+    ],
+)
+def test_wrong_batches_are_refused(ids, keywords, message):
+    with pytest.raises(UserError, match=message):
+        make("tp9-base")(torch.tensor(ids, dtype=torch.long), **keywords)
+
+
+def test_a_cls_model_refuses_a_text_without_cls():
+    with pytest.raises(UserError, match=r"text 1 of the batch does not begin with <cls> \(id 2\)"):
+        make("tp9-cls")(torch.tensor([[2, 4], [4, 5]]))
+
+
+def test_learnt_positions_refuse_a_longer_text():
+    model = make("tp9-position", positions="learnt", max_position_embeddings=4)
+    assert torch.isfinite(logits(model, torch.tensor([[4] * 4]))).all()
+    with pytest.raises(UserError, match="5 tokens is longer than the 4 learnt positions"):
+        model(torch.tensor([[4] * 5]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"block": "residul"}, "Did you mean 'residual'"),
+        ({"pooling": "max"}, "pooling must be one of"),
+        ({"positions": "sinusoid"}, "Did you mean 'sinusoidal'"),
+        ({"heads": 3}, "multiple of heads"),
+        ({"layers": -1}, "layers must be 0 or more"),
+        ({"dropout": 1.0}, "dropout must be in"),
+        ({"num_labels": 1}, "at least 2 labels"),
+        ({"unk_token_id": 0}, "different ids"),
+        ({"layrs": 3}, "no setting 'layrs'. Did you mean 'layers'"),
+    ],
+)
+def test_wrong_settings_are_refused(overrides, message):
+    with pytest.raises(UserError, match=message):
+        preset("tp9-base", **overrides)
+
+
+def test_presets():
+    with pytest.raises(UserError, match="Did you mean 'tp9-residual'"):
+        preset("tp9-residul")
+    config = preset("tp9-position", positions="learnt", num_labels=3, hidden_size=50)
+    assert (config.positions, config.max_position_embeddings, config.num_labels, config.width) == ("learnt", 512, 3, 50)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (50, 3, 1)
+    assert config.preset == "tp9-position"
+    assert preset("tp9-base").output_projection is False
+    assert preset("pure-attention").output_projection is True
+    assert all(each.description for each in PRESETS.values())
+
+
+def test_glove_rows_and_zero_for_the_rest():
+    tokenizer = build_tokenizer(["a good film"])
+    vectors = torch.arange(9.0).reshape(3, 3)
+    table, known = embedding_table(tokenizer, ["good", "film", "elephant"], vectors)
+    vocabulary = tokenizer.get_vocab()
+    assert torch.equal(table[vocabulary["good"]], vectors[0])
+    assert torch.equal(table[vocabulary["film"]], vectors[1])
+    assert known.sum() == 2
+    assert torch.count_nonzero(table[~known]) == 0
+    model = SelfAttentionClassifier(preset("mean", vocab_size=len(tokenizer), width=3))
+    set_embeddings(model, table, "glove")
+    assert torch.equal(model.embeddings.words.weight, table)
+    assert not model.embeddings.words.weight.requires_grad
+    with pytest.raises(UserError, match="3 words and 2 vectors"):
+        embedding_table(tokenizer, ["good", "film", "elephant"], vectors[:2])
+    with pytest.raises(UserError, match="of width 3, the vectors from glove are 6 of width 2"):
+        set_embeddings(model, table[:, :2], "glove")
+    with pytest.raises(UserError, match="NaN"):
+        set_embeddings(model, table.fill_(float("nan")), "glove")
+
+
+def test_rows_of_a_pretrained_model():
+    torch.manual_seed(0)
+    pieces = build_tokenizer(vocabulary=["good", "film", "noir"])  # stands for the pretrained model's tokenizer
+    bert = BertModel(
+        BertConfig(vocab_size=6, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+    )
+    words = build_tokenizer(vocabulary=["good", "film noir", "unseen"])
+    table, known = pretrained_embedding_table(words, bert, pieces)
+    rows = bert.get_input_embeddings().weight
+    assert torch.equal(table[3], rows[3])
+    torch.testing.assert_close(table[4], (rows[4] + rows[5]) / 2)
+    assert known.tolist() == [False, False, False, True, True, False]
+    assert torch.count_nonzero(table[~known]) == 0
+
+
+def test_linear_maps_start_as_in_pytorch():
+    torch.manual_seed(0)
+    model = SelfAttentionClassifier(preset("pure-attention", vocab_size=30))
+    bound = 1 / math.sqrt(100)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            assert 0.9 * bound < module.weight.abs().max() <= bound
+    assert model.embeddings.words.weight[1:].std().item() == pytest.approx(0.4, rel=0.1)
