@@ -81,7 +81,7 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Any,
     if "/" not in name and (meant or not re.fullmatch(r"[\w.-]+", name)):
         known = ", ".join(corpus_names())
         raise UserError(f"there is no corpus or file {name!r}.{meant} Named corpora: {known}; or give a path.")
-    return hub_corpus(name, split=split, columns=columns, hint=meant)
+    return hub_corpus(name, split=split, columns=columns)
 
 
 def _one_split(name: str, parts: list[str], split: str | None) -> tuple[str | None]:

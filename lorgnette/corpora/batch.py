@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 from lorgnette.corpora.example import Example
 
 
+@runtime_checkable
 class Where(Protocol):
     """The part of an attention site that says which side of a batch asks and which is read."""
 

@@ -88,7 +88,8 @@ class Corpus:
             "split": self.split,
             # asked only when needed: the labels of a table cost a pass over it
             "labels": lambda: self.labels,
-            "source": lambda: [self.fingerprint().encode(), how.encode()],
+            # without a source of its own (the hub, a generator) a few examples are cheaper to hash than the whole
+            "source": (lambda: [self.fingerprint().encode(), how.encode()]) if self._source else None,
             "skipped": self.skipped,
         }
 

@@ -4,9 +4,11 @@ import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from lorgnette.corpora.example import Example
 from lorgnette.corpora.files import COMPRESSED, found, lines
 from lorgnette.errors import UserError
 
@@ -24,7 +26,7 @@ class Ranks(Generic[Kind]):
     ranks: Mapping[Kind, int]
     source: str
 
-    @property
+    @cached_property
     def last(self) -> int:
         return max(self.ranks.values())
 
@@ -53,20 +55,20 @@ def counted(counts: Mapping[Kind, float], source: str) -> Ranks[Kind]:
     return Ranks(ranks, source)
 
 
-def corpus_ranks(texts: Iterable, name: str | None = None) -> Ranks[str]:
+def corpus_ranks(texts: Iterable[Example], name: str | None = None) -> Ranks[str]:
     """Ranks counted in a corpus, lower-cased: its gold words, or what stands between blanks."""
     counts: Counter[str] = Counter()
     for example in texts:
         words = example.words if example.words is not None else f"{example.text} {example.pair or ''}".split()
         counts.update(word.lower() for word in words)
-    return counted(counts, name or getattr(texts, "name", "corpus"))
+    return counted(counts, name or str(getattr(texts, "name", "corpus")))
 
 
 def bert_ranks(data: str | Path | None = None) -> Ranks[int]:
     """Ranks of the word-piece ids of bert-base-uncased in Wikipedia, the file of Kobayashi et al. 2020.
 
-    Found below `data` or LORGNETTE_DATA, or `data` is the file itself: lines of rank, count and id. The ids are those of
-    the bert-base-uncased vocabulary and mean nothing for a model with another one.
+    Found below `data` or LORGNETTE_DATA, or `data` is the file itself: lines of rank, count and id. The ids are those
+    of the bert-base-uncased vocabulary and mean nothing for a model with another one.
     """
     path = _bert_file(data)
     ranks: dict[int, int] = {}

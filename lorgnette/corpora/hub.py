@@ -1,6 +1,6 @@
 """Objects of the `datasets` library, and data sets of the Hugging Face hub."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def dataset_corpus(
     if known is not None:
         fields["source"] = lambda: [known.encode(), repr(columns).encode()]
     corpus: Corpus
-    if hasattr(dataset, "__len__"):
+    if isinstance(dataset, Sized):
         corpus = SizedCorpus(where, read, size=len(dataset), **fields)
     else:
         corpus = Corpus(where, read, **fields)
@@ -69,26 +69,49 @@ def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus
 
 
 def load_hub(
-    name: str, config: str | None = None, *, split: str, revision: str | None = None, hint: str = ""
+    name: str, config: str | None = None, *, split: str, revision: str | None = None, what_else: str = GIVE_A_FILE
 ) -> Iterable[Mapping[str, Any]]:
-    """Rows of a data set of the hub, streamed; a `UserError` says when there is no hub or no such data set."""
+    """Rows of a data set of the hub, streamed; a `UserError` says when there is no hub or no such data set.
+
+    `what_else` ends that message: what the user can do instead.
+    """
     import datasets
 
+    if not _reachable():
+        raise UserError(f"{name!r} is not on this machine, and the Hugging Face hub cannot be reached. {what_else}")
     try:
         return datasets.load_dataset(name, config, split=split, streaming=True, revision=revision)
-    except ValueError as broken:
-        reason = _first_line(broken)
-        if "split" in reason.lower() or "config" in reason.lower():
-            raise UserError(f"{name} on the hub: {reason}.{hint}") from None
-        raise UserError(f"{name} on the hub cannot be read ({reason}).{hint} {GIVE_A_FILE}") from None
-    except Exception as broken:  # many kinds: no network, offline mode, no such repository, private repository
-        raise UserError(_why(name, broken) + f"{hint} {GIVE_A_FILE}") from None
+    except ValueError as broken:  # a split or a configuration that is not there: the message lists those that are
+        raise UserError(f"{name} on the hub cannot be read ({_first_line(broken)}). {what_else}") from None
+    except Exception as broken:  # many kinds: offline mode, no such repository, a private one, the network in between
+        raise UserError(f"{_why(name, broken)} {what_else}") from None
 
 
-def hub_corpus(name: str, *, split: str | None, columns: Columns, hint: str = "") -> Corpus:
+def _reachable() -> bool:
+    """Whether the hub's machine answers: asked first, because the library retries for half a minute before it gives up.
+
+    Behind a proxy, or in offline mode, the library's own answer is the right one.
+    """
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or getproxies():
+        return True
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def hub_corpus(name: str, *, split: str | None, columns: Columns) -> Corpus:
     """A data set of the hub, by its name there ("owner/name"), streamed."""
     split = split or "train"
-    rows = load_hub(name, split=split, hint=hint)
+    rows = load_hub(name, split=split)
     return dataset_corpus(rows, name=name, split=split, columns=columns)
 
 
@@ -97,7 +120,7 @@ def _why(name: str, broken: Exception) -> str:
     unreachable = any(word in said for word in ("offline", "reach", "connection", "resolve", "timed out"))
     if kind in ("DatasetNotFoundError", "RepositoryNotFoundError") and not unreachable:
         return f"there is no data set {name!r} on the Hugging Face hub (or it is not public)."
-    return f"{name!r} is no file here, and the Hugging Face hub cannot be reached ({kind})."
+    return f"{name!r} is not on this machine, and the Hugging Face hub cannot be reached ({kind})."
 
 
 def _first_line(broken: Exception) -> str:

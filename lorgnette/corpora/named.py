@@ -238,7 +238,7 @@ def _from_hub(name: str, known: Named, split: str | None) -> Corpus:
 
     hub = known.hub
     split = _split(f"{name} (on the hub)", split, hub.splits)
-    rows = load_hub(hub.name, hub.config, split=split, revision=hub.revision, hint=f" {where}.")
+    rows = load_hub(hub.name, hub.config, split=split, revision=hub.revision, what_else=f"{where}.")
 
     return Corpus(name, _in_turns(known, lambda: hub.read(rows)), split=split, labels=known.labels)
 
