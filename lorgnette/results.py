@@ -198,6 +198,15 @@ class Results(Mapping[str, Result]):
         return cls({name: Result.load(folder / f"{name}.json") for name in _names_in(folder)})
 
 
+def refuse_other_folder(folder: str | os.PathLike[str]) -> None:
+    """UserError if results could not be saved there: before the work, not after it."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; a folder is needed.")
+    if folder.is_dir():
+        _files_of(folder)
+
+
 def _names_in(folder: Path) -> list[str]:
     """What the folder's index lists; a name is never taken for a path."""
     index = folder / _INDEX

@@ -114,7 +114,7 @@ class Moments:
     the clusters: tokens of one text are not independent. Six sums per cell hold it all, in one float64 state.
     """
 
-    def __init__(self, lens: Lens, columns: Sequence[str], state: str = "moments", *, heads: int | None = None) -> None:
+    def __init__(self, lens: Lens, columns: Sequence[str], state: str = "totals", *, heads: int | None = None) -> None:
         self.lens, self.columns, self.state = lens, tuple(columns), state
         self.index = {name: number for number, name in enumerate(self.columns)}
         lens.sums(state, 6, len(lens.sites), heads or lens.heads, len(self.columns))

@@ -20,7 +20,7 @@ OFFSETS = {"self": 0, "previous": -1, "next": 1}
 MASSES = (*CATEGORIES, *OFFSETS)
 _DESCRIPTIONS = {
     "entropy": "−Σ α log α of a row, in nats, mean over queries",
-    "entropy_normalised": "entropy divided by the log of the number of keys the row may see (rows with one key left out)",
+    "entropy_normalised": "entropy over the log of the number of keys the row may see (rows with one key left out)",
     "peak": "largest weight of a row, mean over queries",
     "confidence": "largest weight on a non-special key, not renormalised, mean over non-special queries",
     "mass": "share of the weight on a kind of key, mean over queries",
@@ -31,7 +31,7 @@ _DESCRIPTIONS = {
 class Weights(Lens):
     """Entropy, peak, confidence and mass of every head (Clark et al. 2019, §3; Voita et al. 2019, §4).
 
-    Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools all queries).
+    Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools them).
     `previous`, `self` and `next` are over the queries that have such a neighbour, and only in self-attention.
 
     What it does not tell you: a weight is not what arrives. A head may put all its weight on a token whose value vector

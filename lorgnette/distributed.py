@@ -1,0 +1,29 @@
+"""One process or several: who takes which batch. Everything else is torchmetrics' own synchronisation."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's number and how many there are."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @staticmethod
+    def join() -> "Ranks":
+        """Join the processes that `torchrun` started; alone if there are none."""
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        if world == 1 and not (dist.is_available() and dist.is_initialized()):
+            return Ranks()
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        return Ranks(dist.get_rank(), dist.get_world_size())

@@ -1,0 +1,245 @@
+"""The one loop: corpus → subject → lenses → results."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from lorgnette.attention import Call, Tap
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.distributed import Ranks
+from lorgnette.encoding import Encoded
+from lorgnette.errors import UserError
+from lorgnette.lenses.base import Lens
+from lorgnette.progress import progress_bar
+from lorgnette.provenance import Provenance
+from lorgnette.results import Results, refuse_other_folder
+from lorgnette.resume import Keeper
+from lorgnette.subject import Subject
+
+WINDOW = 4096
+"""Examples that are read ahead and sorted by length; memory holds one window, not the corpus."""
+
+
+@dataclass
+class Counts:
+    """What went through: texts and tokens seen, texts cut by the user's wish, texts without a single token."""
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    empty: int = 0
+
+
+def look(
+    subject: Subject,
+    corpus: Corpus | Iterable[Example | str],
+    lenses: Sequence[Lens | str],
+    *,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    seed: int | None = None,
+    command: str | None = None,
+) -> Results:
+    """Run every text of a corpus through a subject once, with these lenses looking on.
+
+    Batches hold texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on their
+    order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
+    `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results.
+    """
+    chosen = [_lens(lens) for lens in lenses]
+    if not chosen:
+        raise UserError("No lens was given. `lorgnette list lenses` names them.")
+    if batch_tokens < 1:
+        raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
+    for lens in chosen:
+        _refuse_what_is_not_there(lens, subject)
+        lens.bind(subject)
+    if out is not None:
+        refuse_other_folder(out)
+    ranks = Ranks.join()
+    counts = Counts()
+    keeper = None
+    if out is not None:
+        keeper = Keeper.open(out, resume, _fingerprint(subject, corpus, chosen, batch_tokens, truncate), ranks)
+    done = keeper.restore(chosen) if keeper is not None and resume else 0
+    number = done
+    with progress_bar("looking", _size(corpus), enabled=progress and ranks.first) as bar, torch.no_grad():
+        try:
+            for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
+                if number >= done and number % ranks.world == ranks.rank:
+                    _pass(subject, encoded, chosen)
+                _count(counts, encoded)
+                bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
+                if keeper is not None and number >= done:
+                    keeper.due(chosen, number + 1)
+        except KeyboardInterrupt as interrupt:
+            if keeper is None:
+                raise
+            keeper.keep(chosen, number)
+            raise KeyboardInterrupt(
+                f"interrupted; the same command with --resume goes on from here ({out})."
+            ) from interrupt
+    if counts.texts == 0:
+        raise UserError(f"The corpus {_name(corpus)!r} gave no text to look at.")
+    provenance = _provenance(subject, corpus, counts, seed, command)
+    for lens in chosen:
+        lens.provenance = provenance
+    results = Results(_computed(lens) for lens in chosen)
+    if out is not None and ranks.first:
+        results.save(out)
+    if keeper is not None and ranks.first:
+        keeper.clear()
+    return results
+
+
+def batches(
+    subject: Subject, corpus: Iterable[Example | str], batch_tokens: int, truncate: bool, counts: Counts
+) -> Iterator[list[Encoded]]:
+    """Encoded texts in batches of similar length, in an order that depends on nothing but the corpus."""
+    numbered = (
+        example if isinstance(example, Example) else Example(f"text {number + 1}", example)
+        for number, example in enumerate(corpus)
+    )
+    encoded = (subject.tokenize(example, truncate=truncate) for example in numbered)
+    while window := list(islice(encoded, WINDOW)):
+        full = [e for e in window if len(e.source) > 0]
+        counts.empty += len(window) - len(full)
+        full.sort(key=lambda e: (len(e.source), len(e.target or ())), reverse=True)
+        start = 0
+        while start < len(full):
+            # Sorted by length: the first is the longest, and all are padded to it.
+            stop = start + max(1, batch_tokens // full[start].tokens)
+            yield full[start:stop]
+            start = stop
+
+
+class _Looking(Tap):
+    """Hands each call to the lenses."""
+
+    def __init__(self, lenses: Sequence[Lens], batch: Batch) -> None:
+        self.lenses, self.batch = lenses, batch
+        self.wants_residual = any(lens.wants_residual for lens in lenses)
+
+    def see(self, call: Call) -> None:
+        for lens in self.lenses:
+            lens.update(call, self.batch)
+
+
+def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> None:
+    """One batch; if it does not fit into memory, its halves."""
+    kept = [{name: state.clone() for name, state in lens.states().items()} for lens in lenses]
+    try:
+        batch = subject.collate(encoded)
+        hidden = any(lens.wants_hidden_states for lens in lenses)
+        with subject.tapped(_Looking(lenses, batch)):
+            outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
+        for lens in lenses:
+            lens.finish(batch, outputs)
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        for lens, states in zip(lenses, kept, strict=True):
+            lens.restore(states)
+        if len(encoded) == 1:
+            text = encoded[0]
+            raise UserError(
+                f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself. "
+                "Split it, use --truncate, or a machine with more memory."
+            ) from error
+        half = (len(encoded) + 1) // 2
+        _pass(subject, encoded[:half], lenses)
+        _pass(subject, encoded[half:], lenses)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or "can't allocate memory" in text or "out of memory" in text
+
+
+def _count(counts: Counts, encoded: list[Encoded]) -> None:
+    counts.texts += len(encoded)
+    counts.tokens += sum(e.tokens for e in encoded)
+    counts.truncated += sum(e.cut for e in encoded)
+
+
+def _computed(lens: Lens) -> Any:
+    # A rank that got no batch has nothing of its own to add, but must take part.
+    lens._update_count = max(lens._update_count, 1)
+    return lens.compute()
+
+
+def _lens(lens: Lens | str) -> Lens:
+    from lorgnette.lenses import get
+
+    return get(lens) if isinstance(lens, str) else lens
+
+
+def _refuse_what_is_not_there(lens: Lens, subject: Subject) -> None:
+    if lens.wants_logits and not hasattr(subject.model, "classifier") and not hasattr(subject.model, "lm_head"):
+        raise UserError(
+            f"The lens {lens.name!r} needs a model with an output head; {type(subject.model).__name__} of "
+            f"{subject.name!r} has none. Give a classifier, masked-LM or translation checkpoint."
+        )
+
+
+def _size(corpus: Any) -> int | None:
+    return len(corpus) if hasattr(corpus, "__len__") else None
+
+
+def _name(corpus: Any) -> str:
+    return str(getattr(corpus, "name", type(corpus).__name__))
+
+
+def _fingerprint(
+    subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, truncate: bool
+) -> dict[str, Any]:
+    """What must be the same for a kept state to be worth anything."""
+    return {
+        "weights": subject.weights_hash,
+        "dtype": str(subject.dtype),
+        "corpus": _corpus_fingerprint(corpus),
+        "lenses": [f"{lens.name} {sorted((k, list(v.shape)) for k, v in lens.states().items())}" for lens in lenses],
+        "batch_tokens": batch_tokens,
+        "truncate": truncate,
+    }
+
+
+def _corpus_fingerprint(corpus: Any) -> str | None:
+    return corpus.fingerprint() if isinstance(corpus, Corpus) else None
+
+
+def _provenance(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
+    notes = []
+    if counts.empty:
+        notes.append(f"{counts.empty} texts without a single token were left out")
+    if subject.missing:
+        notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
+    if skipped := getattr(corpus, "skipped", None):
+        notes.append(f"{len(skipped)} items of the corpus could not be used: {', '.join(map(str, skipped[:10]))}")
+    return Provenance(
+        model=subject.name,
+        model_class=type(subject.model).__name__,
+        weights_hash=subject.weights_hash,
+        corpus=_name(corpus),
+        corpus_fingerprint=_corpus_fingerprint(corpus),
+        split=getattr(corpus, "split", None),
+        texts=counts.texts,
+        tokens=counts.tokens,
+        truncated=counts.truncated,
+        seed=seed,
+        dtype=str(subject.dtype).removeprefix("torch."),
+        device=str(subject.device),
+        command=command or " ".join(sys.argv),
+        notes=tuple(notes),
+    )
