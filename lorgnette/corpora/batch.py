@@ -69,6 +69,8 @@ class Batch:
 
     def queries(self, site: Where) -> Tokens:
         """The side that asks at this site."""
+        if site.stack == "pooler":
+            return _one_question(self.source)
         # A decoder-only model has a decoder stack but no target: its one text is the source.
         return self.target if site.stack == "decoder" and self.target is not None else self.source
 
@@ -83,3 +85,19 @@ class Batch:
             source=self.source.to(device),
             target=None if self.target is None else self.target.to(device),
         )
+
+
+def _one_question(tokens: Tokens) -> Tokens:
+    """What a pooler asks with: one query for each text, which is none of its tokens or words."""
+    one = torch.ones_like(tokens.mask[:, :1])
+    nowhere = torch.full_like(tokens.ids[:, :1], -1)
+    texts = len(tokens.ids)
+    return Tokens(
+        ids=nowhere,
+        mask=one,
+        special=one,
+        word=nowhere,
+        pieces=(("query",),) * texts,
+        words=((),) * texts,
+        categories={name: torch.zeros_like(one) for name in tokens.categories},
+    )

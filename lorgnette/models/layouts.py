@@ -32,6 +32,7 @@ class StackLayout:
     module: str
     layers: str | Callable[[Any], Sequence[nn.Module]]
     attentions: tuple[AttentionLayout, ...]
+    heads: int | None = None  # None: what the config says
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ def _albert_layers(transformer: Any) -> list[nn.Module]:
     per_group = config.num_hidden_layers / config.num_hidden_groups
     order = [transformer.albert_layer_groups[int(i / per_group)] for i in range(config.num_hidden_layers)]
     return [layer for group in order for layer in group.albert_layers]
+
+
+def _pooler_layers(pooler: Any) -> list[nn.Module]:
+    """The pooler of our own classifier is a site if it attends, with its one query; mean and <cls> do not."""
+    return [pooler] if hasattr(pooler, "attention") else []
 
 
 _BERT = AttentionLayout(
@@ -198,6 +204,17 @@ LAYOUTS: tuple[Layout, ...] = (
                 "layers",
                 (AttentionLayout("attention", "attention.value", "attention.output", "norm", order="own"),),
             ),
+            StackLayout(
+                "pooler",
+                "pooler",
+                _pooler_layers,
+                (
+                    AttentionLayout(
+                        "attention", "attention.value", "attention.output", None, order="none", kind="cross"
+                    ),
+                ),
+                heads=1,
+            ),
         ),
         heads=("heads", "num_attention_heads"),
     ),
@@ -247,6 +264,7 @@ def _sites(model: nn.Module, module: nn.Module, stack: StackLayout, layout: Layo
     heads = next((int(getattr(config, name)) for name in layout.heads if hasattr(config, name)), 0)
     if stack.name == "decoder" and hasattr(config, "decoder_attention_heads"):
         heads = int(config.decoder_attention_heads)
+    heads = stack.heads or heads
     groups = int(getattr(config, "num_key_value_heads", None) or heads)
     sites = []
     for number, layer in enumerate(layers):

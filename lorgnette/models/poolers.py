@@ -47,6 +47,24 @@ class ClsPooler(Pooler):
         return states[:, 0]
 
 
+class IdentityMap(nn.Module):
+    """x ↦ x, with the `weight` and `bias` of a Linear for those who ask what the map is."""
+
+    bias = None
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("like", torch.empty(0), persistent=False)  # follows the model's device and precision
+
+    @property
+    def weight(self) -> Float[Tensor, "width width"]:
+        return torch.eye(self.width, dtype=self.like.dtype, device=self.like.device)
+
+    def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        return states
+
+
 class PoolingAttention(nn.Module):
     """One query over the tokens: Σ_j softmax_j(scale · q·k(x_j)) v(x_j), one head; maps not named are the identity."""
 
@@ -61,9 +79,9 @@ class PoolingAttention(nn.Module):
         super().__init__()
         self.config = config
         self.scaling = scaling
-        self.query = nn.Linear(width, width) if "query" in maps else nn.Identity()
-        self.key = nn.Linear(width, width) if "key" in maps else nn.Identity()
-        self.value = nn.Linear(width, width) if "value" in maps else nn.Identity()
+        self.query = nn.Linear(width, width) if "query" in maps else IdentityMap(width)
+        self.key = nn.Linear(width, width) if "key" in maps else IdentityMap(width)
+        self.value = nn.Linear(width, width) if "value" in maps else IdentityMap(width)
         self.output = nn.Linear(width, width) if "output" in maps else None
 
     def forward(

@@ -7,16 +7,17 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-import lorgnette.models.poolers as poolers
 from lorgnette.attention import Tap
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier, SelfAttentionClassifierConfig
 from lorgnette.models.classifier_layers import PureNorm
 from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
 from lorgnette.models.interface import tapped
+from lorgnette.models.layouts import anatomy_of
 from lorgnette.models.positions import analytic_position_similarity, position_similarity, sinusoidal_positions
 from lorgnette.models.presets import PRESETS, preset
 from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.subject import Subject
 
 KNOWS_ORDER = {name for name, each in PRESETS.items() if each.overrides.get("positions")} | {"bilstm-attention"}
 
@@ -248,17 +249,47 @@ def test_taps_see_every_layer_and_padding_receives_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["attention-pooling", "query-pooling", "bilstm-attention"])
-def test_attention_poolers_go_through_attend_with_one_query(name, monkeypatch):
-    model, shapes = make(name), []
+def test_taps_see_the_one_query_of_an_attention_pooler(name):
+    model = make(name, layers=2, heads=2)
+    ids = torch.tensor([[4, 9, 5], [8, 0, 0]])
+    seen = Seen()
+    with tapped(model, seen):
+        watched = logits(model, ids)
+    torch.testing.assert_close(watched, logits(model, ids))
+    assert [(site.stack, site.kind, site.layer) for site, _ in seen.calls] == [
+        ("encoder", "self", 0),
+        ("encoder", "self", 1),
+        ("pooler", "cross", 0),
+    ]
+    weights = seen.calls[-1][1]
+    assert weights.shape == (2, 1, 1, 3)
+    torch.testing.assert_close(weights[1, 0, 0], torch.tensor([1.0, 0.0, 0.0]))
 
-    def spy(module, query, key, value, mask, **keywords):
-        shapes.append((module is model.pooler.attention, query.shape[2], key.shape[2], mask.tolist()))
-        return original(module, query, key, value, mask, **keywords)
 
-    original = poolers.attend
-    monkeypatch.setattr(poolers, "attend", spy)
-    logits(model, torch.tensor([[4, 9, 5], [8, 0, 0]]))
-    assert shapes == [(True, 1, 3, [[[[True, True, True]]], [[[True, False, False]]]])]
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"mean"}))
+def test_what_is_seen_is_what_the_model_does(name):
+    texts = ["The cat sat on the mat, and nobody minded.", "Two short sentences."]
+    tokenizer = build_tokenizer(texts, cls=preset(name).uses_cls)
+    model = make(name, vocab_size=len(tokenizer), layers=1, width=8, heads=2)
+    failed = [each for each in Subject(model, tokenizer).check() if not each.ok]
+    assert not failed
+
+
+@pytest.mark.parametrize("name", ["tp9-base", "pure-attention", "attention-pooling", "query-pooling"])
+def test_per_head_maps_give_back_what_attention_returns(name):
+    """Σ_h Σ_j α^h_j (x_j W_V^h + b_V^h) W_O^h + b_O, where a missing W_O is a slice of the identity."""
+    model = make(name, layers=0 if "pooling" in name else 1, heads=1 if "pooling" in name else 2).double()
+    site, kept = anatomy_of(model).sites[0], {}
+    site.module.register_forward_hook(lambda module, inputs, output: kept.update(inputs=inputs, output=output))
+    seen = Seen()
+    with tapped(model, seen):
+        logits(model, text(model, 4, 9, 5))
+    states, maps, weights = kept["inputs"][-2], site.head_weights(), seen.calls[0][1]
+    values = torch.einsum("bkm,hmd->bhkd", states, maps.value)
+    values = values if maps.value_bias is None else values + maps.value_bias[:, None]
+    heads = torch.einsum("bhqk,bhkd,hdm->bqm", weights, values, maps.output)
+    heads = heads if maps.output_bias is None else heads + maps.output_bias
+    torch.testing.assert_close(heads.reshape(kept["output"].shape), kept["output"], rtol=0, atol=1e-12)
 
 
 def test_a_mask_with_holes_hides_words_from_attention_only():
