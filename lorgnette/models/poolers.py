@@ -51,6 +51,7 @@ class IdentityMap(nn.Module):
     """x ↦ x, with the `weight` and `bias` of a Linear for those who ask what the map is."""
 
     bias = None
+    like: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
