@@ -141,10 +141,12 @@ def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> N
     try:
         batch = subject.collate(encoded)
         hidden = any(lens.wants_hidden_states for lens in lenses)
-        with subject.tapped(_Looking(lenses, batch)):
-            outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
-        for lens in lenses:
-            lens.finish(batch, outputs)
+        own = [tap for lens in lenses for tap in lens.taps(batch)]
+        with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
+            with subject.tapped(*own, _Looking(lenses, batch)):
+                outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
+            for lens in lenses:
+                lens.finish(batch, outputs)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Site
+from lorgnette.attention import Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.provenance import Provenance
@@ -30,6 +30,8 @@ class Lens(torchmetrics.Metric):
     wants_residual: ClassVar[bool] = False
     wants_hidden_states: ClassVar[bool] = False
     wants_logits: ClassVar[bool] = False
+    wants_gradients: ClassVar[bool] = False
+    """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     full_state_update: bool | None = False
 
     def __init__(self) -> None:
@@ -52,6 +54,10 @@ class Lens(torchmetrics.Metric):
 
     def allocate(self, subject: Subject) -> None:
         """Declare the states."""
+
+    def taps(self, batch: Batch) -> Sequence[Tap]:
+        """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""
+        return ()
 
     def update(self, call: Call, batch: Batch) -> None:
         """Take in one call, as the pass reaches it."""

@@ -1,0 +1,140 @@
+"""The laws that every lens must obey, for ours and for plug-ins: `check_lens(lambda: MyLens())`.
+
+Many batches = one batch; merge = union; more padding changes nothing; order changes nothing; permuting heads permutes
+the result; swept = matrix; the JSON round trip is exact; the call is not modified.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import xarray as xr
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Tap
+from lorgnette.corpora.batch import Batch, Tokens
+from lorgnette.corpora.example import Example
+from lorgnette.lenses.base import Lens
+from lorgnette.models.anatomy import linear_weights
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+
+class _See(Tap):
+    def __init__(self, lens: Lens, batch: Batch, matrix: bool) -> None:
+        self.lens, self.batch, self.matrix = lens, batch, matrix
+        self.wants_residual = lens.wants_residual
+
+    def see(self, call: Call) -> None:
+        if self.matrix:
+            _ = call.weights
+        before = [t.clone() for t in (call.query, call.key, call.value)]
+        self.lens.update(call, self.batch)
+        for was, tensor in zip(before, (call.query, call.key, call.value), strict=True):
+            assert torch.equal(was, tensor), f"{self.lens.name} modified the call"
+
+
+def run_lens(lens: Lens, subject: Subject, batches: Sequence[Batch], *, matrix: bool = False) -> Lens:
+    """Run batches through a lens, as `look` does."""
+    lens.bind(subject)
+    for batch in batches:
+        taps = [*lens.taps(batch), _See(lens, batch, matrix)]
+        with torch.set_grad_enabled(lens.wants_gradients):
+            with subject.tapped(*taps):
+                outputs = subject.run(batch, output_hidden_states=lens.wants_hidden_states, return_dict=True)
+            lens.finish(batch, outputs)
+    return lens
+
+
+def check_lens(
+    make: Callable[[], Lens], subject: Subject, examples: Sequence[Example], *, tolerance: float = 1e-6
+) -> Result:
+    """Assert every law for one lens on one subject; returns the result. Use a float64 subject for tight tolerances."""
+    examples = list(examples)
+    assert len(examples) >= 4, "the laws need at least four texts"
+    whole = subject.encode(examples)
+    result = run_lens(make(), subject, [whole]).compute()
+
+    def same(other: Any, law: str) -> None:
+        assert_close(result.data, other.compute().data, law, tolerance)
+
+    singles = [subject.encode([example]) for example in examples]
+    same(run_lens(make(), subject, singles), "many batches = one batch")
+    same(run_lens(make(), subject, singles[::-1]), "order changes nothing")
+    same(run_lens(make(), subject, [padded(whole, 5, subject.encoder.padding)]), "more padding changes nothing")
+    same(run_lens(make(), subject, [whole], matrix=True), "swept = matrix")
+    first, second = run_lens(make(), subject, singles[:2]), run_lens(make(), subject, singles[2:])
+    first.compute()  # a merge after compute must not return what was computed before
+    first.merge_state(second)
+    same(first, "merge = union")
+    again = Result.from_json(result.to_json())
+    assert again == result, "JSON round trip"
+    return result
+
+
+def check_head_permutation(
+    make: Callable[[], Lens], subject: Subject, examples: Sequence[Example], *, tolerance: float = 1e-6
+) -> None:
+    """Permuting the heads of every layer permutes the result. The subject's model is changed and changed back."""
+    order = torch.randperm(subject.heads, generator=torch.Generator().manual_seed(0))
+    batch = subject.encode(list(examples))
+    before = run_lens(make(), subject, [batch]).compute().data
+    permute_heads(subject, order)
+    try:
+        after = run_lens(make(), subject, [batch]).compute().data
+    finally:
+        permute_heads(subject, torch.argsort(order))
+    if axes.HEAD in before.dims:
+        before = before.isel({axes.HEAD: order.numpy()}).assign_coords({axes.HEAD: before[axes.HEAD].values})
+    assert_close(before, after, "permuting heads permutes the result", tolerance)
+
+
+def permute_heads(subject: Subject, order: Tensor) -> None:
+    """Reorder the heads of every site of a BERT-like subject in place; its output does not change."""
+    for site in subject.anatomy.sites:
+        module: Any = site.module
+        with torch.no_grad():
+            for projection in (module.query, module.key, module.value):
+                weight = projection.weight.unflatten(0, (site.heads, -1))[order].flatten(0, 1)
+                projection.weight.copy_(weight)
+                projection.bias.copy_(projection.bias.unflatten(0, (site.heads, -1))[order].flatten())
+            if site.output is not None:
+                weight, _ = linear_weights(site.output)
+                weight.copy_(weight.unflatten(0, (site.heads, -1))[order].flatten(0, 1))
+
+
+def padded(batch: Batch, by: int, padding: int) -> Batch:
+    """The same batch with more padding on the right."""
+
+    def side(tokens: Tokens) -> Tokens:
+        grow = lambda tensor, value: F.pad(tensor, (0, by), value=value)  # noqa: E731
+        categories = {name: grow(mask, False) for name, mask in tokens.categories.items()}
+        return replace(
+            tokens,
+            ids=grow(tokens.ids, padding),
+            mask=grow(tokens.mask, False),
+            special=grow(tokens.special, False),
+            word=grow(tokens.word, -1),
+            categories=categories,
+        )
+
+    fill = {"input_ids": padding, "decoder_input_ids": padding}
+    inputs = {name: F.pad(tensor, (0, by), value=fill.get(name, 0)) for name, tensor in batch.inputs.items()}
+    target = None if batch.target is None else side(batch.target)
+    return replace(batch, inputs=inputs, source=side(batch.source), target=target)
+
+
+def assert_close(one: xr.Dataset, other: xr.Dataset, law: str, tolerance: float) -> None:
+    """Equal within a relative tolerance, missing where missing."""
+    assert set(one.data_vars) == set(other.data_vars), law
+    for name in one.data_vars:
+        a, b = one[name].values, other[name].values
+        if a.dtype.kind != "f":
+            assert (a == b).all(), f"{law}: {name}"
+            continue
+        scale = np.nanmax(np.abs(a), initial=1.0)
+        np.testing.assert_allclose(b, a, atol=tolerance * scale, rtol=tolerance, err_msg=f"{law}: {name}")
