@@ -1,11 +1,11 @@
 """Opening files: plain, .gz or .xz, read line by line as UTF-8."""
 
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
 
 from lorgnette.errors import UserError, near
 
@@ -26,17 +26,18 @@ def found(path: str | Path) -> Path:
     raise UserError(f"there is no file {str(path)!r}.{near(path.name, beside)} Give the path of a file that exists.")
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path) -> io.BufferedIOBase:
     suffix = path.suffix.lower()
     if suffix == ".gz":
-        return cast("IO[bytes]", gzip.open(path, "rb"))
+        return gzip.GzipFile(path, "rb")
     if suffix == ".xz":
-        return cast("IO[bytes]", lzma.open(path, "rb"))
+        return lzma.LZMAFile(path, "rb")
     return path.open("rb")
 
 
-def content(path: Path) -> Iterator[bytes]:
-    """The bytes of the file as they lie on the disk, in blocks: what a fingerprint hashes."""
+def content(path: Path, how: str = "") -> Iterator[bytes]:
+    """How the file is read, then its bytes as they lie on the disk, in blocks: what a fingerprint hashes."""
+    yield how.encode()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             yield block

@@ -41,7 +41,7 @@ class Ranks(Generic[Kind]):
         return len(self.ranks)
 
 
-def counted(counts: Mapping[Kind, float], source: str) -> Ranks[Kind]:
+def counted(counts: Mapping[Kind, int | float], source: str) -> Ranks[Kind]:
     """Ranks from counts: 1 + the number of words that are more frequent."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     ranks: dict[Kind, int] = {}

@@ -80,19 +80,22 @@ def parallel(path: Path) -> Iterator[Example]:
 def wikitext(texts: Iterable[tuple[int, str]]) -> Iterator[Example]:
     """WikiText (Merity et al. 2017): one paragraph a text, headings left out.
 
-    `extra` has the article as document and, below its title, the section.
+    `extra` has the number of the article as document (titles are not unique: many are `<unk>`), its title, and the
+    section below it.
     """
     titles: list[str] = []
+    document = 0
     for number, line in texts:
         line = line.strip()
         heading = re.fullmatch(r"((?:= )+)([^=].*?)((?: =)+)", line)
         if heading:
             level = heading[1].count("=")
+            document += level == 1
             titles = [*titles[: level - 1], heading[2]]
         elif line:
             words = tuple(line.split())
-            where = {"document": titles[0] if titles else "", "section": " / ".join(titles[1:])}
-            yield Example(id=str(number), text=" ".join(words), words=words, extra=where)
+            where = {"title": titles[0] if titles else "", "section": " / ".join(titles[1:])}
+            yield Example(str(number), " ".join(words), words=words, extra={"document": str(document), **where})
 
 
 def imdb_hub(number: int, row: Mapping[str, Any]) -> Example:

@@ -37,8 +37,7 @@ def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None)
         if number == 0:
             raise UserError(f"{path}: no rows; expected at least one.")
 
-    how = repr(columns).encode()
-    corpus = Corpus(name or path.name, read, labels=labels, source=lambda: [how, *content(path)])
+    corpus = Corpus(name or path.name, read, labels=labels, source=lambda: content(path, repr(columns)))
     return corpus
 
 

@@ -16,8 +16,8 @@ def text_corpus(path: str | Path, *, paragraphs: bool = False, name: str | None 
     """
     path = found(path)
     read = _paragraphs if paragraphs else _lines
-    how = f"text paragraphs={paragraphs}".encode()
-    return Corpus(name or path.name, lambda: _some(path, read(path)), source=lambda: [how, *content(path)])
+    how = f"text paragraphs={paragraphs}"
+    return Corpus(name or path.name, lambda: _some(path, read(path)), source=lambda: content(path, how))
 
 
 def _lines(path: Path) -> Iterator[Example]:

@@ -83,7 +83,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(held) + "\n"
 
 
-def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
+def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], Mapping[str, str | None]]:
     """The words (integer ids only) and the comments of one sentence."""
     import conllu
 
@@ -102,7 +102,11 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
 
 
 def _example(
-    id: str, words: list[dict[str, Any]], metadata: Mapping[str, str], document: str | None, entity_format: str | None
+    id: str,
+    words: list[dict[str, Any]],
+    metadata: Mapping[str, str | None],
+    document: str | None,
+    entity_format: str | None,
 ) -> Example:
     forms = tuple(word["form"] for word in words)
     tags = {name: tuple(str(word[name] or "_") for word in words) for name in ("upos", "xpos", "feats", "lemma")}

@@ -6,7 +6,7 @@ from typing import Any
 from lorgnette.corpora.annotated import share
 from lorgnette.corpora.corpus import SizedCorpus
 from lorgnette.corpora.example import Example
-from lorgnette.corpora.planted.grammar import Draw, Node, contrast, review
+from lorgnette.corpora.planted.grammar import Grammar, Node
 from lorgnette.corpora.planted.lexicon import RARE
 from lorgnette.errors import UserError, near
 
@@ -40,35 +40,30 @@ def planted_corpus(split: str | None = None, *, seed: int = 0, size: int | None 
 
 
 def _texts(split: str, seed: int, size: int) -> Iterator[Example]:
-    draw = Draw(f"planted/{seed}/{split}")
+    grammar = Grammar(f"planted/{seed}/{split}")
     low, high = PLACES[split]
     seen: set[str] = set()
     while len(seen) < size:
-        as_pair = split == "pairs" or (draw.happens(PAIR_SHARE) and size - len(seen) >= 2)
-        id = f"{split}-{len(seen)}"
-        made = _pair(draw, id) if as_pair else [_single(draw, id)]
-        words = made[0].words or ()
+        as_pair = split == "pairs" or (grammar.happens(PAIR_SHARE) and size - len(seen) >= 2)
+        label = grammar.pick((0, 1))
+        root = grammar.contrast(label) if as_pair else grammar.review(label)
+        words = [node.word for node in root.in_order()]
         if len(words) > LONGEST or not low <= share(" ".join(sorted(words))) < high:
             continue
-        if not seen.isdisjoint(example.text for example in made):
-            continue
-        seen.update(example.text for example in made)
-        yield from made
+        name = f"{split}-{len(seen)}"
+        made = _pair(name, root, label) if as_pair else [_example(name, root, label)]
+        if seen.isdisjoint(example.text for example in made):
+            seen.update(example.text for example in made)
+            yield from made
 
 
-def _single(draw: Draw, id: str) -> Example:
-    label = draw.pick((0, 1))
-    return _example(id, review(draw, label), label)
-
-
-def _pair(draw: Draw, id: str) -> list[Example]:
+def _pair(name: str, root: Node, label: int) -> list[Example]:
     """A text and its twin, in which negator and intensifier have changed places."""
-    root, label = contrast(draw)
-    first = _example(f"{id}a", root, label, pair_id=id)
+    first = _example(f"{name}a", root, label, pair_id=name)
     one, other = (node for node in root.in_order() if node.decides and node.relation == "advmod")
     one.word, other.word = other.word, one.word
     one.upos, other.upos = other.upos, one.upos
-    return [first, _example(f"{id}b", root, 1 - label, pair_id=id)]
+    return [first, _example(f"{name}b", root, 1 - label, pair_id=name)]
 
 
 def _example(name: str, root: Node, label: int, **extra: Any) -> Example:
