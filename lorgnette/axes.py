@@ -5,6 +5,8 @@ from typing import Final
 STACK: Final = "stack"
 LAYER: Final = "layer"
 HEAD: Final = "head"
+HEAD_A: Final = "head_a"
+HEAD_B: Final = "head_b"
 QUERY: Final = "query"
 KEY: Final = "key"
 TOKEN: Final = "token"
@@ -19,11 +21,15 @@ RELATION: Final = "relation"
 TAG: Final = "tag"
 BIN: Final = "bin"
 QUANTILE: Final = "quantile"
+MEASURE: Final = "measure"
+READING: Final = "reading"
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
     LAYER: "layer of the stack, counted from 1 at the embeddings",
     HEAD: "head of the layer, counted from 1; a removed head keeps the others' numbers",
+    HEAD_A: 'one of two heads that are compared, as "layer-head"',
+    HEAD_B: 'the other of two heads that are compared, as "layer-head"',
     QUERY: "position of the token that asks, counted from 0",
     KEY: "position of the token that is read, counted from 0",
     TOKEN: "position of a word piece, counted from 0, specials included",
@@ -38,6 +44,8 @@ DESCRIPTION: Final[dict[str, str]] = {
     TAG: "part of speech, chunk or entity tag, by name",
     BIN: "bin of a histogram, by its middle",
     QUANTILE: "quantile, between 0 and 1",
+    MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives)',
+    READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',
 }
 
 # Every per-head result starts with these, in this order.
