@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Example:
     """One text of a corpus; whatever the corpus does not know is None (or an empty mapping).
 
-    Everything that is "per word" has one entry for each of `words`.
+    Everything that is "per word" has one entry for each of `words`. With a `pair`, the words are those of the text, then
+    those of the pair from `extra["pair_start"]` on.
     """
 
     id: str
@@ -23,9 +21,9 @@ class Example:
     rationale: tuple[float, ...] | None = None  # per word, in [0, 1]
     heads: tuple[int, ...] | None = None  # gold tree: 1-based head per word, 0 = root
     relations: tuple[str, ...] | None = None
-    tags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING)  # "upos", "chunk", …: one per word
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "upos", "chunk", …: one per word
     target: str | None = None  # reference translation
-    extra: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         per_word = {

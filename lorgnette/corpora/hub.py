@@ -26,21 +26,17 @@ def dataset_corpus(
     where = name or type(dataset).__name__
     label_names = _class_names(dataset, columns.label)
 
-    def located() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def located() -> Iterator[tuple[str, Any]]:
         for number, row in enumerate(dataset):
-            yield f"{where}, row {number}", row if isinstance(row, Mapping) else {columns.text: row}
+            yield f"{where}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
 
     def read() -> Iterator[Example]:
         # A ClassLabel column holds indices already; any other column holds the classes themselves.
         classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
-        for number, row in enumerate(dataset):
-            if isinstance(row, Example):
-                yield row
-                continue
-            row = row if isinstance(row, Mapping) else {columns.text: row}
+        for number, (place, row) in enumerate(located()):
             if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
                 row = {**row, columns.label: None}
-            yield columns.example(row, f"{where}, row {number}", number, classes)
+            yield row if isinstance(row, Example) else columns.example(row, place, number, classes)
 
     def labels() -> tuple[str, ...] | None:
         return label_names or (columns.labels(located()) if columns.label else None)

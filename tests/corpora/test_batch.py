@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import dataclass
 
 import pytest
@@ -71,3 +72,8 @@ def test_an_example_whose_annotation_does_not_fit_its_words_is_refused():
         Example("a", "x", words=("x",), rationale=(0.0, 1.0))
     with pytest.raises(ValueError, match=r"1 values of 'upos' for no words"):
         Example("a", "x", tags={"upos": ("NOUN",)})
+
+
+def test_examples_travel_between_processes():
+    example = Example("a", "x", words=("x",), tags={"upos": ("X",)})
+    assert pickle.loads(pickle.dumps(example)) == example
