@@ -9,8 +9,8 @@ from typing import Any
 class Example:
     """One text of a corpus; whatever the corpus does not know is None (or an empty mapping).
 
-    Everything that is "per word" has one entry for each of `words`. With a `pair`, the words are those of the text, then
-    those of the pair from `extra["pair_start"]` on.
+    Everything that is "per word" has one entry for each of `words`. With a `pair`, the words are those of the text,
+    then those of the pair from `extra["pair_start"]` on.
     """
 
     id: str
