@@ -12,7 +12,7 @@ Everything comes from one exponential, in a block that stays in the cache. Worki
 to rounding even for scores of hundreds, and never below zero by more than rounding (it is clamped).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -40,6 +40,9 @@ class Wanted:
     received: Float[Tensor, "batch query"] | None = None
     """Weights w_i of the queries in Σ_i w_i α_ij."""
     context: bool = False
+    block: Callable[[Float[Tensor, "text head row key"], slice, slice], None] | None = None
+    """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
+    For what needs heads together, such as the norm of their sum."""
 
 
 @dataclass
@@ -73,6 +76,9 @@ def from_matrix(weights: Float[Tensor, "batch head query key"], wanted: Wanted) 
         out.at = torch.stack([_diagonal(weights, 0, offset) for offset in wanted.offsets], dim=-1)
     if wanted.received is not None:
         out.received = torch.einsum("bhqk,bq->bhk", weights, wanted.received.to(weights.dtype))
+    if wanted.block is not None:
+        for texts, _, rows in _blocks(weights.shape, BLOCK.get(weights.device.type, BLOCK["cpu"]), together=True):
+            wanted.block(weights[texts, :, rows].detach(), texts, rows)
     return out
 
 
@@ -106,6 +112,25 @@ def _diagonal(block: Float[Tensor, "*rest row key"], first: int, offset: int) ->
     if stop > start:
         out[..., start:stop] = block.diagonal(first + offset, dim1=-2, dim2=-1)[..., : stop - start]
     return out
+
+
+def _blocks(
+    shape: tuple[int, int, int, int] | torch.Size, budget: int, *, together: bool
+) -> Iterator[tuple[slice, slice, slice]]:
+    """Whole texts if they fit, else whole heads (or rows of all heads together), else rows of one head."""
+    batch, head, queries, keys = shape
+    texts = max(1, budget // (head * queries * keys))
+    heads = head if together or head * queries * keys <= budget else max(1, budget // (queries * keys))
+    per_row = heads * keys if together else keys
+    rows = queries if queries * per_row <= budget else max(1, budget // per_row)
+    for b in range(0, batch, texts):
+        for h in range(0, head, heads):
+            for r in range(0, queries, rows):
+                yield (
+                    slice(b, min(b + texts, batch)),
+                    slice(h, min(h + heads, head)),
+                    slice(r, min(r + rows, queries)),
+                )
 
 
 @dataclass
@@ -147,7 +172,7 @@ class _Sweep:
         self.empty = scores.visible().eq(0) if scores.allowed is not None else None
         if self.empty is not None and not self.empty.any():
             self.empty = None
-        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + keys)
+        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + head * keys)
 
     @property
     def budget(self) -> int:
@@ -165,19 +190,7 @@ class _Sweep:
         return torch.cat(columns, dim=-1).contiguous() if columns else None
 
     def blocks(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Whole texts if they fit, else whole heads, else rows of one head."""
-        batch, head, queries, keys = self.scores.shape
-        texts = max(1, self.budget // (head * queries * keys))
-        heads = head if head * queries * keys <= self.budget else max(1, self.budget // (queries * keys))
-        rows = queries if queries * keys <= self.budget else max(1, self.budget // keys)
-        for b in range(0, batch, texts):
-            for h in range(0, head, heads):
-                for r in range(0, queries, rows):
-                    yield (
-                        slice(b, min(b + texts, batch)),
-                        slice(h, min(h + heads, head)),
-                        slice(r, min(r + rows, queries)),
-                    )
+        return _blocks(self.scores.shape, self.budget, together=self.wanted.block is not None)
 
     def _block_scores(self, b: slice, h: slice, r: slice) -> tuple[Tensor, Tensor]:
         """The block of scores, and a buffer of its shape."""
@@ -234,6 +247,11 @@ class _Sweep:
             self.at[b, h, r, number] = _diagonal(e, r.start, offset)  # type: ignore[index]
         if self.entropy is not None:
             self.entropy[b, h, r] = torch.mul(s, e, out=s).sum(-1)
+        if wanted.block is not None:
+            weights = torch.div(e, z[..., None], out=s)  # the scores are not needed any more
+            if self.empty is not None:
+                weights.masked_fill_(self.empty[b, :, r, None], 0.0)
+            wanted.block(weights, b, r)
         if self.among is not None:
             e.masked_fill_(self.excluded[b], 0.0)
             self.among[b, h, r], where = _maximum(e, wanted.positions)
