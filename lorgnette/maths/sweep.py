@@ -172,7 +172,8 @@ class _Sweep:
         self.empty = scores.visible().eq(0) if scores.allowed is not None else None
         if self.empty is not None and not self.empty.any():
             self.empty = None
-        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + head * keys)
+        one_row = keys if wanted.block is None else head * keys
+        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + one_row)
 
     @property
     def budget(self) -> int:
