@@ -70,12 +70,16 @@ class Encoder:
         self, example: Example, text: str, pair: str | None, words: tuple[str, ...] | None, truncate: bool
     ) -> Side:
         if self.tokenizer.is_fast:
-            side = self._fast(text, pair, words)
+            side = self._fast(text, pair, words, None if pair is None else example.extra.get("pair_start"))
         else:
             side = self._slow(text, pair, words)
         return self._fit(example, side, truncate)
 
-    def _fast(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
+    def _fast(self, text: str, pair: str | None, words: tuple[str, ...] | None, pair_start: int | None = None) -> Side:
+        pair_words: tuple[str, ...] = ()
+        if words is not None and pair_start is not None:  # the gold words go on through the pair
+            words, pair_words = words[:pair_start], words[pair_start:]
+            pair = " ".join(pair_words)
         text = text if words is None else " ".join(words)
         encoding = self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True)
         special = [bool(flag) for flag in encoding["special_tokens_mask"]]
@@ -88,7 +92,10 @@ class Encoder:
             names = list(words)
         word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
         if pair is not None:
-            second, more = self._named(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
+            if pair_words:
+                second, more = _by_offset(encoding["offset_mapping"], owner, pair_words, 1), list(pair_words)
+            else:
+                second, more = self._named(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
             word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
             names += more
         return Side(encoding["input_ids"], special, word, tuple(names), encoding.get("token_type_ids"))
@@ -267,7 +274,9 @@ def _is_punctuation(character: str) -> bool:
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
-def _by_offset(offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...]) -> list[int]:
+def _by_offset(
+    offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...], which: int = 0
+) -> list[int]:
     """The given word that each piece ends in, for text made of these words with a space between."""
     ends, at = [], 0
     for word in words:
@@ -276,8 +285,8 @@ def _by_offset(offsets: list[tuple[int, int]], owner: list[int | None], words: t
         at += 1
     out, number = [], 0
     for o, (start, end) in zip(owner, offsets, strict=True):
-        if o != 0 or end <= start:
-            out.append(number if o == 0 and words else -1)
+        if o != which or end <= start:
+            out.append(number if o == which and words else -1)
             continue
         while number + 1 < len(ends) and end > ends[number]:
             number += 1
