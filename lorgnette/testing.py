@@ -90,6 +90,10 @@ def check_head_permutation(
         permute_heads(subject, torch.argsort(order))
     if axes.HEAD in before.dims:
         before = before.isel({axes.HEAD: order.numpy()}).assign_coords({axes.HEAD: before[axes.HEAD].values})
+    for axis in {axes.HEAD_A, axes.HEAD_B} & set(before.dims):  # heads of all layers in a row
+        layers = before.sizes[axis] // len(order)
+        everywhere = (torch.arange(layers)[:, None] * len(order) + order).flatten().numpy()
+        before = before.isel({axis: everywhere}).assign_coords({axis: before[axis].values})
     assert_close(before, after, "permuting heads permutes the result", tolerance)
 
 

@@ -9,7 +9,10 @@ from lorgnette.errors import UserError, near
 if TYPE_CHECKING:
     from lorgnette.lenses.base import Lens
 
-OURS = {"weights": ("lorgnette.lenses.weights", "Weights")}
+OURS = {
+    "weights": ("lorgnette.lenses.weights", "Weights"),
+    "distances": ("lorgnette.lenses.distances", "Distances"),
+}
 """name → (module, class); loaded when first used."""
 
 _CLASSES = {cls: module for module, cls in OURS.values()}

@@ -107,7 +107,8 @@ class Distances(Weights):
         variables: dict[str, Any] = {name: self._flat(array) for name, array in found.items()}
         count = found["divergence_count"].max(axes.HEAD_B)
         variables |= self._map(variables["divergence"], count)
-        variables["kind"] = self._kinds().where(count > 0, None)
+        variables["kind"] = self._kinds()
+        variables["kind"].values[count.values == 0] = None
         variables["count"] = count
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text

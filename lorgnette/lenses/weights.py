@@ -100,8 +100,8 @@ class Weights(Lens):
         return torch.cat([averaged, near], -1), torch.cat([weight, near_weight], -1)
 
     def _over_queries(
-        self, values: Float[Tensor, "text head query column"], query: Float[Tensor, "text query column"]
-    ) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text 1 column"]]:
+        self, values: Float[Tensor, "text head query column"], query: Float[Tensor, "text query #column"]
+    ) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text 1 #column"]]:
         """Mean over the queries that count, and the weight of the text."""
         total = (values * query[:, None].to(values.dtype)).sum(2)
         counts = query.sum(1)
