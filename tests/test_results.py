@@ -16,7 +16,7 @@ from lorgnette import results as module
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.provenance import Provenance
-from lorgnette.results import Result, Results
+from lorgnette.results import Result, Results, refuse_other_folder
 
 ORIGIN = Provenance(
     model="minilm",
@@ -251,6 +251,11 @@ def test_a_strangers_folder_is_not_touched(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UserError, match="not a results folder; nothing was written"):
         Results([simple()]).save(tmp_path)
+    with pytest.raises(UserError, match="not a results folder"):
+        refuse_other_folder(tmp_path)
+    with pytest.raises(UserError, match="is a file"):
+        refuse_other_folder(tmp_path / "thesis.txt")
+    refuse_other_folder(tmp_path / "new")
     assert os.listdir(tmp_path) == ["thesis.txt"]
     with pytest.raises(UserError, match="is a file"):
         Results([simple()]).save(tmp_path / "thesis.txt")

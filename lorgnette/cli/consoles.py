@@ -1,4 +1,4 @@
-"""Where words go: data to stdout, everything else to stderr."""
+"""Where data goes: stdout, from one process only. Progress and errors go to stderr."""
 
 import os
 import sys
@@ -8,17 +8,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE = 120  # rich takes a pipe to be 80 columns wide and would fold tables that a program reads
+_ENDLESS = 100_000
 
 
-def out() -> "Console":
-    """stdout; under torchrun only the first process speaks."""
+def out(*, fold: bool = True) -> "Console":
+    """stdout; under torchrun only the first process speaks. Without `fold`, lines are as long as they are."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
-    return Console(width=width, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
-
-
-def err() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    silent = os.environ.get("RANK", "0") != "0"
+    return Console(width=width if fold else _ENDLESS, highlight=False, quiet=silent)
