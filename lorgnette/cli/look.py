@@ -58,9 +58,18 @@ def look(
 
     torch.manual_seed(seed)
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
-    pace = {"batch_tokens": batch_tokens, "truncate": truncate, "seed": seed, "progress": True}
-    command = shlex.join(["lorgnette", *sys.argv[1:]])
-    _show(run(subject, texts, chosen, out=out, resume=resume, command=command, **pace), out)
+    results = run(
+        subject,
+        texts,
+        chosen,
+        batch_tokens=batch_tokens,
+        truncate=truncate,
+        out=out,
+        resume=resume,
+        seed=seed,
+        command=shlex.join(["lorgnette", *sys.argv[1:]]),
+    )
+    _show(results, out)
 
 
 def _show(results: "Results", folder: Path | None) -> None:
