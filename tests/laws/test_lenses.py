@@ -1,0 +1,34 @@
+"""The common laws, for every registered lens on an encoder, a decoder and a translation model."""
+
+import pytest
+from subjects import EXAMPLES, MAKERS, classifier
+
+from lorgnette import lenses
+from lorgnette.errors import UserError
+from lorgnette.testing import check_head_permutation, check_lens
+
+# What a lens cannot be without, so that the laws have something to hold for.
+NEEDS = {"gradients": {"classifier", "marian"}, "alignment": {"marian"}}
+
+
+@pytest.mark.parametrize("kind", [*MAKERS, "classifier"])
+@pytest.mark.parametrize("name", sorted(lenses.OURS))
+def test_laws(name, kind):
+    subject = classifier() if kind == "classifier" else MAKERS[kind]()
+    if kind not in NEEDS.get(name, {"bert", "gpt2", "marian"}):
+        if kind == "classifier" or name not in NEEDS:
+            return  # a classifier is a BERT for lenses that need no head
+        with pytest.raises(UserError):
+            check_lens(lambda: lenses.get(name), subject, EXAMPLES)
+        return
+    check_lens(lambda: lenses.get(name), subject, EXAMPLES, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(lenses.OURS))
+def test_permuting_heads_permutes_the_result(name):
+    if name in ("alignment",):
+        with pytest.raises(UserError):
+            check_head_permutation(lambda: lenses.get(name), classifier(), EXAMPLES)
+        return
+    subject = classifier() if name in NEEDS else MAKERS["bert"]()
+    check_head_permutation(lambda: lenses.get(name), subject, EXAMPLES, tolerance=1e-9)

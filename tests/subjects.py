@@ -1,0 +1,128 @@
+"""Tiny subjects with a real tokenizer, made on the spot."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from families import BERT, MARIAN
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+)
+
+from lorgnette.corpora.example import Example
+from lorgnette.subject import Subject
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "a",
+    "dog",
+    "ran",
+    "and",
+    "slept",
+    "it",
+    "was",
+    "good",
+    "bad",
+    "not",
+    "very",
+    ",",
+    ".",
+    "!",
+    "?",
+    "un",
+    "##believ",
+    "##able",
+    "##ly",
+    "be",
+    "le",
+    "chat",
+    "chien",
+    "sur",
+    "tapis",
+]
+TEXTS = (
+    "The cat sat on the mat.",
+    "A dog ran, and it was good!",
+    "good",
+    "It was not very unbelievably bad. The dog slept on the cat, and the cat ran.",
+    "cat dog cat dog .",
+)
+EXAMPLES = tuple(
+    Example(f"text {number}", text, label=number % 2, target=text.lower().replace("cat", "chat"))
+    for number, text in enumerate(TEXTS)
+)
+
+
+def word_pieces(specials: bool = True) -> PreTrainedTokenizerFast:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: number for number, word in enumerate([*names, *dict.fromkeys(WORDS)])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    kinds: dict[str, str] = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    if specials:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+        kinds |= {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **kinds)
+
+
+def loud(model: Any, seed: int = 0) -> Any:
+    """Random weights large enough for attention that is not uniform."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "embed" not in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.15)
+            elif parameter.dim() == 1 and "norm" not in name.lower():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return model.eval()
+
+
+def bert(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
+    return Subject(loud(BertModel(BertConfig(**BERT)), seed).to(dtype), word_pieces(), name="tiny bert")
+
+
+def classifier(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
+    model = BertForSequenceClassification(BertConfig(**BERT, num_labels=2))
+    return Subject(loud(model, seed).to(dtype), word_pieces(), name="tiny classifier")
+
+
+def gpt2(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
+    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=1)
+    return Subject(loud(GPT2LMHeadModel(config), seed).to(dtype), word_pieces(specials=False), name="tiny gpt2")
+
+
+def marian(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
+    tokenizer = word_pieces(specials=False)
+    tokenizer._tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A [SEP]", special_tokens=[("[SEP]", 3)]
+    )
+    tokenizer.eos_token = "[SEP]"
+    return Subject(loud(MarianMTModel(MarianConfig(**MARIAN)), seed).to(dtype), tokenizer, name="tiny marian")
+
+
+@cache
+def planted(control: bool = False) -> tuple[Subject, Any]:
+    """The hand-set model with its corpus."""
+    from lorgnette.corpora import corpus
+    from lorgnette.planted import annotated, planted_subject
+
+    texts = annotated(corpus("planted", split="test").take(60))
+    return planted_subject(texts, control=control), texts
+
+
+MAKERS = {"bert": bert, "gpt2": gpt2, "marian": marian}
