@@ -2,8 +2,8 @@
 
 The text is the planted corpus with each word carrying the position of its head in the gold tree (`cat|5`), so that one
 head can follow the tree. Embeddings are blocks of one-hot codes: position, position of the tree's head, and flags;
-every token has the same number of ones, so LayerNorm treats them alike. Scores between a matching query and key are larger
-than all others by `SHARPNESS`.
+every token has the same number of ones, so LayerNorm treats them alike. Scores between a matching query and key are
+larger than all others by `SHARPNESS`.
 """
 
 from collections.abc import Iterable

@@ -20,38 +20,12 @@ from transformers import (
 from lorgnette.corpora.example import Example
 from lorgnette.subject import Subject
 
+# fmt: off
 WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    "a",
-    "dog",
-    "ran",
-    "and",
-    "slept",
-    "it",
-    "was",
-    "good",
-    "bad",
-    "not",
-    "very",
-    ",",
-    ".",
-    "!",
-    "?",
-    "un",
-    "##believ",
-    "##able",
-    "##ly",
-    "be",
-    "le",
-    "chat",
-    "chien",
-    "sur",
-    "tapis",
+    "the", "cat", "sat", "on", "mat", "a", "dog", "ran", "and", "slept", "it", "was", "good", "bad", "not", "very",
+    ",", ".", "!", "?", "un", "##believ", "##able", "##ly", "be", "le", "chat", "chien", "sur", "tapis",
 ]
+# fmt: on
 TEXTS = (
     "The cat sat on the mat.",
     "A dog ran, and it was good!",

@@ -67,7 +67,7 @@ class Weights(Lens):
         rows = call.measure(wanted)
         seen = call.seen_keys[:, 0]
         word = (asking.mask & ~asking.special).float()
-        normalised = rows.entropy / seen.clamp(min=2).log()[:, None]  # type: ignore[operator]
+        normalised = rows.entropy / seen.clamp(min=2).to(rows.entropy.dtype).log()[:, None]  # type: ignore[operator]
         parts: list[tuple[Tensor, Tensor]] = [
             (rows.entropy[..., None], query[..., None]),  # type: ignore[index]
             (normalised[..., None], (query * (seen > 1))[..., None]),
