@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OURS = {
     "weights": ("lorgnette.lenses.weights", "Weights"),
     "distances": ("lorgnette.lenses.distances", "Distances"),
+    "gradients": ("lorgnette.lenses.gradients", "Gradients"),
 }
 """name → (module, class); loaded when first used."""
 

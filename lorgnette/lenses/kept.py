@@ -30,7 +30,7 @@ class KeptCall:
     def rows(
         self, text: int, rows: slice, keys: int
     ) -> tuple[Float[Tensor, "head query key"], Bool[Tensor, "heads query key"]]:
-        """The weights of some rows of one text on its first `keys` keys (the rest is padding), and which are visible."""
+        """The weights of some rows of one text on its first `keys` keys (the rest is padding), and which it may see."""
         one = cut(self.scores, slice(text, text + 1), rows)
         visible = visible_keys(one)[0, :, :, :keys]
         weights = softmax(dense(one)) if self.weights is None else self.weights[text : text + 1, :, rows]
