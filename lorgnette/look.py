@@ -72,20 +72,21 @@ def look(
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(subject, corpus, chosen, batch_tokens, truncate), ranks)
     done = keeper.restore(chosen) if keeper is not None and resume else 0
-    number = done
+    finished = done
     with progress_bar("looking", _size(corpus), enabled=progress and ranks.first) as bar, torch.no_grad():
         try:
             for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
                 if number >= done and number % ranks.world == ranks.rank:
                     _pass(subject, encoded, chosen)
+                finished = max(finished, number + 1)
                 _count(counts, encoded)
                 bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
                 if keeper is not None and number >= done:
-                    keeper.due(chosen, number + 1)
+                    keeper.due(chosen, finished)
         except KeyboardInterrupt as interrupt:
             if keeper is None:
                 raise
-            keeper.keep(chosen, number)
+            keeper.keep(chosen, finished)
             raise KeyboardInterrupt(
                 f"interrupted; the same command with --resume goes on from here ({out})."
             ) from interrupt
@@ -147,11 +148,12 @@ def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> N
                 outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
             for lens in lenses:
                 lens.finish(batch, outputs)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
+    except BaseException as error:
+        # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
         for lens, states in zip(lenses, kept, strict=True):
             lens.restore(states)
+        if not _out_of_memory(error):
+            raise
         if len(encoded) == 1:
             text = encoded[0]
             raise UserError(

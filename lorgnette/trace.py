@@ -158,8 +158,11 @@ def _translation(subject: Subject, example: Example) -> str:
     """What the model itself says, greedily: a decoder must read something."""
     batch = subject.encode([example])
     names = ("input_ids", "attention_mask")
+    # Generous, and within what the decoder takes: translations are rarely longer than twice their source.
+    longest = min(2 * batch.source.ids.shape[1] + 10, (subject.limit or 10**6) - 1)
+    greedy = {"num_beams": 1, "do_sample": False, "max_length": None, "max_new_tokens": longest}
     with torch.no_grad():
-        ids = subject.model.generate(**{name: batch.inputs[name] for name in names}, num_beams=1, do_sample=False)
+        ids = subject.model.generate(**{name: batch.inputs[name] for name in names}, **greedy)
     return str(subject.tokenizer.decode(ids[0], skip_special_tokens=True))
 
 

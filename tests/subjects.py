@@ -45,11 +45,12 @@ def word_pieces(specials: bool = True) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    kinds: dict[str, str] = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    kinds: dict[str, Any] = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
     if specials:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
         )
+        kinds["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         kinds |= {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **kinds)
 

@@ -1,0 +1,106 @@
+"""Ids, word maps and categories, for tokenizers of every kind."""
+
+import pytest
+import torch
+from subjects import bert, gpt2, marian
+
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.maths.words import spans, to_words
+
+
+def test_words_of_plain_text():
+    batch = bert().encode(["The unbelievable cat, sat."])
+    tokens = batch.source
+    assert tokens.pieces[0] == ("[CLS]", "the", "un", "##believ", "##able", "cat", ",", "sat", ".", "[SEP]")
+    assert tokens.word[0].tolist() == [-1, 0, 1, 1, 1, 2, 3, 4, 5, -1]
+    assert tokens.words[0] == ("The", "unbelievable", "cat", ",", "sat", ".")
+    named = {name: flags[0].nonzero().flatten().tolist() for name, flags in tokens.categories.items()}
+    assert named == {
+        "cls": [0],
+        "sep": [9],
+        "punctuation": [6, 8],
+        "period_comma": [6, 8],
+        "other": [1, 2, 3, 4, 5, 7],
+        "first": [0],
+        "last": [9],
+    }
+
+
+def test_given_words_keep_their_numbers():
+    """A gold word that the tokenizer splits, one that it cannot read, and punctuation inside a word."""
+    words = ("The", "cat.", "🙂", "not,ran", "unbelievable")
+    tokens = bert().encode([Example("x", "ignored", words=words)]).source
+    assert tokens.words[0] == words
+    by_word = {}
+    for piece, word in zip(tokens.pieces[0], tokens.word[0].tolist(), strict=True):
+        by_word.setdefault(word, []).append(piece)
+    assert by_word == {
+        -1: ["[CLS]", "[SEP]"],
+        0: ["the"],
+        1: ["cat", "."],
+        2: ["[UNK]"],
+        3: ["not", ",", "ran"],
+        4: ["un", "##believ", "##able"],
+    }
+
+
+def test_pairs_number_their_words_through():
+    tokens = bert().encode([Example("x", "The cat.", pair="A dog ran.")]).source
+    assert tokens.word[0].tolist() == [-1, 0, 1, 2, -1, 3, 4, 5, 6, -1]
+    assert tokens.words[0] == ("The", "cat", ".", "A", "dog", "ran", ".")
+    assert tokens.categories["sep"][0].nonzero().flatten().tolist() == [4, 9]
+    types = bert().encode([Example("x", "The cat.", pair="A dog ran.")]).inputs["token_type_ids"]
+    assert types[0].tolist() == [0] * 5 + [1] * 5
+
+
+def test_categories_that_a_tokenizer_does_not_have():
+    assert "cls" not in gpt2().encoder.categories
+    assert "sep" not in gpt2().encoder.categories
+    assert "cls" in bert().encoder.categories
+
+
+def test_padding_is_never_anything():
+    batch = bert().encode(["good", "The cat sat on the mat."])
+    tokens = batch.source
+    padding = ~tokens.mask
+    assert padding.sum() == 6
+    for flags in (tokens.special, *tokens.categories.values()):
+        assert not (flags & padding).any()
+    assert (tokens.word[padding] == -1).all()
+
+
+def test_a_translation_is_read_behind_the_start_token():
+    subject = marian()
+    batch = subject.encode([Example("x", "The cat ran.", target="le chat")])
+    assert batch.target.pieces[0] == ("[PAD]", "le", "chat")
+    assert batch.target.special[0].tolist() == [True, False, False]
+    assert batch.target.mask.all()  # the start token has the padding's id and is no padding
+    alone = subject.encode([Example("x", "The cat ran.")])
+    assert alone.target.ids.tolist() == [[0]]
+
+
+def test_truncation_keeps_what_closes_the_text():
+    subject = bert()
+    batch = subject.encode([Example("x", "cat " * 100)], truncate=True)
+    assert batch.source.ids.shape[1] == 64
+    assert batch.source.pieces[0][-1] == "[SEP]"
+    with pytest.raises(UserError, match="102 tokens and the model takes 64"):
+        subject.encode([Example("x", "cat " * 100)])
+
+
+def test_words_from_pieces_sum_and_average():
+    """To a word the sum, from a word the mean, against a loop."""
+    torch.manual_seed(0)
+    weights = torch.rand(2, 5, 5, dtype=torch.float64).softmax(-1)
+    word = torch.tensor([-1, 0, 0, 1, -1])
+    number = spans(word)
+    assert number.tolist() == [0, 1, 1, 2, 3]
+    out = to_words(weights, number, number)
+    groups = [[0], [1, 2], [3], [4]]
+    for h in range(2):
+        for a, rows in enumerate(groups):
+            for b, columns in enumerate(groups):
+                expected = sum(float(weights[h, i, j]) for i in rows for j in columns) / len(rows)
+                assert float(out[h, a, b]) == pytest.approx(expected, abs=1e-12)
+    torch.testing.assert_close(out.sum(-1), torch.ones(2, 4, dtype=torch.float64))

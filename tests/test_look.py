@@ -1,0 +1,184 @@
+"""The loop: independent of order and batch size, resumable, sharded, and safe when memory runs out."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from subjects import EXAMPLES, bert, gpt2
+
+import lorgnette as lo
+from lorgnette import look as look_function
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.testing import assert_close
+
+look_module = sys.modules["lorgnette.look"]
+
+
+def looked(subject, examples, **options):
+    return look_function(subject, examples, ["weights"], progress=False, **options)["weights"]
+
+
+def test_order_and_batch_size_change_nothing():
+    subject = bert()
+    expected = looked(subject, EXAMPLES)
+    for examples, size in ((EXAMPLES[::-1], 4096), (EXAMPLES, 1), (EXAMPLES, 25)):
+        assert_close(expected.data, looked(subject, examples, batch_tokens=size).data, "order", 1e-10)
+    assert expected.provenance.texts == len(EXAMPLES)
+    assert expected.provenance.weights_hash == subject.weights_hash
+
+
+def test_windows_change_nothing(monkeypatch):
+    subject = bert()
+    expected = looked(subject, EXAMPLES)
+    monkeypatch.setattr(look_module, "WINDOW", 2)
+    assert_close(expected.data, looked(subject, EXAMPLES).data, "windows", 1e-10)
+
+
+def test_odd_texts_work():
+    """One-token texts, the empty string, emoji and right-to-left text."""
+    texts = ["", "good", "🙂 🙂", "שלום עולם", "cat"]
+    encoder = looked(bert(), texts)
+    assert encoder.provenance.texts == 5
+    decoder = looked(gpt2(), texts)
+    assert decoder.provenance.texts == 4
+    assert any("1 texts without a single token" in note for note in decoder.provenance.notes)
+    with pytest.raises(UserError, match="gave no text"):
+        looked(gpt2(), [""])
+
+
+class Stop(lo.lenses.find("weights")):
+    """Interrupts at a chosen call."""
+
+    calls, at = 0, None
+
+    def update(self, call, batch):
+        type(self).calls += 1
+        if type(self).calls == self.at:
+            raise KeyboardInterrupt
+        super().update(call, batch)
+
+
+@pytest.mark.parametrize("at", [2, 5, 8, 15])
+def test_interrupted_and_resumed_to_the_same_numbers(tmp_path, at):
+    subject = bert()
+    corpus = Corpus.of(EXAMPLES)
+    expected = looked(subject, corpus)
+    Stop.calls, Stop.at = 0, at
+    options = {"progress": False, "batch_tokens": 1, "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        look_function(subject, corpus, [Stop()], **options)
+    assert not (tmp_path / "run").exists()
+    again = look_function(subject, corpus, ["weights"], resume=True, **options)["weights"]
+    assert_close(expected.data, again.data, "resume", 1e-10)
+    assert again.provenance.texts == len(EXAMPLES)
+    assert again.provenance.tokens == expected.provenance.tokens
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_resume_refuses_another_run(tmp_path):
+    subject = bert()
+    Stop.calls, Stop.at = 0, 5
+    options = {"progress": False, "batch_tokens": 1, "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        look_function(subject, Corpus.of(EXAMPLES), [Stop()], **options)
+    with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
+        look_function(subject, Corpus.of(EXAMPLES[:3]), ["weights"], resume=True, **options)
+
+
+def test_a_folder_of_something_else_is_refused_before_the_work(tmp_path):
+    (tmp_path / "thesis.tex").write_text("do not lose me")
+    with pytest.raises(UserError, match="not a results folder"):
+        looked(bert(), EXAMPLES, out=tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "do not lose me"
+
+
+def test_out_of_memory_halves_the_batch_and_counts_nothing_twice(monkeypatch):
+    subject = bert()
+    expected = looked(subject, EXAMPLES)
+    sizes = []
+    run = subject.run
+
+    class Limited(lo.lenses.find("weights")):
+        def update(self, call, batch):
+            super().update(call, batch)  # the state is touched before memory runs out in a later layer
+            if call.site.layer == 1 and len(batch) > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def counting(batch, **options):
+        sizes.append(len(batch))
+        return run(batch, **options)
+
+    monkeypatch.setattr(subject, "run", counting)
+    result = look_function(subject, EXAMPLES, [Limited()], progress=False)["weights"]
+    assert sizes == [5, 3, 2, 1, 2]
+    assert_close(expected.data, result.data, "halves", 1e-10)
+
+    class Never(lo.lenses.find("weights")):
+        def update(self, call, batch):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(UserError, match="does not fit into memory by itself"):
+        look_function(subject, EXAMPLES, [Never()], progress=False)
+
+
+def test_other_runtime_errors_are_not_swallowed():
+    class Broken(lo.lenses.find("weights")):
+        def update(self, call, batch):
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        look_function(bert(), EXAMPLES, [Broken()], progress=False)
+
+
+def test_long_texts_are_refused_or_cut_and_counted():
+    long = Example("long one", "cat " * 200)
+    with pytest.raises(UserError, match=r"'long one' has 202 tokens and the model takes 64. Pass --truncate"):
+        looked(bert(), [long])
+    assert looked(bert(), [long], truncate=True).provenance.truncated == 1
+
+
+def test_nan_never_reaches_a_result():
+    subject = bert()
+    with torch.no_grad():
+        subject.model.encoder.layer[1].attention.self.query.weight[0, 0] = torch.nan
+    with pytest.raises(UserError, match="NaN"):
+        looked(subject, EXAMPLES)
+
+
+def test_a_lens_is_bound_to_one_model():
+    lens = lo.lenses.get("weights")
+    look_function(bert(), EXAMPLES, [lens], progress=False)
+    with pytest.raises(UserError, match="another model"):
+        look_function(gpt2(), EXAMPLES, [lens], progress=False)
+    with pytest.raises(UserError, match=r"There is no lens 'weight'. Did you mean 'weights'\?"):
+        look_function(bert(), EXAMPLES, ["weight"], progress=False)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
+def test_two_processes_give_the_results_of_one(tmp_path, dtype, tolerance):
+    subject = bert(torch.float32)
+    subject.model.save_pretrained(tmp_path / "model")
+    subject.tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(example.text for example in EXAMPLES))
+    command = ["look", "model", "--corpus", "texts.txt", "--batch-tokens", "20", "--dtype", dtype, "--device", "cpu"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "lorgnette"]
+    for name, launcher in (("one", ["-m", "lorgnette"]), ("two", torchrun)):
+        done = subprocess.run(
+            [sys.executable, *launcher, *command, "--out", name],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (lo.Results.load(tmp_path / name)["weights"] for name in ("one", "two"))
+    assert_close(one.data, two.data, "two processes", tolerance)
+    assert one.provenance.texts == two.provenance.texts == len(EXAMPLES)
+    assert json.loads(two.to_json())["provenance"]["dtype"] == dtype
+    assert np.isfinite(two.data["entropy"]).all()

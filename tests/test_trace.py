@@ -1,0 +1,44 @@
+"""Everything of one pass, by name."""
+
+import numpy as np
+import pytest
+import torch
+from subjects import bert, classifier, marian
+
+from lorgnette.errors import UserError
+
+
+def test_names_shapes_and_words():
+    trace = bert().trace("The unbelievable cat.")
+    assert trace["weights"].shape == (3, 4, 8, 8)
+    assert trace["encoder.2.weights"].shape == (4, 8, 8)
+    assert torch.equal(trace["encoder.2.weights"], trace["weights"][1])
+    assert len(trace.names()) == 3 * 5
+    assert trace.words() == ("[CLS]", "The", "unbelievable", "cat", ".", "[SEP]")
+    words = trace.data(words=True)
+    assert words.shape == (3, 4, 6, 6)
+    np.testing.assert_allclose(words.sum("key").values, 1.0, atol=1e-6)
+    assert list(words["key_text"].values) == list(trace.words())
+    whole = trace.dataset()
+    assert set(whole.data_vars) == {"query_vector", "key_vector", "value_vector", "weights", "context"}
+    mixed = np.einsum("lhqk,lhkd->lhqd", whole.weights, whole.value_vector)
+    np.testing.assert_allclose(mixed, whole.context, atol=1e-5)
+    assert trace.hidden_states.shape == (4, 8, 32)
+    assert trace.probabilities is None
+
+
+def test_classifier_and_translation():
+    assert sum(classifier().trace("good").probabilities.values()) == pytest.approx(1.0)
+    trace = marian().trace("The cat ran.", target="le chat")
+    assert trace.stacks == ("encoder", "decoder", "cross")
+    assert trace["cross.3.weights"].shape == (4, 3, 5)
+    with pytest.raises(UserError, match="several stacks: say which of encoder, decoder, cross"):
+        trace["weights"]
+    generated = marian().trace("The cat ran.")
+    assert generated.example.target is not None
+
+
+@pytest.mark.parametrize("name", ["wieghts", "encoder.9.weights", "decoder.1.weights", "encoder.1.2.weights"])
+def test_what_is_not_there(name):
+    with pytest.raises(UserError, match="has no"):
+        bert().trace("good")[name]
