@@ -1,0 +1,58 @@
+"""What a loss may add about attention: how spread a row is, and how far it is from a given map."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+SMALLEST = 1e-10
+"""Stands in for a zero inside a logarithm, as in the code of Fosse et al. 2023."""
+
+
+def row_entropy(rows: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:
+    """H = −Σ_j a_j log a_j in nats, with a gradient that is finite where a_j is 0 (padding)."""
+    return -(rows * rows.clamp(min=SMALLEST).log()).sum(-1)
+
+
+def normalised_entropy(
+    entropy: Float[Tensor, "*rest"], visible: Int[Tensor, "*rest"] | Float[Tensor, "*rest"]
+) -> Float[Tensor, "*rest"]:
+    """H / log n, n the number of keys a row may see: 0 for one key, 1 for an even row.
+
+    Fosse et al. 2023 and Nguyen et al. 2022. A row with one key has entropy 0 and n counts as 2 there, so that it
+    gives 0. The same H/log n can be a few keys of a short text or many of a long one.
+    """
+    return entropy / visible.clamp(min=2).to(entropy.dtype).log()
+
+
+def soft_jaccard(a: Float[Tensor, "*rest key"], b: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:
+    """Σ_j min(a_j, b_j) / Σ_j max(a_j, b_j) of two maps that are nowhere negative: 1 if they are equal, 0 if disjoint.
+
+    Ruzicka's similarity; of two distributions it is (1 − t)/(1 + t), t their total variation distance. It does not see
+    how far apart in the text two disjoint maps are. Two empty maps are equal.
+    """
+    union = torch.maximum(a, b).sum(-1)
+    empty = union == 0
+    ratio = torch.minimum(a, b).sum(-1) / union.masked_fill(empty, 1.0)
+    return ratio.masked_fill(empty, 1.0)
+
+
+def kl_divergence(target: Float[Tensor, "*rest key"], rows: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:
+    """KL(t ‖ a) = Σ_j t_j log(t_j / a_j) in nats; where t_j is 0 the term is 0, an a_j of 0 counts as 1e-10.
+
+    Large where the row leaves out what the target has, small where it adds what the target does not have.
+    """
+    # xlogy: 0 log 0 = 0, also in the gradient.
+    return (torch.special.xlogy(target, target) - target * rows.clamp(min=SMALLEST).log()).sum(-1)
+
+
+def as_distribution(values: Float[Tensor, "batch key"]) -> tuple[Float[Tensor, "batch key"], Bool[Tensor, " batch"]]:
+    """Each row divided by its sum, and which rows have one; the others stay zero."""
+    total = values.sum(-1, keepdim=True)
+    there = total > 0
+    return values / total.masked_fill(~there, 1.0), there[:, 0]
+
+
+def mean_over(values: Float[Tensor, "*shape"], counted: Bool[Tensor, "*shape"]) -> Float[Tensor, ""]:
+    """The mean of the counted values; 0 if there are none."""
+    count = counted.sum()
+    return values.masked_fill(~counted, 0.0).sum() / count.clamp(min=1)

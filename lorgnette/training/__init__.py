@@ -1,0 +1,20 @@
+"""Train classifiers, and fine-tune encoders, as ordinary Hugging Face checkpoints."""
+
+from lorgnette.training.penalties import EntropyPenalty, HeuristicPenalty, Penalty, RationalePenalty
+from lorgnette.training.preparation import Prepared, prepare
+from lorgnette.training.run import Trained, train, train_seeds
+from lorgnette.training.settings import Splits, TrainingSettings
+
+__all__ = [
+    "EntropyPenalty",
+    "HeuristicPenalty",
+    "Penalty",
+    "Prepared",
+    "RationalePenalty",
+    "Splits",
+    "Trained",
+    "TrainingSettings",
+    "prepare",
+    "train",
+    "train_seeds",
+]

@@ -1,0 +1,202 @@
+"""The tokenizer and the model of a run: a preset made new, or a pretrained model with a head for these classes."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from lorgnette.corpora import Example
+from lorgnette.corpora.vectors import read_vectors
+from lorgnette.errors import UserError, near
+from lorgnette.models.classifier import SelfAttentionClassifier
+from lorgnette.models.classifier_config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
+from lorgnette.models.embeddings import embedding_table, set_embeddings
+from lorgnette.models.loading import find, known_names
+from lorgnette.models.presets import PRESETS, preset
+from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.training.data import words_or_text
+from lorgnette.training.settings import TrainingSettings
+
+MAX_LENGTH = 500  # of the presets, as in the starter code of TP 9
+GLOVE = "glove_100d"
+
+
+def is_preset(settings: TrainingSettings) -> bool:
+    return settings.model in PRESETS
+
+
+class PresetBuilder:
+    """Makes the tokenizer once, and a new model for each seed."""
+
+    def __init__(self, settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]):
+        self.settings, self.labels = settings, labels
+        self.max_length: int | None = settings.max_length or MAX_LENGTH
+        config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
+        self.vectors = self._read_vectors(config)
+        self.tokenizer = self._tokenizer(config, texts)
+        self.config = self._config(len(self.tokenizer))
+        self.known_words: int | None = None
+
+    def model(self) -> Any:
+        """A new model; its weights come from torch's generator, so set the seed first."""
+        model = SelfAttentionClassifier(SelfAttentionClassifierConfig.from_dict(self.config.to_dict()))
+        if self.vectors is not None:
+            words, vectors, source = self.vectors
+            table, known = embedding_table(self.tokenizer, words, vectors)
+            set_embeddings(model, table, source)
+            self.known_words = int(known.sum())
+        return model
+
+    def _config(self, vocabulary: int) -> SelfAttentionClassifierConfig:
+        settings = self.settings
+        overrides = dict(settings.overrides)
+        source = settings.embeddings or PRESETS[settings.model].overrides.get("embedding_source", "random")
+        overrides["embedding_source"] = source
+        if settings.freeze is not None:
+            overrides["freeze_embeddings"] = settings.freeze
+        elif source == "random":
+            overrides.setdefault("freeze_embeddings", False)  # frozen noise is not what anybody means
+        if overrides.get("positions") == "learnt":
+            overrides.setdefault("max_position_embeddings", max(LEARNT_POSITIONS, self.max_length or 0))
+        names = dict(enumerate(self.labels))
+        return preset(
+            settings.model,
+            vocab_size=vocabulary,
+            **overrides,
+            id2label=names,
+            label2id={name: number for number, name in names.items()},
+        )
+
+    def _read_vectors(self, config: SelfAttentionClassifierConfig) -> tuple[list[str], torch.Tensor, str] | None:
+        source = config.embedding_source
+        if source == "random":
+            return None
+        words, array = read_vectors(_vectors_path(source, self.settings))
+        if array.shape[1] != config.embedding_width:
+            raise UserError(
+                f"the vectors {source!r} are {array.shape[1]} wide and the model expects {config.embedding_width}: set "
+                f"the width to {array.shape[1]}, or embeddings to random."
+            )
+        return words, torch.from_numpy(array), source
+
+    def _tokenizer(self, config: SelfAttentionClassifierConfig, texts: Callable[[], Iterable[Example]]) -> Any:
+        settings = self.settings
+        which = settings.vocabulary or ("vectors" if config.freeze_embeddings and self.vectors else "train")
+        options = {"style": settings.style, "cls": config.uses_cls, "max_length": config.max_position_embeddings}
+        if which == "vectors":
+            if self.vectors is None:
+                raise UserError("vocabulary 'vectors' needs vectors: set embeddings to glove or to a path.")
+            return build_tokenizer(vocabulary=self.vectors[0], max_vocabulary=settings.max_vocabulary, **options)
+        return build_tokenizer(
+            (part for example in texts() for part in _strings(example)),
+            max_vocabulary=settings.max_vocabulary,
+            min_count=settings.min_count,
+            **options,
+        )
+
+
+class PretrainedBuilder:
+    """Opens a pretrained encoder with a head for these classes: its own if it has one for them, else a new one."""
+
+    vectors = None
+    known_words: int | None = None
+
+    def __init__(self, settings: TrainingSettings, labels: tuple[str, ...]):
+        for name, value in (
+            ("embeddings", settings.embeddings),
+            ("freeze", settings.freeze),
+            ("vocabulary", settings.vocabulary),
+        ):
+            if value is not None:
+                raise UserError(
+                    f"{name} is a setting of presets; {settings.model!r} has its own vocabulary and vectors."
+                )
+        self.labels, self.overrides = labels, dict(settings.overrides)
+        self.source, self.name = _source(settings.model), settings.model
+        self.config = self._opened(transformers.AutoConfig.from_pretrained)
+        self._check_labels()
+        self.tokenizer = self._opened(transformers.AutoTokenizer.from_pretrained)
+        if self.tokenizer.pad_token_id is None:
+            raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be put in batches.")
+        self.max_length: int | None = _longest(settings.max_length, self.config, self.tokenizer, self.name)
+
+    def model(self) -> Any:
+        """The pretrained weights; the head's, if it is new, come from torch's generator."""
+        names = dict(enumerate(self.labels))
+        wanted = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+        opened = transformers.AutoModelForSequenceClassification.from_pretrained
+        return self._opened(opened, use_safetensors=True, dtype=torch.float32, **wanted, **self.overrides)
+
+    def _opened(self, open_: Callable[..., Any], **options: Any) -> Any:
+        quiet, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+        transformers.logging.set_verbosity_error()  # a head that is new is what we want
+        transformers.logging.disable_progress_bar()
+        try:
+            return open_(self.source, trust_remote_code=False, **options)
+        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            meant = near(self.name, (*PRESETS, *known_names()))
+            raise UserError(
+                f"there is no preset or model {self.name!r} to train ({first}).{meant} Presets: {', '.join(PRESETS)}."
+            ) from error
+        finally:
+            transformers.logging.set_verbosity(quiet)
+            if bars:
+                transformers.logging.enable_progress_bar()
+
+    def _check_labels(self) -> None:
+        """A model that classifies already must do so into these classes."""
+        architectures = self.config.architectures or []
+        if not any("Classifi" in name for name in architectures):
+            return
+        own = [str(self.config.id2label[number]) for number in sorted(self.config.id2label)]
+        anonymous = own == [f"LABEL_{number}" for number in range(len(self.labels))]
+        if not anonymous and [name.lower() for name in own] != [name.lower() for name in self.labels]:
+            raise UserError(
+                f"the classes of the corpus ({', '.join(self.labels)}) are not those in the config of {self.name!r} "
+                f"({', '.join(own)}): take a model without a head, or a corpus with its classes."
+            )
+
+
+Builder = PresetBuilder | PretrainedBuilder
+
+
+def builder(settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]) -> Builder:
+    return PresetBuilder(settings, labels, texts) if is_preset(settings) else PretrainedBuilder(settings, labels)
+
+
+def _strings(example: Example) -> Iterable[str]:
+    return (words_or_text(example),) if example.pair is None else (words_or_text(example), example.pair)
+
+
+def _vectors_path(source: str, settings: TrainingSettings) -> Path:
+    if source != "glove":
+        return Path(source)
+    root = settings.data or os.environ.get("LORGNETTE_DATA")
+    if not root or not (Path(root) / GLOVE).is_dir():
+        raise UserError(
+            f"embeddings 'glove' are read from the folder {GLOVE} of the data: set --data or LORGNETTE_DATA, give the "
+            "path of a vectors file, or use --embeddings random."
+        )
+    return Path(root) / GLOVE
+
+
+def _source(name: str) -> str:
+    folder = find(name)
+    return name if folder is None else str(folder)
+
+
+def _longest(asked: int | None, config: Any, tokenizer: Any, name: str) -> int | None:
+    limits = []
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions:
+        shift = config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
+        limits.append(int(positions) - shift)
+    if tokenizer.model_max_length < 10**6:
+        limits.append(int(tokenizer.model_max_length))
+    if asked is not None and limits and asked > min(limits):
+        raise UserError(f"max_length {asked} is more than {name!r} takes, which is {min(limits)} tokens.")
+    return asked if asked is not None else min(limits, default=MAX_LENGTH)

@@ -1,0 +1,199 @@
+"""From examples to batches: ids, buckets of similar length, padding."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset, IterableDataset
+
+from lorgnette.corpora import Corpus, Example
+from lorgnette.encoding import Encoder
+from lorgnette.errors import UserError
+
+Item = dict[str, Any]
+"""One text: input_ids, labels, perhaps token_type_ids and maps over tokens ("gold", "heuristic")."""
+
+MAPS = ("gold", "heuristic")
+CHUNK = 1024
+Mapper = Callable[[Example, Sequence[str]], Sequence[float]]
+"""A value for each word of an example, as the tokenizer's word map numbers them."""
+
+
+@dataclass
+class Reader:
+    """Turns examples into items; what is cut to `max_length` is counted, never silent.
+
+    `maps` says which values per word the penalties want per token; a piece has the value of its word.
+    """
+
+    tokenizer: Any
+    config: Any
+    max_length: int | None
+    maps: dict[str, Mapper] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._encoder = Encoder(self.tokenizer, self.config, self.max_length)
+
+    def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]:
+        """Items in order, each with whether it was cut. Memory: one chunk."""
+        stream = iter(examples)
+        while chunk := list(islice(stream, CHUNK)):
+            yield from self._mapped(chunk) if self.maps else self._plain(chunk)
+
+    def _plain(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
+        texts = [words_or_text(example) for example in chunk]
+        pairs = None if chunk[0].pair is None else [example.pair or "" for example in chunk]
+        encoded = self.tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
+        for number, example in enumerate(chunk):
+            item = {key: encoded[key][number] for key in encoded}
+            yield self._fitted(example, item)
+
+    def _mapped(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
+        for example in chunk:
+            side = self._encoder.encode(example, truncate=True).source
+            item: Item = {"input_ids": side.ids, "labels": example.label}
+            if side.types is not None:
+                item["token_type_ids"] = side.types
+            for name, values_of in self.maps.items():
+                values = values_of(example, side.words)
+                item[name] = [float(values[word]) if word >= 0 else 0.0 for word in side.word]
+            yield self._checked(example, item), side.cut
+
+    def _fitted(self, example: Example, item: Item) -> tuple[Item, bool]:
+        length = len(item["input_ids"])
+        cut = self.max_length is not None and length > self.max_length
+        if cut:
+            # The last token stays if it closes the text ([SEP]), as in `lorgnette.encoding`.
+            tail = int(item["input_ids"][-1] in self._encoder._specials)
+            keep = self.max_length - tail  # type: ignore[operator]
+            item = {key: [*value[:keep], *value[length - tail :]] for key, value in item.items()}
+        return self._checked(example, {**item, "labels": example.label}), cut
+
+    def _checked(self, example: Example, item: Item) -> Item:
+        if not item["input_ids"]:
+            raise UserError(f"the text {example.id!r} has no token: leave out empty texts.")
+        ids = torch.tensor(item["input_ids"], dtype=torch.int32)  # half the memory of what the model will get
+        rest = {key: torch.tensor(value) for key, value in item.items() if key not in ("input_ids", "labels")}
+        return {"input_ids": ids, "labels": item["labels"], **rest}
+
+
+def words_or_text(example: Example) -> str:
+    """What is tokenised: the words of a corpus that comes tokenised, else the raw text."""
+    return example.text if example.words is None or example.pair is not None else " ".join(example.words)
+
+
+class Items(Dataset[Item]):
+    """Texts in memory. With `longest_first` they are sorted, so that a batch of evaluation has little padding."""
+
+    def __init__(self, reader: Reader, examples: Iterable[Example], *, longest_first: bool = False) -> None:
+        self.items: list[Item] = []
+        self.cut = 0
+        for item, cut in reader.read(examples):
+            self.items.append(item)
+            self.cut += cut
+        if longest_first:
+            self.items.sort(key=lambda item: -len(item["input_ids"]))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Item:
+        return self.items[index]
+
+    def label_counts(self) -> dict[int | None, int]:
+        return Counter(item["labels"] for item in self.items)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(item["input_ids"]) for item in self.items)
+
+
+class Bucketed(IterableDataset[Item]):
+    """The training texts of one epoch, in an order that depends on nothing but (seed, epoch).
+
+    Texts are shuffled; within each run of `POOL` batches they are sorted by length and cut into batches, which are
+    shuffled again. So a batch holds texts of similar length, and a run that goes on in the middle of an epoch sees what
+    it would have seen.
+    """
+
+    POOL = 50
+
+    def __init__(self, items: Sequence[Item], batch_size: int, seed: int) -> None:
+        self.items, self.batch_size, self.seed, self.epoch = items, batch_size, seed, 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
+
+    def __iter__(self) -> Iterator[Item]:
+        draw = self.generator()
+        order = torch.randperm(len(self.items), generator=draw).tolist()
+        pool = self.POOL * self.batch_size
+        for start in range(0, len(order), pool):
+            for number in bucketed(
+                order[start : start + pool], lambda i: len(self.items[i]["input_ids"]), self.batch_size, draw
+            ):
+                yield self.items[number]
+
+
+class Streamed(Bucketed):
+    """The same for texts that do not fit in memory: the corpus is read again each epoch, a pool of batches at a time.
+
+    Only texts within a pool change places, so a corpus sorted by class should be shuffled first.
+    """
+
+    def __init__(self, reader: Reader, corpus: Corpus, count: int, batch_size: int, seed: int) -> None:
+        super().__init__((), batch_size, seed)
+        self.reader, self.corpus, self.count = reader, corpus, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Item]:
+        draw = self.generator()
+        stream = (item for item, _ in self.reader.read(self.corpus))
+        while pool := list(islice(stream, self.POOL * self.batch_size)):
+            shuffled = [pool[number] for number in torch.randperm(len(pool), generator=draw).tolist()]
+            yield from bucketed(shuffled, lambda item: len(item["input_ids"]), self.batch_size, draw)
+
+
+def bucketed(
+    pool: Sequence[Any], length: Callable[[Any], int], batch_size: int, draw: torch.Generator
+) -> Iterator[Any]:
+    """The pool in batches of similar length, the batches in random order; the one that is not full comes last."""
+    by_length = sorted(pool, key=length)  # stable: texts of one length stay shuffled
+    full = len(by_length) // batch_size
+    for number in torch.randperm(full, generator=draw).tolist():
+        yield from by_length[number * batch_size : (number + 1) * batch_size]
+    yield from by_length[full * batch_size :]
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads to the longest of the batch, on the right."""
+
+    padding: int
+
+    def __call__(self, items: list[Item]) -> dict[str, Tensor]:
+        ids = _padded(items, "input_ids", self.padding).long()
+        lengths = torch.tensor([len(item["input_ids"]) for item in items])
+        batch = {
+            "input_ids": ids,
+            "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long(),
+            "labels": torch.tensor([item["labels"] for item in items]),
+        }
+        return {**batch, **{key: _padded(items, key, 0) for key in items[0].keys() - batch.keys()}}
+
+
+def _padded(items: list[Item], key: str, value: float) -> Tensor:
+    return pad_sequence([item[key] for item in items], batch_first=True, padding_value=value)

@@ -1,0 +1,167 @@
+"""Terms that a loss may add about attention, as taps: loss = task + Σ weight · penalty.value.
+
+They work on any model that can be tapped. Each looks at the layers it is told (all by default) and asks only for the
+rows it needs, so that fused attention does the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette.attention import Call, Tap
+from lorgnette.errors import UserError, near
+from lorgnette.maths.penalties import (
+    as_distribution,
+    kl_divergence,
+    mean_over,
+    normalised_entropy,
+    row_entropy,
+    soft_jaccard,
+)
+
+ROWS: Final = ("cls", "all")
+LOSSES: Final = ("jaccard", "kl")
+
+
+class Penalty(Tap):
+    """A tap whose `value` after a forward pass, times `weight`, is added to the loss.
+
+    `layers` counts from 1; None is all. `needs` names what the batch must bring besides the model's inputs.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    looks_at_cls = True
+    """Whether the first row must be that of <cls>."""
+
+    def __init__(self, weight: float, *, layers: Sequence[int] | None = None) -> None:
+        if not 0 <= weight < float("inf"):
+            raise UserError(f"the weight of a penalty is added to the loss, so it must be 0 or more; got {weight}.")
+        if layers is not None and (not layers or min(layers) < 1):
+            raise UserError(f"layers of a penalty are counted from 1; got {list(layers)}.")
+        self.weight = float(weight)
+        self.layers = None if layers is None else tuple(layers)
+        self._terms: list[Tensor] = []
+        self._mask: Tensor | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The settings, as plain values."""
+        layers = None if self.layers is None else list(self.layers)
+        return {"penalty": self.name, "weight": self.weight, "layers": layers}
+
+    def begin(self, mask: Bool[Tensor, "batch token"] | None, extra: Mapping[str, Tensor]) -> None:
+        """A batch comes: which of its tokens are real, and what else it brings."""
+        self._terms, self._mask = [], mask
+
+    def see(self, call: Call) -> None:
+        assert call.site is not None
+        if self.layers is None or call.site.layer + 1 in self.layers:
+            self._terms.append(self.term(call))
+
+    def term(self, call: Call) -> Float[Tensor, ""]:
+        """The penalty of one call: a mean over texts and heads."""
+        raise NotImplementedError
+
+    @property
+    def value(self) -> Float[Tensor, ""]:
+        """The mean over the layers seen since `begin`."""
+        if not self._terms:
+            raise UserError(f"the {self.name} penalty saw no attention: the model has no layer {self.layers or ''}.")
+        return torch.stack(self._terms).mean()
+
+
+class EntropyPenalty(Penalty):
+    """H = −Σ_j a_ij log a_ij / log n, the mean over heads and texts; n counts the tokens a row may see, <cls> too.
+
+    rows "cls": the first row, or the one row of an attention pooler (Fosse et al. 2023; Nguyen et al. 2022);
+    rows "all": the mean over the real tokens of a text. `normalise=False` leaves out log n.
+    Low entropy makes a map easy to read; it does not make it faithful.
+    """
+
+    name = "entropy"
+
+    def __init__(
+        self, weight: float, rows: str = "cls", layers: Sequence[int] | None = None, normalise: bool = True
+    ) -> None:
+        super().__init__(weight, layers=layers)
+        if rows not in ROWS:
+            raise UserError(
+                f"rows of the entropy penalty must be one of {', '.join(ROWS)}; got {rows!r}.{near(rows, ROWS)}"
+            )
+        self.rows, self.looks_at_cls = rows, rows == "cls"
+        self.normalise = normalise
+
+    def record(self) -> dict[str, Any]:
+        return {**super().record(), "rows": self.rows, "normalise": self.normalise}
+
+    def term(self, call: Call) -> Float[Tensor, ""]:
+        if self.rows == "cls":
+            entropy, visible = row_entropy(call.rows([0])), call.seen_keys[:, :, :1]  # [batch head 1]
+        else:
+            entropy, visible = row_entropy(call.weights), call.seen_keys  # [batch head query]
+        if self.normalise:
+            entropy = normalised_entropy(entropy, visible.expand_as(entropy))
+        per_row = entropy.mean(dim=1)
+        if self.rows == "cls" or self._mask is None or per_row.shape[1] == 1:
+            return per_row.mean()
+        share = self._mask.to(per_row.dtype)
+        return ((per_row * share).sum(-1) / share.sum(-1)).mean()
+
+
+class MapPenalty(Penalty):
+    """How far the first row (of <cls>, or of an attention pooler), averaged over heads, is from a map t over tokens.
+
+    loss "jaccard": 1 − Σ min(a, t) / Σ max(a, t); loss "kl": KL(t ‖ a). t is divided by its sum; texts without a map
+    do not count.
+    """
+
+    def __init__(self, weight: float, loss: str, layers: Sequence[int] | None = None) -> None:
+        super().__init__(weight, layers=layers)
+        if loss not in LOSSES:
+            raise UserError(f"the loss of a map must be one of {', '.join(LOSSES)}; got {loss!r}.{near(loss, LOSSES)}")
+        self.loss = loss
+        self._target: Tensor | None = None
+        self._there: Tensor | None = None
+
+    def record(self) -> dict[str, Any]:
+        return {**super().record(), "loss": self.loss}
+
+    def begin(self, mask: Bool[Tensor, "batch token"] | None, extra: Mapping[str, Tensor]) -> None:
+        super().begin(mask, extra)
+        if self.needs[0] not in extra:
+            raise UserError(f"the {self.name} penalty needs a map for every text, which this corpus does not give.")
+        self._target, self._there = as_distribution(extra[self.needs[0]])
+
+    def term(self, call: Call) -> Float[Tensor, ""]:
+        assert self._target is not None
+        assert self._there is not None
+        row = call.rows([0])[:, :, 0].mean(dim=1)
+        target = self._target.to(row.dtype)
+        distance = 1 - soft_jaccard(row, target) if self.loss == "jaccard" else kl_divergence(target, row)
+        return mean_over(distance, self._there)
+
+
+class RationalePenalty(MapPenalty):
+    """Attention that should look where people looked: 1 − soft Jaccard, or KL, to the human rationale.
+
+    Nguyen et al. 2022 (Jaccard); Mathew et al. 2021, HateXplain (cross-entropy, which is KL but for a constant).
+    """
+
+    name = "rationale"
+    needs = ("gold",)
+
+    def __init__(self, weight: float, loss: str = "jaccard", layers: Sequence[int] | None = None) -> None:
+        super().__init__(weight, loss, layers)
+
+
+class HeuristicPenalty(MapPenalty):
+    """KL(t ‖ a) to a map t made without annotators, see `lorgnette.training.heuristic` (Nguyen et al. 2022)."""
+
+    name = "heuristic"
+    needs = ("heuristic",)
+
+    def __init__(self, weight: float, loss: str = "kl", layers: Sequence[int] | None = None) -> None:
+        super().__init__(weight, loss, layers)

@@ -1,0 +1,335 @@
+"""One training run: read, train, test once, write."""
+
+import gc
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import PartialState
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
+
+from lorgnette.errors import UserError
+from lorgnette.files import folder_written_whole
+from lorgnette.models.interface import tapped
+from lorgnette.models.layouts import anatomy_of
+from lorgnette.provenance import versions
+from lorgnette.training.build import is_preset
+from lorgnette.training.data import Bucketed, Collator, Items
+from lorgnette.training.folder import RECORD, RunFolder
+from lorgnette.training.preparation import Prepared, prepare
+from lorgnette.training.progress import Progress
+from lorgnette.training.settings import TrainingSettings
+from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, Tally, curve_of, metrics_of
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: where it lies, its final numbers, and how it came there."""
+
+    folder: Path
+    metrics: dict[str, Any]
+    """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty."""
+    curve: list[dict[str, Any]]
+    """One entry per evaluation: epoch, step, train, validation, seconds."""
+    record: dict[str, Any]
+    """All of training.json."""
+
+    @property
+    def accuracy(self) -> float:
+        """On the test texts; without them, on the validation texts."""
+        return float((self.metrics["test"] or self.metrics["validation"])["accuracy"])
+
+    @staticmethod
+    def load(folder: str | Path) -> "Trained":
+        record = RunFolder(Path(folder)).finished()
+        if record is None:
+            raise UserError(f"{folder} holds no finished training run ({RECORD} is missing).")
+        return Trained(Path(folder), record["metrics"], record["curve"], record)
+
+
+def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Trained:
+    """Train one model by these settings and write it to `settings.out`: an ordinary Hugging Face checkpoint.
+
+    The best validation epoch is kept; the test texts are read once, afterwards. `prepared` saves reading and
+    tokenising again when only the seed or the training settings differ.
+    """
+    run = RunFolder(settings.folder)
+    run.refuse_another(settings.record(), settings.resume)
+    if settings.resume and run.finished() is not None:
+        return Trained.load(settings.folder)
+    _refuse_precision(settings)
+    ready = prepared or prepare(settings)
+    processes = PartialState()
+    processes.wait_for_everyone()  # everybody has looked at the folder before anybody writes there
+    if processes.is_main_process:
+        run.begin(settings.record(), ready.fingerprint)
+    processes.wait_for_everyone()
+    try:
+        _trained(settings, ready, run)
+    except Diverged as error:
+        raise UserError(_diverged(error, run)) from error
+    except KeyboardInterrupt as interrupt:
+        kept = run.checkpoint()
+        what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
+        raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
+    processes.wait_for_everyone()
+    return Trained.load(settings.folder)
+
+
+def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) -> list[Trained]:
+    """The same for several seeds, into OUT/seed-N; the texts are read and tokenised once."""
+    if not seeds:
+        raise UserError("give at least one seed.")
+    if len(seeds) == 1:
+        return [train(settings.replace(seed=seeds[0]))]
+    runs = [settings.replace(seed=seed, out=settings.folder / f"seed-{seed}") for seed in dict.fromkeys(seeds)]
+    if RunFolder(settings.folder).finished() is not None:
+        raise UserError(f"{settings.folder} holds a run of one seed: choose another folder with --out.")
+    for each in runs:
+        RunFolder(each.folder).refuse_another(each.record(), each.resume)
+    prepared = prepare(settings)
+    return [train(each, prepared=prepared) for each in runs]
+
+
+def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> None:
+    started = time.monotonic()
+    set_seed(settings.seed)
+    model = ready.builder.model()
+    _check_layers(settings, model)
+    tally = Tally()
+    progress = Progress(f"{settings.model} on {ready.parts.train.name}, seed {settings.seed}", tally)
+    trainer = _trainer(settings, ready, run, model, tally, progress)
+    with ExitStack() as undo:
+        undo.enter_context(_quiet())
+        undo.callback(progress.stop)
+        if settings.penalties:
+            undo.enter_context(tapped(model, *settings.penalties))
+        resumed = _fit(trainer, run)
+        validation = _tested(trainer, ready.validation)
+        test_items = ready.test()
+        test = None if test_items is None else _tested(trainer, test_items)
+    metrics = {"validation": validation, "test": test}
+    curve = curve_of(trainer.state)
+    record = _record(settings, ready, trainer, metrics, curve, test_items)
+    record["seconds"] = {
+        "training": round(sum(entry["seconds"] for entry in curve), 3),
+        "this_process": round(time.monotonic() - started, 3),
+    }
+    record["resumed"] = resumed
+    if PartialState().is_main_process:
+        with _quiet():
+            _write(settings.folder, model, ready, record, run)
+    del trainer
+    gc.collect()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the bars that transformers shows for every file it reads or writes."""
+    shown = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
+
+
+def _fit(trainer: PenalisedTrainer, run: RunFolder) -> bool:
+    """Trains, from the last checkpoint if there is one; ends with the best weights in the model."""
+    kept = run.checkpoint()
+    if kept is not None and _was_over(kept, trainer.args):
+        trainer.state = transformers.TrainerState.load_from_json(str(kept / "trainer_state.json"))
+        trainer._load_best_model()
+    else:
+        trainer.train(resume_from_checkpoint=None if kept is None else str(kept))
+    return kept is not None
+
+
+def _was_over(checkpoint: Path, args: TrainingArguments) -> bool:
+    """Whether training had ended by itself when this checkpoint was written: going on would train too long."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    stopper = state.get("stateful_callbacks", {}).get(EarlyStoppingCallback.__name__, {})
+    waited = stopper.get("attributes", {}).get("early_stopping_patience_counter", 0)
+    patience = stopper.get("args", {}).get("early_stopping_patience", float("inf"))
+    return state["global_step"] >= state["max_steps"] or waited >= patience
+
+
+def _trainer(
+    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: Any, tally: Tally, progress: Progress
+) -> PenalisedTrainer:
+    callbacks: list[Any] = [
+        EarlyStoppingCallback(early_stopping_patience=settings.patience),
+        Record(tally),
+        *([progress] if settings.progress else []),
+    ]
+    trainer = PenalisedTrainer(
+        model=model,
+        args=_arguments(settings, run),
+        train_dataset=ready.bucketed(settings),
+        eval_dataset=ready.validation,
+        data_collator=Collator(ready.builder.tokenizer.pad_token_id),
+        processing_class=ready.builder.tokenizer,
+        compute_metrics=metrics_of,
+        callbacks=callbacks,
+        penalties=settings.penalties,
+        tally=tally,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _arguments(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
+    here = torch.accelerator.is_available()
+    when = "epoch" if settings.evaluate_every is None else "steps"
+    steps = (
+        {} if settings.evaluate_every is None else dict.fromkeys(("eval_steps", "save_steps"), settings.evaluate_every)
+    )
+    small = is_preset(settings)
+    return TrainingArguments(
+        output_dir=str(run.work),
+        seed=settings.seed,
+        num_train_epochs=settings.epochs,
+        learning_rate=settings.learning_rate or (1e-3 if small else 5e-5),
+        lr_scheduler_type=settings.schedule or ("constant" if small else "linear"),
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.gradient_norm,
+        optim="adamw_torch",
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=2 * settings.batch_size,
+        gradient_accumulation_steps=settings.accumulate,
+        eval_strategy=when,
+        save_strategy=when,
+        **steps,
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{settings.select}",
+        greater_is_better=settings.select == "accuracy",
+        restore_callback_states_from_checkpoint=True,
+        logging_strategy="steps",
+        logging_steps=50,
+        logging_nan_inf_filter=False,  # a loss that is no number stops the run: see compute_loss
+        report_to=["tensorboard"] if _has_tensorboard() else "none",
+        disable_tqdm=True,
+        log_level="error",
+        bf16=settings.bf16,
+        fp16=settings.fp16,
+        use_cpu=not here,
+        dataloader_pin_memory=here,
+        remove_unused_columns=False,
+        # Batches differ in length, so each process reads its own rather than getting slices of a common one.
+        accelerator_config={"dispatch_batches": False},
+    )
+
+
+def _has_tensorboard() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("tensorboard") is not None or find_spec("tensorboardX") is not None
+
+
+def _tested(trainer: PenalisedTrainer, items: Items) -> dict[str, float]:
+    trainer.tally.drain()
+    found = trainer.predict(items).metrics
+    metrics = {key: found[f"test_{key}"] for key in ("accuracy", "macro_f1", "cross_entropy")}
+    penalties = {key: value for key, value in trainer.tally.drain().items() if key not in ("loss", "accuracy")}
+    return {**metrics, **penalties, "texts": len(items)}
+
+
+def _refuse_precision(settings: TrainingSettings) -> None:
+    if settings.fp16 and not torch.accelerator.is_available():
+        raise UserError("fp16 needs a GPU, and there is none here: use bf16, or neither.")
+
+
+def _check_layers(settings: TrainingSettings, model: Any) -> None:
+    """Penalties must find their layers, and their <cls> row, before any step is made."""
+    sites = [site.site for site in anatomy_of(model).sites] if settings.penalties else []
+    deepest = max((site.layer + 1 for site in sites), default=0)
+    for penalty in settings.penalties:
+        if not sites:
+            raise UserError(f"the {penalty.name} penalty looks at attention, and {settings.model!r} has none.")
+        wrong = [layer for layer in penalty.layers or () if layer > deepest]
+        if wrong:
+            raise UserError(f"the {penalty.name} penalty asks for layer {wrong[0]}, and the model has {deepest}.")
+        if penalty.looks_at_cls and not _has_cls(model, sites):
+            raise UserError(
+                f"the {penalty.name} penalty looks at the row of <cls>, which {settings.model!r} does not have: use "
+                "rows all, or a model that classifies from <cls>."
+            )
+
+
+def _has_cls(model: Any, sites: list[Any]) -> bool:
+    if all(site.stack == "pooler" for site in sites):
+        return True
+    own = getattr(model.config, "uses_cls", None)
+    return bool(own) if own is not None else "encoder" in {site.stack for site in sites}
+
+
+def _diverged(error: Diverged, run: RunFolder) -> str:
+    kept = run.checkpoint()
+    where = f"The last good checkpoint is {kept}" if kept else "No epoch was finished, so nothing was kept"
+    return f"{error}: training stopped. {where}. Lower the learning rate, or the weights of the penalties."
+
+
+def _record(
+    settings: TrainingSettings,
+    ready: Prepared,
+    trainer: PenalisedTrainer,
+    metrics: dict[str, Any],
+    curve: list[dict[str, Any]],
+    test: Items | None,
+) -> dict[str, Any]:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    best = next((entry for entry in curve if entry["step"] == trainer.state.best_global_step), None)
+    notes = list(ready.notes)
+    if test is not None and test.cut:
+        notes.append(f"{test.cut} of {len(test)} test texts were cut to {ready.builder.max_length} tokens")
+    return {
+        "model": settings.model,
+        "corpus": ready.parts.train.name,
+        "corpus_fingerprint": ready.fingerprint,
+        "labels": list(ready.parts.labels),
+        "seed": settings.seed,
+        "settings": settings.record(),
+        "resolved": {"learning_rate": trainer.args.learning_rate, "max_length": ready.builder.max_length},
+        "metrics": metrics,
+        "best": {"epoch": None if best is None else best["epoch"], "step": trainer.state.best_global_step},
+        "epochs": curve[-1]["epoch"] if curve else 0,
+        "curve": curve,
+        "parameters": {
+            "total": sum(p.numel() for p in model.parameters()),
+            "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "embeddings": model.get_input_embeddings().weight.numel(),
+        },
+        "texts": {
+            "train": ready.count,
+            "validation": len(ready.validation),
+            "test": None if test is None else len(test),
+        },
+        "vocabulary": {"words": len(ready.builder.tokenizer), "with_vector": ready.builder.known_words},
+        "notes": notes,
+        "device": str(trainer.args.device),
+        "processes": trainer.args.world_size,
+        "versions": versions(),
+        "command": settings.command,
+    }
+
+
+def _write(folder: Path, model: Any, ready: Prepared, record: dict[str, Any], run: RunFolder) -> None:
+    with folder_written_whole(folder, lambda _: set()) as partial:
+        model.save_pretrained(partial)
+        ready.builder.tokenizer.save_pretrained(partial)
+        (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for logs in run.work.glob("runs"):
+            logs.rename(partial / "runs")
+    run.end()
+
+
+__all__ = ["Bucketed", "Trained", "train", "train_seeds"]

@@ -1,0 +1,134 @@
+"""What a training run is told."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.errors import UserError, near
+
+if TYPE_CHECKING:
+    from lorgnette.training.penalties import Penalty
+
+SELECTIONS: Final = ("loss", "cross_entropy", "accuracy")
+_NOT_THE_RUN = ("out", "resume", "progress", "command")  # may differ between a run and its continuation
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three parts of a corpus that is not read by name; without `validation` a share of `train` is taken."""
+
+    train: Corpus
+    validation: Corpus | None = None
+    test: Corpus | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """One run of one seed. None means: what suits the model (see `resolved`).
+
+    model        a preset ("tp9-residual"), or a pretrained model to fine-tune: a folder or hub name
+    corpus       a name or path for `lorgnette.corpus`, or `Splits`
+    overrides    fields of the preset's config: {"layers": 2, "positions": "learnt"}
+    embeddings   "glove" (the folder glove_100d of the data), "random", or a path of vectors
+    vocabulary   "train" (the words of the training texts) or "vectors" (those of the vectors, also unseen ones)
+    validation   the share of the training texts that decides when to stop, where the corpus has no such split
+    select       which validation number is best: "loss" (penalties included), "cross_entropy" or "accuracy"
+    limit        only the first N training texts; `test_limit` of the test texts
+    """
+
+    model: str
+    corpus: str | Splits
+    out: Path | str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    embeddings: str | None = None
+    freeze: bool | None = None
+    vocabulary: str | None = None
+    max_vocabulary: int | None = None
+    min_count: int = 1
+    style: str = "default"
+    penalties: "tuple[Penalty, ...]" = ()
+    seed: int = 0
+    epochs: int = 20
+    learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float = 0.0
+    weight_decay: float = 0.0
+    gradient_norm: float = 1.0
+    batch_size: int = 64
+    accumulate: int = 1
+    patience: int = 5
+    select: str = "loss"
+    evaluate_every: int | None = None
+    max_length: int | None = None
+    validation: float = 0.1
+    split_seed: int = 0
+    test_split: str = "test"
+    limit: int | None = None
+    test_limit: int | None = None
+    stream: bool = False
+    label_column: str | None = None
+    text_column: str = "text"
+    data: Path | str | None = None
+    bf16: bool = False
+    fp16: bool = False
+    resume: bool = False
+    progress: bool = False
+    command: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "accumulate", "patience", "min_count"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+        for name in ("warmup", "weight_decay", "gradient_norm"):
+            _at_least(name, getattr(self, name), 0)
+        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
+            raise UserError(f"learning_rate must be above 0; got {self.learning_rate}.")
+        if not 0 < self.validation < 1:
+            raise UserError(f"validation is a share of the training texts, between 0 and 1; got {self.validation}.")
+        _one_of("select", self.select, SELECTIONS)
+        if self.vocabulary is not None:
+            _one_of("vocabulary", self.vocabulary, ("train", "vectors"))
+        if self.bf16 and self.fp16:
+            raise UserError("bf16 and fp16 are two precisions: choose one.")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.out)
+
+    def replace(self, **changes: Any) -> "TrainingSettings":
+        return dataclasses.replace(self, **changes)
+
+    def record(self) -> dict[str, Any]:
+        """The settings as plain values: what is written beside the model and must be the same to go on."""
+        out: dict[str, Any] = {}
+        for each in dataclasses.fields(self):
+            if each.name in _NOT_THE_RUN:
+                continue
+            value = getattr(self, each.name)
+            if each.name == "penalties":
+                value = [penalty.record() for penalty in value]
+            elif isinstance(value, Splits):
+                value = value.train.name
+            elif isinstance(value, Path):
+                value = str(value)
+            elif isinstance(value, Mapping):
+                value = dict(value)
+            out[each.name] = value
+        del out["data"]  # where the files lie is not what they are: the fingerprint is
+        return json.loads(json.dumps(out))  # tuples become lists here, as they will in the file
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise UserError(f"{name} must be at least {least}; got {value}.")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{name} must be one of {', '.join(choices)}; got {value!r}.{near(value, choices)}")

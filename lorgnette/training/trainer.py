@@ -1,0 +1,139 @@
+"""Hugging Face's Trainer with penalties in the loss, and what it tells while it runs."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import EvalPrediction
+
+from lorgnette.errors import UserError
+from lorgnette.training.data import MAPS
+from lorgnette.training.penalties import Penalty
+
+CURVE = "curve"
+"""The key of our entries in the Trainer's history, which is saved with every checkpoint."""
+
+
+class Diverged(UserError):
+    """The loss is no longer a number."""
+
+
+class PenalisedTrainer(Trainer):
+    """loss = task + Σ weight · penalty.value. Nothing else of the Trainer is changed."""
+
+    def __init__(self, *args: Any, penalties: Sequence[Penalty] = (), tally: "Tally", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.penalties, self.tally = tuple(penalties), tally
+        # Our loss is a mean over the batch whatever the model could do with a number of items.
+        self.model_accepts_loss_kwargs = False
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any
+    ) -> Tensor | tuple[Tensor, Any]:
+        extra = {key: inputs[key] for key in MAPS if key in inputs}
+        given = {key: value for key, value in inputs.items() if key not in extra}
+        for penalty in self.penalties:
+            penalty.begin(inputs["attention_mask"].bool(), extra)
+        task, outputs = super().compute_loss(model, given, return_outputs=True)
+        terms = [penalty.value for penalty in self.penalties]
+        loss = task + sum(penalty.weight * term for penalty, term in zip(self.penalties, terms, strict=True))
+        if not bool(torch.isfinite(loss)):
+            raise Diverged(f"the loss became {float(loss.detach())} at step {self.state.global_step + 1}")
+        names = [penalty.name for penalty in self.penalties]
+        self.tally.add(loss, outputs["logits"], inputs["labels"], dict(zip(names, terms, strict=True)))
+        return (loss, outputs) if return_outputs else loss
+
+
+class Tally:
+    """Sums of what each batch gave, kept on the device until somebody asks for the means."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor, terms: dict[str, Tensor]) -> None:
+        texts = len(labels)
+        right = (logits.detach().argmax(-1) == labels).sum()
+        new = {"loss": loss.detach() * texts, "accuracy": right, **{k: v.detach() * texts for k, v in terms.items()}}
+        self.sums = {key: value + self.sums.get(key, 0) for key, value in new.items()}
+        self.count += texts
+
+    def means(self) -> dict[str, float]:
+        return {key: float(value) / max(self.count, 1) for key, value in self.sums.items()}
+
+    def drain(self) -> dict[str, float]:
+        """The means over all processes since the last time, and start again."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and self.sums:
+            packed = torch.stack([*(v.double() for v in self.sums.values()), _like(self.sums, self.count)])
+            torch.distributed.all_reduce(packed)
+            *sums, count = packed.tolist()
+            means = {key: value / max(count, 1) for key, value in zip(self.sums, sums, strict=True)}
+        else:
+            means = self.means()
+        self.sums, self.count = {}, 0
+        return means
+
+
+def _like(sums: dict[str, Tensor], count: int) -> Tensor:
+    return torch.tensor(float(count), dtype=torch.float64, device=next(iter(sums.values())).device)
+
+
+class Record(TrainerCallback):
+    """Keeps the curve in the Trainer's own history, so that it survives an interruption."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.training: dict[str, float] = {}
+        self.started = time.monotonic()
+        self.evaluating = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.started = time.monotonic()
+        self.tally.drain()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if control.should_evaluate:  # the default callback, which comes first, has decided
+            self.training = self.tally.drain()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if control.should_evaluate:
+            self.training = self.tally.drain()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+        penalties = {key: value for key, value in self.tally.drain().items() if key not in ("loss", "accuracy")}
+        now = time.monotonic()
+        validation = {"loss": metrics["eval_loss"], "accuracy": metrics["eval_accuracy"]}
+        validation |= {"cross_entropy": metrics["eval_cross_entropy"], **penalties}
+        entry = {"train": self.training, "validation": validation, "seconds": now - self.started}
+        self.started = now
+        state.log_history.append({"step": state.global_step, "epoch": state.epoch, CURVE: entry})
+
+
+def curve_of(state: Any) -> list[dict[str, Any]]:
+    """One entry per evaluation: epoch, step, train, validation, seconds."""
+    return [
+        {"epoch": round(entry["epoch"], 4), "step": entry["step"], **entry[CURVE]}
+        for entry in state.log_history
+        if CURVE in entry
+    ]
+
+
+def metrics_of(prediction: EvalPrediction) -> dict[str, float]:
+    """Accuracy, macro-F1 and cross-entropy from the logits."""
+    logits = torch.from_numpy(prediction.predictions).double()
+    labels = torch.from_numpy(prediction.label_ids)
+    chosen = logits.argmax(-1)
+    scores = []
+    for label in range(logits.shape[-1]):
+        both = ((chosen == label) & (labels == label)).sum().item()
+        either = (chosen == label).sum().item() + (labels == label).sum().item()
+        if either:
+            scores.append(2 * both / either)
+    return {
+        "accuracy": (chosen == labels).double().mean().item(),
+        "macro_f1": sum(scores) / len(scores),
+        "cross_entropy": torch.nn.functional.cross_entropy(logits, labels).item(),
+    }
