@@ -22,6 +22,8 @@ TAG: Final = "tag"
 BIN: Final = "bin"
 QUANTILE: Final = "quantile"
 MEASURE: Final = "measure"
+VARIANT: Final = "variant"
+RATIO: Final = "ratio"
 READING: Final = "reading"
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -44,6 +46,8 @@ DESCRIPTION: Final[dict[str, str]] = {
     TAG: "part of speech, chunk or entity tag, by name",
     BIN: "bin of a histogram, by its middle",
     QUANTILE: "quantile, between 0 and 1",
+    VARIANT: "attn_n: the heads added up; attn_res_n: with the residual; attn_res_ln_n: and through the norm",
+    RATIO: "mixing ratio by its terms: those of the variants, or weights (attn_w, attn_res_w), or another measure",
     MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives)',
     READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',
 }

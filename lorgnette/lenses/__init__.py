@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OURS = {
     "weights": ("lorgnette.lenses.weights", "Weights"),
+    "norms": ("lorgnette.lenses.norms", "Norms"),
     "distances": ("lorgnette.lenses.distances", "Distances"),
     "gradients": ("lorgnette.lenses.gradients", "Gradients"),
 }

@@ -55,7 +55,7 @@ def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
     anatomy: Anatomy = subject.anatomy if hasattr(subject, "anatomy") else anatomy_of(model)
     watch = _Watch(model, anatomy, taps)
     with ExitStack() as undo:
-        undo.enter_context(_switched(model, anatomy))
+        undo.enter_context(switched(model, anatomy))
         for stack in anatomy.stacks:
             watch.hook(stack, undo)
         token = ACTIVE.set((*ACTIVE.get(), watch))
@@ -69,7 +69,7 @@ _UNDO: dict[int, list[Callable[[], None]]] = {}
 
 
 @contextmanager
-def _switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
+def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
     """Route the model through `attend`; the last of several users switches it back."""
     with _LOCK:
         if _USERS[id(model)] == 0:

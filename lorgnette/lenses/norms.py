@@ -1,0 +1,309 @@
+"""How much of what each head reads arrives: norms of transformed vectors beside the weights, and mixing ratios."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site
+from lorgnette.corpora.batch import Batch
+from lorgnette.encoding import CATEGORIES
+from lorgnette.errors import UserError
+from lorgnette.lenses.base import Lens, Moments
+from lorgnette.lenses.norms_layer import VARIANTS, LayerNorms
+from lorgnette.lenses.norms_measures import MEASURES, further_measures
+from lorgnette.lenses.norms_sample import PairSample
+from lorgnette.lenses.norms_weights import SiteWeights
+from lorgnette.lenses.value_zeroing import value_zeroing
+from lorgnette.maths.spearman import rounded, spearman
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
+"""Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""
+
+PARTITION = ("cls", "sep", "period_comma", "other")
+_KINDS = (*PARTITION, "punctuation")
+_PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
+_DESCRIPTIONS = {
+    "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
+    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a kind, mean over queries",
+    "norm_share": "the kind's part of Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
+    "f_norm": "‖f(x_j)‖, mean over the tokens of a kind",
+    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
+    "f_sd": "standard deviation of ‖f(x)‖ over all tokens of the corpus",
+    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
+    "f_min": "smallest ‖f(x)‖",
+    "f_max": "largest ‖f(x)‖",
+    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a kind, mean over queries; with residual, with norm",
+    "all_heads_share": "the kind's part of the summed norms of all tokens of a text",
+    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
+    "mixing_min": "smallest mixing ratio of any token",
+    "mixing_max": "largest mixing ratio of any token",
+    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x as it is in the residual stream",
+    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
+    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
+}
+
+
+class Norms(Lens):
+    """‖α f(x)‖ of every head and of all heads, with residual and LayerNorm, and mixing ratios.
+
+    f^h(x) = (x W_V^h + b_V^h) W_O^h; b_O belongs to no token and is left out. Kobayashi et al. 2020 and 2021; the terms
+    and the five ratios are in `docs/lenses/norms.md`. Means are over the non-padding queries of a text (`f_norm`: over
+    tokens), then over texts (`by="token"` pools); `f_mean` … `f_max` and the extremes of `mixing` are over all tokens.
+    With a norm before attention f acts on the normalised vector, the residual is the raw one, and what needs a norm
+    after the sum is missing. In cross-attention nothing with a residual exists.
+
+    What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
+    """
+
+    name: ClassVar[str] = "norms"
+    summary: ClassVar[str] = "how much of what each head reads arrives: norms beside weights, mixing ratios"
+
+    def __init__(
+        self,
+        by: str = "text",
+        *,
+        all_heads: bool = True,
+        residual: bool = True,
+        layer_norm: bool = True,
+        measures: Sequence[str] = (),
+        sample: int = 8192,
+    ) -> None:
+        """`all_heads`: norms of the heads' sum; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
+
+        `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing
+        measures beside the ratios, any of alti, globenc, value_zeroing (the last costs one layer pass per token).
+        """
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Norms must be 'text' or 'token'. Got {by!r} instead.")
+        unknown = [name for name in measures if name not in MEASURES]
+        if unknown:
+            raise UserError(f"The 'measures' of Norms may be {', '.join(MEASURES)}. Got {unknown[0]!r} instead.")
+        if sample < 0:
+            raise UserError(f"The 'sample' parameter of Norms must be 0 or more. Got {sample} instead.")
+        self.by, self.all_heads, self.sample_size = by, all_heads, sample
+        self.residual = residual or bool(measures)
+        self.layer_norm = self.residual and (layer_norm or bool(measures))
+        self.measures = tuple(measures)
+        self.wants_residual = self.residual  # type: ignore[misc]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the model out of what is pickled."""
+        return {**super().__getstate__(), "around": None}
+
+    def allocate(self, subject: Subject) -> None:
+        self.around = SiteWeights(subject, layer_norm=self.layer_norm)
+        self.per_head = Moments(self, [f"{name}/{kind}" for name in _PER_HEAD for kind in CATEGORIES])
+        self.ratios = (*RATIOS, *self.measures)
+        columns = [f"{name}/{v}/{k}" for name in ("norm", "share") for v in VARIANTS for k in CATEGORIES]
+        self.per_layer = Moments(self, [*columns, "expansion", *self.ratios], "layer_totals", heads=1)
+        shape = (len(self.sites), self.heads)
+        self.sums("f_sums", 3, *shape)
+        self._extremes("f", *shape)
+        self._extremes("mixing", len(self.sites), len(self.ratios))
+        self.pairs_sample = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
+
+    def _extremes(self, name: str, *shape: int) -> None:
+        start = torch.full(shape, torch.inf, dtype=torch.float64)
+        self.add_state(f"{name}_low", start, dist_reduce_fx="min")
+        self.add_state(f"{name}_high", -start, dist_reduce_fx="max")
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        assert site is not None
+        layer = LayerNorms(call, self.around, batch, gram=self.all_heads or self.residual, residual=self.residual)
+        pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None
+        further = further_measures(layer, self.measures)
+        layer.measure(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
+        if self.pairs_sample is not None and pairs is not None:
+            self.pairs_sample.add(site, pairs, layer.f)
+        self._heads(layer)
+        self._f(layer)
+        self._layers(layer, {name: measure.share() for name, measure in further.items()})
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        if "value_zeroing" in self.measures:
+            for site, share in value_zeroing(self.around.subject, batch):
+                query = batch.queries(site).mask
+                self._ratios(site, {"value_zeroing": share}, query)
+
+    def _heads(self, layer: LayerNorms) -> None:
+        """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
+        there = self._there(layer)
+        tokens = layer.kinds.sum(1)
+        count = layer.query.sum(-1)
+        mean = (layer.average * layer.query[:, None, :, None]).sum(2) / count.clamp(min=1)[:, None, None]
+        weight, norm = mean.chunk(2, -1)
+        share, is_share = _shares(norm)
+        f_norm = torch.einsum("bhk,bkc->bhc", layer.f, layer.kinds) / tokens.clamp(min=1)[:, None]
+        by_query = self._weight(count)[:, None, None] * there[:, None]
+        heads = weight.shape[1]
+        weights = [by_query.expand(-1, heads, -1)] * 2
+        weights += [by_query * is_share, self._weight(tokens)[:, None].expand(-1, heads, -1)]
+        self.per_head.add(layer.site, torch.cat([weight, norm, share, f_norm], -1), torch.cat(weights, -1))
+
+    def _f(self, layer: LayerNorms) -> None:
+        """‖f(x)‖ over all tokens: count, sums, extremes."""
+        at, heads = self.position[layer.site], layer.f.shape[1]
+        token = layer.key[:, None].expand(layer.f.shape).bool()
+        f = layer.f.double()
+        counted = torch.where(token, f, 0.0)
+        self.f_sums[:, at, :heads] += torch.stack([token.double(), counted, counted**2]).sum((1, 3)).cpu()
+        low = f.masked_fill(~token, torch.inf).amin((0, 2)).cpu()
+        high = f.masked_fill(~token, -torch.inf).amax((0, 2)).cpu()
+        self.f_low[at, :heads] = torch.minimum(self.f_low[at, :heads], low)
+        self.f_high[at, :heads] = torch.maximum(self.f_high[at, :heads], high)
+
+    def _layers(self, layer: LayerNorms, further: dict[str, Tensor]) -> None:
+        """What all heads give together: norms by kind, expansion, mixing ratios."""
+        count = layer.query.sum(-1)
+        there = self._there(layer) * self._weight(count)[:, None]
+        norm = torch.einsum("bvk,bkc->bvc", layer.received, layer.kinds) / count.clamp(min=1)[:, None, None]
+        share, is_share = _shares(norm)
+        known = layer.has_received[None, :, None] * there[:, None]
+        values = torch.cat([norm.flatten(1), share.flatten(1)], -1)[:, None]
+        weights = torch.cat([known.flatten(1), (known * is_share).flatten(1)], -1)[:, None]
+        names = [name for name in self.per_layer.columns if "/" in name]
+        self._add(layer.site, names, values, weights)
+        if layer.expansion is not None:
+            self._over_tokens(layer.site, ["expansion"], layer.expansion[..., None], layer.key)
+        self._ratios(layer.site, {**layer.ratios(), **further}, layer.query)
+
+    def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
+        """Means and extremes of mixing ratios; a token whose terms are all zero has none."""
+        if not ratios:
+            return
+        values = torch.stack(list(ratios.values()), -1)
+        self._over_tokens(site, list(ratios), values, query)
+        at, columns = self.position[site], [self.ratios.index(name) for name in ratios]
+        counted = (query.bool()[..., None] & ~values.isnan()).cpu()
+        values = values.double().cpu()
+        low = values.masked_fill(~counted, torch.inf).amin((0, 1))
+        high = values.masked_fill(~counted, -torch.inf).amax((0, 1))
+        self.mixing_low[at, columns] = torch.minimum(self.mixing_low[at, columns], low)
+        self.mixing_high[at, columns] = torch.maximum(self.mixing_high[at, columns], high)
+
+    def _over_tokens(
+        self, site: Site, names: list[str], values: Float[Tensor, "text token column"], token: Tensor
+    ) -> None:
+        """Add means over the tokens of a text that have a value."""
+        has = token.bool()[..., None] & ~values.isnan()
+        count = has.sum(1)
+        mean = torch.where(has, values, 0.0).sum(1) / count.clamp(min=1)
+        self._add(site, names, mean[:, None], self._weight(count.to(values.dtype))[:, None])
+
+    def _add(self, site: Site, names: Sequence[str], values: Tensor, weights: Tensor) -> None:
+        """Add some columns of the per-layer moments."""
+        columns = [self.per_layer.index[name] for name in names]
+        shape = (*values.shape[:2], len(self.per_layer.columns))
+        all_values, all_weights = values.new_zeros(shape), weights.new_zeros(shape)
+        all_values[..., columns], all_weights[..., columns] = values, weights
+        self.per_layer.add(site, all_values, all_weights)
+
+    def _there(self, layer: LayerNorms) -> Float[Tensor, "text kind"]:
+        """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
+        there = layer.kinds.any(1)
+        for name in ("punctuation", "period_comma", "other"):
+            there[:, CATEGORIES.index(name)] = True
+        return there.to(layer.f.dtype)
+
+    def _weight(self, counts: Tensor) -> Tensor:
+        return counts if self.by == "token" else (counts > 0).to(counts.dtype)
+
+    def compute(self) -> Result:
+        """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
+        variables: dict[str, xr.DataArray] = {}
+        for name in _PER_HEAD:
+            arrays = self.per_head.arrays(name, [f"{name}/{kind}" for kind in CATEGORIES], axes.CATEGORY)
+            variables |= {key: array.assign_coords(category=list(CATEGORIES)) for key, array in arrays.items()}
+        variables |= self._f_arrays()
+        if self.all_heads:
+            variables |= self._by_variant("all_heads_norm", "norm") | self._by_variant("all_heads_share", "share")
+        if self.residual:
+            variables |= self._layer_arrays("expansion")
+            variables |= self._layer_arrays("mixing", list(self.ratios), axes.RATIO)
+            for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):
+                cell = torch.where(torch.isfinite(state), state, torch.nan)
+                array = self.grid(cell[:, None], (axes.RATIO,)).isel({axes.HEAD: 0}, drop=True)
+                variables["mixing" + tail] = array.assign_coords({axes.RATIO: list(self.ratios)})
+                variables[f"mixing{tail}_count"] = variables["mixing_count"]
+        if self.pairs_sample is not None:
+            variables |= self._spearman(self.pairs_sample)
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text
+        return self.result(variables)
+
+    def _f_arrays(self) -> dict[str, xr.DataArray]:
+        count, total, squares = self.f_sums
+        mean = total / count
+        sd = (squares / count - mean**2).clamp(min=0).sqrt()
+        cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
+        cells |= {"f_min": self.f_low, "f_max": self.f_high}
+        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
+        tokens = self.grid(count).fillna(0).astype("int64")
+        return out | {f"{name}_count": tokens for name in cells}
+
+    def _layer_arrays(self, name: str, columns: list[str] | None = None, axis: str | None = None) -> dict[str, Any]:
+        arrays = self.per_layer.arrays(name, columns, axis)
+        return {key: array.isel({axes.HEAD: 0}, drop=True) for key, array in arrays.items()}
+
+    def _by_variant(self, name: str, column: str) -> dict[str, xr.DataArray]:
+        out: dict[str, list[xr.DataArray]] = {}
+        for variant in VARIANTS:
+            arrays = self._layer_arrays(name, [f"{column}/{variant}/{kind}" for kind in CATEGORIES], axes.CATEGORY)
+            for key, array in arrays.items():
+                out.setdefault(key, []).append(array.assign_coords(category=list(CATEGORIES)))
+        order = (axes.STACK, axes.LAYER, axes.VARIANT, axes.CATEGORY)
+        variants = xr.Variable(axes.VARIANT, list(VARIANTS))
+        return {key: xr.concat(arrays, variants).transpose(*order) for key, arrays in out.items()}
+
+    def _spearman(self, pairs: PairSample) -> dict[str, xr.DataArray]:
+        """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
+        names = list(dict.fromkeys(site.name for site in self.sites))
+        groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
+        by_layer = [_correlations(pairs, [k]) for k in range(len(self.sites))]
+        overall = torch.tensor([_correlations(pairs, group) for group in groups], dtype=torch.float64)
+        cells = torch.tensor(by_layer, dtype=torch.float64)
+        seen = self.pairs_seen
+        out = {}
+        layers = {"spearman": cells[..., 0], "spearman_count": cells[..., 1], "spearman_pairs": seen}
+        for name, cell in layers.items():
+            array = self.grid(cell[:, None], (axes.CATEGORY,)).isel({axes.HEAD: 0}, drop=True)
+            out[name] = array if name == "spearman" else array.fillna(0).astype("int64")
+        pooled = torch.stack([seen[group].sum(0) for group in groups])
+        stacks = {"spearman_all": overall[..., 0], "spearman_all_count": overall[..., 1], "spearman_all_pairs": pooled}
+        for name, cell in stacks.items():
+            array = xr.DataArray(cell.numpy(), dims=(axes.STACK, axes.CATEGORY), coords={axes.STACK: names})
+            out[name] = array if name == "spearman_all" else array.astype("int64")
+        # On all kinds of the lens, so that one axis serves all; those not sampled are missing.
+        return {name: _on_all_kinds(array) for name, array in out.items()}
+
+
+def _on_all_kinds(array: xr.DataArray) -> xr.DataArray:
+    array = array.assign_coords({axes.CATEGORY: list(_KINDS)})
+    fill = torch.nan if array.dtype.kind == "f" else 0
+    return array.reindex({axes.CATEGORY: list(CATEGORIES)}, fill_value=fill)
+
+
+def _correlations(pairs: PairSample, sites: Sequence[int]) -> list[tuple[float, int]]:
+    """(ρ, pairs in the sample) for each kind; (NaN, 0) where there is none."""
+    out = []
+    for kind in range(len(_KINDS)):
+        weight, norm = pairs.sample(sites, kind)
+        rho = spearman(rounded(weight), rounded(norm))
+        out.append((float("nan"), 0) if rho is None else (rho, len(weight)))
+    return out
+
+
+def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:
+    """Each kind's part of the total over all tokens, and 1 where there is a total."""
+    total = norm[..., [CATEGORIES.index(kind) for kind in PARTITION]].sum(-1, keepdim=True)
+    return norm / total.where(total > 0, 1.0), (total > 0).to(norm.dtype)

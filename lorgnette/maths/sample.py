@@ -1,0 +1,94 @@
+"""A bounded random sample of very many items that does not depend on how they come: the k of smallest hash.
+
+Every item has a random number that depends on nothing but the item. A sample of all items of all texts is the k items
+whose numbers are smallest; samples of parts merge into the sample of the whole, in any order, exactly.
+
+Millions of pairs need not be numbered to know which are smallest. The items of one group (the pairs of one text, say)
+are shuffled by a keyed permutation, and the numbers of the first, second, … are the order statistics of as many
+exponential variables: x_(r) = Σ_{s ≤ r} E_s / (N − s + 1) (Rényi 1953). So only the few below the bar are ever made.
+"""
+
+import hashlib
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+# Numbers are counted in this unit: whole, so that sums of them are exact however they are grouped, and below 2^53.
+UNIT = 2.0**-47
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def text_key(*parts: object) -> int:
+    """64 bits that depend on all parts, and on nothing else."""
+    return int.from_bytes(hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()[:8], "little")
+
+
+def drawn(
+    keys: Integer[np.ndarray, " group"], sizes: Integer[np.ndarray, " group"], below: Float[np.ndarray, " group"]
+) -> tuple[Integer[np.ndarray, " item"], Integer[np.ndarray, " item"], Float[np.ndarray, " item"]]:
+    """The items of each group whose number is below the group's bar: (group, item's index in its group, number)."""
+    sizes = sizes.astype(np.int64)
+    likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
+    wanted = np.minimum(sizes, (likely + 6 * np.sqrt(likely) + 4).astype(np.int64))
+    while True:
+        group, order, number = _order_statistics(keys, sizes, wanted)
+        last = np.zeros(len(sizes))
+        np.maximum.at(last, group, number)
+        short = (wanted < sizes) & (last < below)
+        if not short.any():
+            break
+        wanted = np.where(short, np.minimum(sizes, 2 * wanted + 1), wanted)
+    kept = number < below[group]
+    group, order, number = group[kept], order[kept], number[kept]
+    return group, _shuffled(order, sizes[group], keys[group]), number
+
+
+def bar(size: int, wanted: int) -> float:
+    """A number below which some more than `wanted` of `size` items are expected; infinite if there are hardly more."""
+    share = (wanted + 6 * wanted**0.5 + 8) / max(size, 1)
+    return float("inf") if share >= 0.95 else float(-np.log1p(-share) / UNIT)
+
+
+def smallest(samples: Float[Tensor, "sample *rest row item"]) -> Float[Tensor, "*rest row item"]:
+    """Merge samples of equal size k: the k items with the smallest number (row 0); the other rows go along."""
+    joined = torch.cat(tuple(samples), dim=-1)
+    order = joined[..., :1, :].sort(dim=-1, stable=True).indices[..., : samples.shape[-1]]
+    return joined.gather(-1, order.expand(*joined.shape[:-1], -1))
+
+
+def _order_statistics(keys: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
+    """For each group the first `wanted` order statistics of its numbers: (group, rank from 0, number)."""
+    group = np.repeat(np.arange(len(sizes)), wanted)
+    start = np.cumsum(wanted) - wanted
+    rank = np.arange(len(group)) - start[group]
+    uniform = ((_mixed(keys[group] + _GOLDEN * rank.astype(np.uint64)) >> np.uint64(11)) + 0.5) * 2.0**-53
+    step = (-np.log(uniform) / (sizes[group] - rank) / UNIT).astype(np.int64) + 1  # whole numbers, none equal
+    total = np.cumsum(step)
+    before = np.concatenate([[0], total])[start]  # of the groups before; exact in integers
+    return group, rank, (total - before[group]).astype(np.float64)
+
+
+def _shuffled(index: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """A keyed permutation of 0 … size − 1: a Feistel network on the next power of four, walked until inside."""
+    half = np.maximum(1, np.ceil(np.log2(np.maximum(size, 2)) / 2)).astype(np.uint64)
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    out = index.astype(np.uint64)
+    outside = np.ones(len(out), dtype=bool)
+    while outside.any():
+        left, right = out[outside] >> half[outside], out[outside] & mask[outside]
+        for turn in range(4):
+            mixed = _mixed(key[outside] ^ _mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
+            left, right = right, left ^ (mixed & mask[outside])
+        out[outside] = (left << half[outside]) | right
+        outside = out >= size.astype(np.uint64)
+    return out.astype(np.int64)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given."""
+    bits = bits + _GOLDEN
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
