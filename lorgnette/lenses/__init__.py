@@ -14,6 +14,7 @@ OURS = {
     "norms": ("lorgnette.lenses.norms", "Norms"),
     "distances": ("lorgnette.lenses.distances", "Distances"),
     "gradients": ("lorgnette.lenses.gradients", "Gradients"),
+    "rollout": ("lorgnette.lenses.rollout", "Rollout"),
 }
 """name → (module, class); loaded when first used."""
 

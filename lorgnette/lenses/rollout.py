@@ -1,0 +1,216 @@
+"""What is left of each token after several layers: attention rollout, from weights and from norms."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site
+from lorgnette.corpora.batch import Batch, Tokens
+from lorgnette.errors import UserError
+from lorgnette.lenses.base import Lens, Moments
+from lorgnette.lenses.norms_weights import Projections, SiteWeights
+from lorgnette.maths.norms import all_heads_norms, gram
+from lorgnette.maths.rollout import half_residual, rolled_out, row_shares
+from lorgnette.maths.rows import cut
+from lorgnette.maths.scores import dense, softmax
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+MEASURES = ("weights", "norms")
+SHARES = ("self", "cls", "sep", "period_comma", "other")
+BLOCK = 2**22
+"""Floats of weights that are built at a time."""
+
+
+class Rollout(Lens):
+    """Attention rollout by layer: how much of a state is its own token, and which kinds of token the rest comes from.
+
+        weights   M = ½ mean_h α + ½ I                                       (Abnar & Zuidema 2020)
+        norms     M_ij = ‖term_ij‖ / Σ_j ‖term_ij‖, term_ij the part of the layer's vector i that comes from token j,
+                  residual included: AttnResLn-N where a LayerNorm follows, AttnRes-N where it comes first
+        R_l = M_l … M_1
+
+    Means are over the non-padding tokens of a text, specials included, then over texts (`by="token"` pools them).
+    Self-attention of encoders and of models with nothing but a decoder; a decoder that also reads an encoder has no
+    rollout of its own. Norms are missing where a layer is not x + attention (Gemma-2).
+
+    What it does not tell you: feed-forward parts are taken to leave tokens apart, which they do, and alike, which they
+    do not; products of shares know nothing of terms that cancel.
+    """
+
+    name: ClassVar[str] = "rollout"
+    summary: ClassVar[str] = "how much of each token is left after several layers, from weights and from norms"
+    wants_residual: ClassVar[bool] = True
+
+    def __init__(self, by: str = "text") -> None:
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Rollout must be 'text' or 'token'. Got {by!r} instead.")
+        self.by = by
+        self.batch: Batch | None = None
+        self.product: dict[tuple[str, str], Tensor | None] = {}
+
+    def allocate(self, subject: Subject) -> None:
+        self.projections = SiteWeights(subject, layer_norm=True)
+        self.rolling = rollable(subject.sites)
+        self.moments = {name: Moments(self, ("entropy", *SHARES), f"{name}_totals", heads=1) for name in MEASURES}
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        assert site is not None
+        if site not in self.rolling:
+            return
+        if batch is not self.batch:
+            self.batch, self.product = batch, {}
+        mixing = _mixing(call, self.projections)
+        for measure in MEASURES:
+            before = self.product.get((site.name, measure)) if site.layer else None
+            layer = mixing.get(measure)
+            if layer is None or (site.layer and before is None):
+                self.product[site.name, measure] = None
+                continue
+            product = layer if before is None else layer @ before
+            self.product[site.name, measure] = product
+            self._add(site, measure, product, batch.queries(site))
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Let go of the products of this batch."""
+        self.batch, self.product = None, {}
+
+    def _add(self, site: Site, measure: str, product: Float[Tensor, "text query key"], tokens: Tokens) -> None:
+        counts = tokens.mask.sum(-1).to(product.dtype)
+        kinds = torch.stack([tokens.categories[name] for name in SHARES[1:]], -1).to(product.dtype)
+        rows = torch.cat(
+            [
+                torch.special.entr(product).sum(-1, keepdim=True),
+                product.diagonal(dim1=-2, dim2=-1)[..., None],
+                product @ kinds,
+            ],
+            -1,
+        )
+        values = (rows * tokens.mask[..., None]).sum(1) / counts.clamp(min=1)[:, None]
+        weights = (counts if self.by == "token" else (counts > 0).to(counts.dtype))[:, None].repeat(1, 1 + len(SHARES))
+        for column, name in enumerate(("cls", "sep"), 2):
+            weights[:, column] *= tokens.categories[name].any(-1)  # a text without such a token has no such share
+        self.moments[measure].add(site, values[:, None], weights[:, None])
+
+    def compute(self) -> Result:
+        """Shares by kind of input token and their entropy, by layer and measure."""
+        variables: dict[str, Any] = {}
+        for name, columns, axis in (("share", SHARES, axes.CATEGORY), ("entropy", None, None)):
+            found = [self.moments[measure].arrays(name, columns, axis) for measure in MEASURES]
+            for variable in found[0]:
+                variables[variable] = _side_by_side([arrays[variable] for arrays in found])
+        variables["share"].attrs["description"] = "share of the input tokens of a kind in a state, mean over tokens"
+        variables["entropy"].attrs["description"] = (
+            "entropy in nats of the shares of all input tokens, mean over tokens"
+        )
+        result = self.result(variables)
+        result.data.attrs["by"] = self.by
+        return result
+
+
+def rollout(
+    calls: Iterable[Call], stack: str | None = None, projections: SiteWeights | None = None
+) -> Float[Tensor, "layer query key"]:
+    """The rollout of one text after every layer, from a trace (or its calls): row i shares token i out over the input.
+
+    From weights, or from norms if the subject's `SiteWeights(subject, layer_norm=True)` are given and the calls
+    have kept their residual. With several stacks, `stack` says which.
+    """
+    kept = [call for call in calls if call.site is not None]
+    rolling = rollable([call.site for call in kept if call.site is not None])
+    names = sorted({site.name for site in rolling})
+    if stack is None and len(names) == 1:
+        stack = names[0]
+    if stack not in names:
+        raise UserError(f"A rollout needs the self-attention of one stack: {' or '.join(names) or 'there is none'}.")
+    chosen = sorted((c for c in kept if c.site in rolling and c.site.name == stack), key=lambda c: c.site.layer)  # type: ignore[union-attr]
+    measure = MEASURES[projections is not None]
+    mixing = []
+    for call in chosen:
+        assert call.site is not None
+        found = _mixing(call, projections).get(measure)
+        if found is None:
+            raise UserError(f"{call.site} is not x + attention with a norm that is known: no rollout from norms.")
+        mixing.append(found[0])
+    return rolled_out(torch.stack(mixing))
+
+
+def rollable(sites: Sequence[Site]) -> set[Site]:
+    """Self-attention whose stack reads nothing but its own tokens."""
+    fed = {site.stack for site in sites if site.kind == "cross" and site.stack != "pooler"}
+    return {site for site in sites if site.kind == "self" and site.stack not in fed}
+
+
+def _mixing(call: Call, projections: SiteWeights | None) -> dict[str, Float[Tensor, "batch query key"]]:
+    """M of one layer from weights, and from norms if the layer's terms are known; a block of rows at a time."""
+    batch, heads, queries, keys = call.scores.shape
+    texts = max(1, BLOCK // (heads * queries * keys))
+    rows = max(1, min(queries, BLOCK // (heads * keys)))
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    mean = torch.empty(batch, queries, keys, dtype=wide, device=call.query.device)
+    terms = _Terms.of(call, projections)
+    norms = None if terms is None else torch.empty_like(mean)
+    own = torch.empty(batch, heads, queries, dtype=wide, device=call.query.device)
+    for b in (slice(at, at + texts) for at in range(0, batch, texts)):
+        for r in (slice(at, min(at + rows, queries)) for at in range(0, queries, rows)):
+            weights = _rows(call, b, r).to(wide)
+            mean[b, r] = weights.mean(1)
+            own[b, :, r] = weights[..., r].diagonal(dim1=-2, dim2=-1)
+            if norms is not None and terms is not None:
+                norms[b, r] = all_heads_norms(weights, terms.gram[b])
+    out = {"weights": half_residual(mean[:, None])}
+    if norms is not None and terms is not None:
+        norms.diagonal(dim1=-2, dim2=-1).copy_(terms.own(own))
+        out["norms"] = row_shares(norms)
+    return out
+
+
+def _rows(call: Call, texts: slice, rows: slice) -> Float[Tensor, "batch head row key"]:
+    if call._weights is not None:  # built already, and perhaps edited by a tap
+        return call._weights[texts, :, rows]
+    return softmax(dense(cut(call.scores, texts, rows)))
+
+
+class _Terms:
+    """The parts of a layer's vectors that come from each token, up to a factor that is the same for a whole row.
+
+    (LayerNorm divides row i by one number, which `row_shares` divides out again.)
+    """
+
+    def __init__(self, call: Call, around: Projections, dtype: torch.dtype) -> None:
+        self.value, self.residual, self.around = call.value.to(dtype), call.residual.to(dtype), around
+        products = around.products if around.norm is None else around.normed_products
+        assert products is not None
+        self.gram = gram(self.value, products)
+
+    @classmethod
+    def of(cls, call: Call, projections: SiteWeights | None) -> "_Terms | None":
+        """None where the layer is not x + attention, or is followed by a norm that is not known."""
+        assert call.site is not None
+        if projections is None or not projections.residual(call.site):
+            return None
+        around = projections[call.site]
+        if around.norm is None and projections.sites[call.site].order != "pre":
+            return None
+        return cls(call, around, around.output.dtype)
+
+    def own(self, weights: Float[Tensor, "batch head query"]) -> Float[Tensor, "batch query"]:
+        """‖Σ_h α_ii f^h(x_i) + x_i‖, behind the norm where one follows."""
+        vector = self.around.project(weights[..., None] * self.value) + self.residual
+        return (vector if self.around.norm is None else self.around.norm.directed(vector)).norm(dim=-1)
+
+
+def _side_by_side(arrays: Sequence[xr.DataArray]) -> xr.DataArray:
+    """[stack layer head …] of each measure as [stack layer measure …]: a rollout is of all heads together."""
+    first = arrays[0].isel({axes.HEAD: 0}, drop=True)
+    values = np.stack([array.isel({axes.HEAD: 0}).values for array in arrays], axis=2)
+    dims = (*first.dims[:2], axes.MEASURE, *first.dims[2:])
+    return xr.DataArray(values, dims=dims, coords={**first.coords, axes.MEASURE: list(MEASURES)})
