@@ -1,0 +1,28 @@
+"""Pages and figures from results; knows nothing of models.
+
+cells      → numbers of a result as records for a chart, rows for a table
+charts     → one result, one Altair chart
+sections   → which charts a result has: by its lens, and for a lens that is not known a heat map per variable
+findings   → the sentences at the top, with their numbers
+drawing    → a chart as SVG for the page, or as PNG, SVG or PDF for a paper
+page       → `Report`: one HTML file
+"""
+
+from lorgnette.report.charts import categories_by_layer, head_map, heat_map, layer_curves
+from lorgnette.report.findings import Finding, findings
+from lorgnette.report.page import Report, figures
+from lorgnette.report.sections import Figure, figures_for, figures_of
+
+__all__ = [
+    "Figure",
+    "Finding",
+    "Report",
+    "categories_by_layer",
+    "figures",
+    "figures_for",
+    "figures_of",
+    "findings",
+    "head_map",
+    "heat_map",
+    "layer_curves",
+]

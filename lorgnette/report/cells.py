@@ -1,0 +1,146 @@
+"""The numbers of a result, chosen by name and label, as records for a chart and as rows for a table."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from lorgnette.axes import CATEGORY, HEAD, LAYER, PER_HEAD, STACK
+from lorgnette.errors import UserError, near
+from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTITION = ("cls", "sep", "period_comma", "other")
+"""The kinds of token that share out all tokens: only these may be stacked to a whole."""
+
+KINDS = {
+    "cls": "opening token ([CLS])",
+    "sep": "closing token ([SEP])",
+    "period_comma": "period or comma",
+    "punctuation": "punctuation",
+    "other": "other tokens",
+    "first": "first token",
+    "last": "last token",
+    "self": "the token itself",
+    "previous": "previous token",
+    "next": "next token",
+    "broad": "broad",
+}
+BESIDE = ("_se", "_count", "_low", "_high", "_pairs")
+"""Ends of names that belong to a mean and are not shown by themselves."""
+
+
+def chosen(result: Result, variable: str, selection: Mapping[str, Any]) -> xr.DataArray:
+    """One variable, cut down to the selected labels (a label, or several); an axis with one label left stays."""
+    names = [str(name) for name in result.data.data_vars]
+    if variable not in names:
+        raise UserError(
+            f"The lens {result.lens!r} has no variable {variable!r}.{near(variable, names)} It has {', '.join(names)}."
+        )
+    array = result.data[variable]
+    for axis, wanted in selection.items():
+        if axis not in array.dims:
+            axes = ", ".join(map(str, array.dims))
+            raise UserError(f"{variable!r} has no axis {axis!r}; it has {axes or 'none'}.")
+        labels = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Sequence) else list(wanted)
+        there = array[axis].values.tolist()
+        for label in labels:
+            if label not in there:
+                raise UserError(f"{variable!r} has no {axis} {label!r}; it has {', '.join(map(str, there))}.")
+        array = array.sel({axis: labels})
+    return array
+
+
+def beside(result: Result, array: xr.DataArray, tail: str) -> xr.DataArray | None:
+    """What goes with a mean (`_se`, `_count`), cut down in the same way; None if there is none."""
+    name = f"{array.name}{tail}"
+    if name not in result.data.data_vars or result.data[name].dims != result.data[str(array.name)].dims:
+        return None
+    return result.data[name].sel({dim: array[dim].values for dim in array.dims if dim in array.coords})
+
+
+def shown(result: Result) -> list[str]:
+    """Variables with a number for every layer (and head): what a chart by default can show."""
+    names = []
+    for name, array in result.data.data_vars.items():
+        is_number = array.dtype.kind in "iuf" and not str(name).endswith(BESIDE) and name != "count"
+        if is_number and LAYER in array.dims and bool(array.notnull().any()):
+            names.append(str(name))
+    return names
+
+
+def said(label: Any) -> str:
+    """A label in words; one that is not ours is left as it is."""
+    return KINDS.get(str(label), str(label))
+
+
+def titled(name: str) -> str:
+    """The name of a variable as a title."""
+    return name.replace("_", " ")
+
+
+def number(value: float) -> str:
+    """Three digits after the point, or three that count where that would say nothing."""
+    if value == 0 or 0.001 <= abs(value) < 10_000:
+        return f"{value:.3f}"
+    return f"{value:.3g}"
+
+
+def panels(array: xr.DataArray) -> list[tuple[str, xr.DataArray]]:
+    """The array cut into pieces of [layer head] or [layer], one for each combination of its other labels."""
+    others = [dim for dim in array.dims if dim not in (LAYER, HEAD)]
+    several = [dim for dim in others if array.sizes[dim] > 1]
+    out = []
+    for place in product(*(range(array.sizes[dim]) for dim in others)):
+        at = dict(zip(others, place, strict=True))
+        piece = array.isel(at)
+        names = [said(piece[dim].item()) if dim in piece.coords else f"{dim} {at[dim] + 1}" for dim in several]
+        if bool(piece.notnull().any()):
+            out.append((" · ".join(names), piece))
+    return out
+
+
+def records(result: Result, array: xr.DataArray) -> list[dict[str, Any]]:
+    """A record per number that is there: layer, head, panel, value, and a label that says it all."""
+    spread = beside(result, array, "_se")
+    out = []
+    for panel, piece in panels(array):
+        errors = None
+        if spread is not None and all(dim in spread.coords for dim in spread.dims):
+            errors = spread.sel({dim: piece[dim].item() for dim in array.dims if dim not in piece.dims})
+        layers, heads = piece[LAYER].values, piece[HEAD].values if HEAD in piece.dims else [None]
+        grid = piece.transpose(LAYER, ...).values.reshape(len(layers), len(heads))
+        error = errors.transpose(LAYER, ...).values.reshape(grid.shape) if errors is not None else None
+        for (i, layer), (j, head) in product(enumerate(layers), enumerate(heads)):
+            if np.isnan(grid[i, j]):
+                continue
+            record: dict[str, Any] = {"layer": int(layer), "panel": panel, "value": float(grid[i, j])}
+            where = f"layer {layer}" if head is None else f"layer {layer}, head {head}"
+            more = "" if error is None or np.isnan(error[i, j]) else f" ± {number(error[i, j])}"
+            record["label"] = f"{f'{panel}, ' if panel else ''}{where}: {number(grid[i, j])}{more}"
+            out.append(record if head is None else {**record, "head": int(head)})
+    return out
+
+
+def table(array: xr.DataArray) -> "pd.DataFrame":
+    """A row per head (or layer), a column per remaining label."""
+    frame = array.to_dataframe(name="value").reset_index()
+    rows = [dim for dim in PER_HEAD if dim in array.dims]
+    others = [dim for dim in array.dims if dim not in rows]
+    if STACK in rows and array.sizes[STACK] == 1:
+        rows.remove(STACK)
+    if not others:
+        return frame[[*rows, "value"]].dropna().rename(columns={"value": titled(str(array.name))})
+    wide = frame.pivot_table(index=rows, columns=others, values="value", sort=False, dropna=True)
+    wide.columns = [" · ".join(map(said, label if isinstance(label, tuple) else (label,))) for label in wide.columns]
+    return wide.reset_index()
+
+
+def partition(array: xr.DataArray) -> xr.DataArray:
+    """Only the kinds of token that share out all tokens."""
+    there = [kind for kind in PARTITION if kind in array[CATEGORY].values]
+    return array.sel({CATEGORY: there})

@@ -1,0 +1,215 @@
+"""Charts of results, one function each: `Result` in, Altair chart out; how they look is decided when they are drawn."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK
+from lorgnette.errors import UserError
+from lorgnette.report.cells import beside, chosen, number, panels, partition, records, said, titled
+from lorgnette.results import Result
+
+# Okabe and Ito 2008, told apart by all kinds of colour vision; grey is for what is left over.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#9A9A9A")
+KIND_COLOURS = dict(
+    zip(("cls", "sep", "period_comma", "previous", "next", "self", "broad", "other"), COLOURS, strict=True)
+)
+_NO_KIND = "no kind of their own"
+_WIDEST = 360  # pixels of a heat map that stands alone, so that two of them stand side by side
+_MULTIPLE = 180
+_COLUMNS = 4
+
+
+def heat_map(result: Result, variable: str, **selection: Any) -> Any:
+    """Layer × head, a cell per head; what else the variable has (categories, stacks) as small multiples.
+
+    `heat_map(result, "mass", category="cls")` selects. The colours of small multiples mean the same numbers.
+    """
+    array = chosen(result, variable, selection)
+    if LAYER not in array.dims or HEAD not in array.dims:
+        raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: a heat map needs layer and head.")
+    rows = records(result, array)
+    names = list(dict.fromkeys(row["panel"] for row in rows))
+    room, most = (_WIDEST, 30) if len(names) == 1 else (_MULTIPLE, 18)
+    step = max(7, min(most, room // array.sizes[HEAD]))
+    scale = _colour_scale([row["value"] for row in rows])
+    maps = []
+    for place, name in enumerate(names):
+        # Only the outer panels say what the axes are.
+        outer = (place % _COLUMNS == 0, place // _COLUMNS == (len(names) - 1) // _COLUMNS)
+        panel = _cell_map([row for row in rows if row["panel"] == name], step, scale, *outer)
+        maps.append(panel.properties(title=name) if len(names) > 1 else panel)
+    return alt.concat(*maps, columns=_COLUMNS) if len(maps) > 1 else maps[0]
+
+
+def _cell_map(rows: list[dict[str, Any]], step: int, scale: Any, left: bool, bottom: bool) -> Any:
+    # Numbers that would touch each other are left out, every second or more.
+    every = 1 if step >= 17 else 2 if step >= 9 else 4
+    labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}
+    axis = {"labelAngle": 0, "ticks": False, "domain": False, "labelOverlap": False, **labels}
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(step), height=alt.Step(step)).mark_rect()
+    return chart.encode(
+        x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=alt.Axis(**axis)),
+        y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=alt.Axis(**axis)),
+        color=alt.Color(field="value", type="quantitative", scale=scale, legend=alt.Legend(title=None)),
+        description=alt.Description(field="label", type="nominal"),
+        tooltip=alt.Tooltip(field="label", type="nominal"),
+    )
+
+
+def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
+    """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
+
+    A variable without heads is drawn with its standard error over texts instead (± 1.96). Further labels are colours.
+    """
+    array = chosen(result, variable, selection)
+    if LAYER not in array.dims:
+        raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: curves need a layer.")
+    means, several = _means(result, array), len(panels(array)) > 1
+    order = list(dict.fromkeys(row["panel"] for row in means))
+    colour = _series(order) if several else alt.value(COLOURS[0])
+    x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
+    y = alt.Y(field="mean", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False, nice=True))
+    base = alt.Chart(alt.Data(values=means), width=390, height=220)
+    band = base.mark_area(opacity=0.2).encode(
+        x=x, y=alt.Y(field="low", type="quantitative", title=titled(variable)), y2=alt.Y2(field="high"), color=colour
+    )
+    label = alt.Description(field="label", type="nominal")
+    line = base.mark_line(strokeWidth=2).encode(x=x, y=y, color=colour)
+    dots = base.mark_point(filled=True, size=40, opacity=1).encode(x=x, y=y, color=colour, description=label)
+    layers = [band, line, dots]
+    if HEAD in array.dims and not several:
+        heads = alt.Chart(alt.Data(values=records(result, array))).mark_point(filled=True, size=14, opacity=0.35)
+        value = alt.Y(field="value", type="quantitative", title=titled(variable))
+        layers.insert(0, heads.encode(x=x, y=value, color=colour, description=label))
+    return alt.layer(*layers)
+
+
+def categories_by_layer(result: Result, **selection: Any) -> Any:
+    """How each layer shares out its weight (mean over heads) among kinds of token; with norms, the norm beside it."""
+    rows: list[dict[str, Any]] = []
+    for variable, name in shares(result).items():
+        array = partition(chosen(result, variable, selection))
+        several = STACK in array.dims and array.sizes[STACK] > 1
+        mean = array.mean(HEAD) if HEAD in array.dims else array
+        for cell in mean.stack(cell=mean.dims):
+            if np.isnan(cell.item()):
+                continue
+            where, kind = int(cell[LAYER].item()), str(cell[CATEGORY].item())
+            panel = f"{cell[STACK].item()} · {name}" if several else name
+            label = f"{panel}, layer {where}, {said(kind)}: {number(cell.item())}"
+            rows.append({"layer": where, "kind": said(kind), "panel": panel, "value": cell.item(), "label": label})
+    kinds = _kinds(row["kind"] for row in rows)
+    order = list(dict.fromkeys(row["panel"] for row in rows))
+    for row in rows:
+        row["order"] = list(kinds).index(row["kind"])
+    step = max(10, min(34, 270 // max(row["layer"] for row in rows)))
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(step), height=220).mark_bar()
+    chart = chart.encode(
+        x=alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y(field="value", type="quantitative", title="share", scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color(
+            field="kind",
+            type="nominal",
+            title=None,
+            scale=alt.Scale(domain=list(kinds), range=list(kinds.values())),
+            legend=alt.Legend(orient="bottom", columns=2),
+        ),
+        order=alt.Order(field="order", type="quantitative"),
+        description=alt.Description(field="label", type="nominal"),
+    )
+    return _facetted(chart, rows, columns=2) if len(order) > 1 else chart
+
+
+def shares(result: Result) -> dict[str, str]:
+    """The variables that share out a whole among kinds of token, and what they are a share of."""
+    known = {"mass": "share of the weight", "weight": "share of the weight", "norm_share": "share of the norm"}
+    there = {name: what for name, what in known.items() if name in result.data and CATEGORY in result.data[name].dims}
+    if not there:
+        raise UserError(f"The lens {result.lens!r} has nothing by category of token; the lens 'weights' has.")
+    return there
+
+
+def head_map(result: Result, **selection: Any) -> Any:
+    """Heads as points, near each other where their attention is alike, coloured by what they attend to."""
+    arrays = {name: chosen(result, name, selection) for name in ("x", "y", "kind")}
+    rows = []
+    for panel, piece in panels(arrays["x"]):
+        at = {dim: piece[dim].item() for dim in arrays["x"].dims if dim not in piece.dims}
+        for cell in piece.stack(cell=(LAYER, HEAD)):
+            if np.isnan(cell.item()):
+                continue
+            here = {**at, LAYER: cell[LAYER].item(), HEAD: cell[HEAD].item()}
+            kind, name = arrays["kind"].sel(here).item(), f"{here[LAYER]}.{here[HEAD]}"
+            kind = _NO_KIND if kind == "other" else said(kind)
+            row = {"x": cell.item(), "y": arrays["y"].sel(here).item(), "kind": kind, "name": name, "panel": panel}
+            rows.append({**row, "label": f"head {name}: {kind}"})
+    x, y = (alt.X(field="x", type="quantitative", axis=None), alt.Y(field="y", type="quantitative", axis=None))
+    kinds = _kinds(row["kind"] for row in rows)
+    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    colour = alt.Color(field="kind", type="nominal", title=None, scale=scale)
+    points = alt.Chart(alt.Data(values=rows), width=480, height=360).mark_point(filled=True, size=60, opacity=0.9)
+    points = points.encode(x=x, y=y, color=colour, description=alt.Description(field="label", type="nominal"))
+    # Only heads with a kind of their own are named: the others would lie over each other.
+    named = alt.Chart(alt.Data(values=[row for row in rows if row["kind"] != _NO_KIND]))
+    names = named.mark_text(dy=-9, fontSize=10).encode(x=x, y=y, text=alt.Text(field="name", type="nominal"))
+    chart = alt.layer(points, names)
+    order = list(dict.fromkeys(row["panel"] for row in rows))
+    if len(order) > 1:
+        header = alt.Facet(field="panel", type="nominal", title=None, sort=order)
+        return chart.facet(header, columns=2).resolve_scale(x="independent", y="independent")
+    return chart
+
+
+def _means(result: Result, array: Any) -> list[dict[str, Any]]:
+    """Mean and interval by layer, a record each."""
+    from scipy.stats import t
+
+    spread = beside(result, array, "_se")
+    out = []
+    for panel, piece in panels(array):
+        at = {dim: piece[dim].item() for dim in array.dims if dim not in piece.dims and dim in piece.coords}
+        for layer in piece[LAYER].values:
+            values = np.atleast_1d(piece.sel({LAYER: layer}).values)
+            values = values[~np.isnan(values)]
+            if not len(values):
+                continue
+            mean, half = float(values.mean()), 0.0
+            if HEAD in array.dims and len(values) > 1:
+                half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+            elif HEAD not in array.dims and spread is not None:
+                half = float(np.nan_to_num(1.96 * spread.sel({**at, LAYER: layer}).item()))
+            label = f"{f'{panel}, ' if panel else ''}layer {layer}: {number(mean)} ± {number(half)}"
+            row = {"layer": int(layer), "panel": panel, "mean": mean, "low": mean - half, "high": mean + half}
+            out.append({**row, "label": label})
+    return out
+
+
+def _colour_scale(values: list[float]) -> Any:
+    """Viridis from zero (to one, for shares); blue to orange around zero where there are negative numbers."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if low < 0:
+        edge = max(-low, high)
+        return alt.Scale(scheme="blueorange", domain=[-edge, edge])
+    top = 1.0 if 0.5 <= high <= 1 + 1e-6 else high or 1.0
+    return alt.Scale(scheme="viridis", domain=[0, top])
+
+
+def _kinds(names: Iterable[str]) -> dict[str, str]:
+    """The kinds that are there, each with its colour, the same in every chart; one that is not ours is grey."""
+    there = set(names)
+    ours = {said(kind): colour for kind, colour in KIND_COLOURS.items() if said(kind) in there}
+    return {**ours, **dict.fromkeys(sorted(there - set(ours)), COLOURS[-1])}
+
+
+def _series(names: list[str]) -> Any:
+    colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
+    return alt.Color(field="panel", type="nominal", title=None, scale=alt.Scale(domain=names, range=colours))
+
+
+def _facetted(chart: Any, rows: list[dict[str, Any]], columns: int = _COLUMNS) -> Any:
+    order = list(dict.fromkeys(row["panel"] for row in rows))
+    facet = alt.Facet(field="panel", type="nominal", title=None, sort=order, columns=columns)
+    return chart.encode(facet=facet)

@@ -1,0 +1,121 @@
+"""Charts drawn: SVG that is safe inside a page, or files for a paper."""
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import altair as alt
+import vl_convert
+
+from lorgnette.errors import UserError, near
+
+FORMATS = ("png", "svg", "pdf")
+INK = "#010203"
+"""Stands for the colour of the text around the chart until the chart is in the page."""
+_SVG = "http://www.w3.org/2000/svg"
+_TAGS = frozenset(
+    ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "linearGradient", "stop", "clipPath")
+)
+# fmt: off
+_ATTRIBUTES = frozenset((
+    "width", "height", "viewBox", "transform", "d", "x", "y", "x1", "y1", "x2", "y2", "dx", "dy", "r", "cx", "cy", "id",
+    "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-miterlimit",
+    "stroke-linecap", "stroke-linejoin", "opacity", "font-family", "font-size", "font-weight", "font-style",
+    "text-anchor", "offset", "stop-color", "stop-opacity", "gradientUnits", "clip-path",
+))
+# fmt: on
+_FONT = "Helvetica Neue, Arial, Liberation Sans, sans-serif"
+
+
+def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
+    """How every chart looks: one ink in several strengths, no frame, no decoration."""
+    faint = {"gridColor": ink, "gridOpacity": 0.12, "domainColor": ink, "tickColor": ink, "domainOpacity": 0.4}
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "titleFontSize": size}
+    calm = {"titleFontWeight": "normal", "titleOpacity": 0.75, "labelOpacity": 0.75}
+    return {
+        "background": None,
+        "font": _FONT,
+        "view": {"stroke": None},
+        "axis": {**faint, **words, **calm, "tickOpacity": 0.4, "titlePadding": 6},
+        "legend": {
+            **words,
+            "labelOpacity": 0.85,
+            "gradientLength": 120,
+            "gradientThickness": 10,
+            "symbolType": "square",
+        },
+        "header": {"labelColor": ink, "labelFontSize": size + 1, "labelPadding": 4, "title": None},
+        "title": {"color": ink, "fontSize": size, "fontWeight": "normal", "offset": 4},
+        "concat": {"spacing": 14},
+        "text": {"color": ink, "opacity": 0.75},
+        "facet": {"spacing": 18},
+    }
+
+
+def inline_svg(chart: Any, prefix: str, label: str) -> str:
+    """The chart as an SVG element for a page: its text takes the page's colour, its ids begin with `prefix`.
+
+    Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
+    description becomes its tooltip.
+    """
+    root = ElementTree.fromstring(_svg(chart, theme(INK)))
+    _clean(root, prefix)
+    # With a viewBox but no fixed height it can shrink with the page.
+    root.set("role", "img")
+    root.set("aria-label", label)
+    ElementTree.register_namespace("", _SVG)
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def drawn(chart: Any, format_name: str) -> bytes:
+    """The chart as a file for a paper: black on white, letters of ten points and more, 300 dots per inch."""
+    config = {**theme("black", size=13), "background": "white"}
+    if format_name == "svg":
+        return _svg(chart, config).encode()
+    options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
+    if format_name == "png":
+        return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=300, scale=1, **options))
+    return bytes(vl_convert.vegalite_to_pdf(chart.to_dict(), **options))
+
+
+def known_formats(names: "str | tuple[str, ...] | list[str]") -> tuple[str, ...]:
+    """Formats from "png,svg" or a list of them, each once."""
+    parts = names.split(",") if isinstance(names, str) else names
+    formats = tuple(dict.fromkeys(part.strip().lower().removeprefix(".") for part in parts if part.strip()))
+    for name in formats:
+        if name not in FORMATS:
+            raise UserError(f"Figures cannot be written as {name!r}.{near(name, FORMATS)} Give {', '.join(FORMATS)}.")
+    if not formats:
+        raise UserError(f"No format was given for the figures: expected some of {', '.join(FORMATS)}.")
+    return formats
+
+
+def _svg(chart: Any, config: dict[str, Any]) -> str:
+    # No URL is allowed: a chart holds its numbers.
+    return str(vl_convert.vegalite_to_svg(chart.to_dict(), config=config, vl_version=_version(), allowed_base_urls=[]))
+
+
+def _version() -> str:
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
+def _clean(element: ElementTree.Element, prefix: str) -> None:
+    told = element.get("aria-label") if element.get("role") == "graphics-symbol" else None
+    for name, value in list(element.attrib.items()):
+        if name not in _ATTRIBUTES:
+            del element.attrib[name]
+        elif name == "id":
+            element.set(name, prefix + value)
+        elif value == INK:
+            element.set(name, "currentColor")
+        else:
+            element.set(name, re.sub(r"url\(['\"]?#", f"url(#{prefix}", value).replace("')", ")"))
+    for child in list(element):
+        if not isinstance(child.tag, str) or child.tag.removeprefix(f"{{{_SVG}}}") not in _TAGS:
+            element.remove(child)
+        else:
+            _clean(child, prefix)
+    if told is not None:
+        title = ElementTree.Element(f"{{{_SVG}}}title")
+        title.text = told
+        element.insert(0, title)

@@ -1,0 +1,176 @@
+"""`Report`: one HTML file that opens from disk, today and in ten years; and the same figures as files for a paper."""
+
+import base64
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+from lorgnette.provenance import Provenance
+from lorgnette.report.cells import number
+from lorgnette.report.drawing import drawn, inline_svg, known_formats
+from lorgnette.report.findings import Finding, findings
+from lorgnette.report.sections import TITLES, Figure, figures_of
+from lorgnette.results import Result, Results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Source = Results | Result | Mapping[str, Results] | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure as the template needs it."""
+
+    id: str
+    figure: Figure
+    svg: str
+    columns: list[str]
+    rows: list[list[str]]
+    csv: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one lens found."""
+
+    id: str
+    title: str
+    lens: str
+    figures: list[Shown] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SubjectPart:
+    """All that the page says about one subject."""
+
+    id: str
+    name: str
+    origins: list[Provenance]
+    findings: list[Finding]
+    sections: list[Section]
+    heads: int | None
+
+
+class Report:
+    """Results as a page: `Report(results).write("report.html")`.
+
+    `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. The page
+    needs no network and no script, follows the reader's choice of light or dark, and is the same for the same results.
+    """
+
+    def __init__(self, results: Source, title: str | None = None) -> None:
+        self.subjects = subjects(results)
+        self.title = title or _title(self.subjects)
+
+    def html(self) -> str:
+        """The page as text."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("lorgnette.report", ""),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        style = (files("lorgnette.report") / "page.css").read_text(encoding="utf-8")
+        parts = [_part(f"s{place}", name, results) for place, (name, results) in enumerate(self.subjects.items(), 1)]
+        return environment.get_template("page.html").render(title=self.title, style=style, subjects=parts)
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page, whole or not at all."""
+        html = self.html()
+        with written_whole(path) as partial:
+            partial.write_text(html, encoding="utf-8")
+        return Path(path)
+
+
+def figures(
+    results: Source, folder: str | os.PathLike[str], formats: str | Iterable[str] = ("png", "svg", "pdf")
+) -> list[Path]:
+    """Every figure as files for a paper, named after lens and variable; with several subjects, a folder for each."""
+    wanted = known_formats(formats if isinstance(formats, str) else tuple(formats))
+    named, paths = subjects(results), []
+    for subject, found in named.items():
+        place = Path(folder) / _slug(subject) if len(named) > 1 else Path(folder)
+        for name, result in found.items():
+            for figure in figures_of(result):
+                for format_name in wanted:
+                    path = place / f"{_slug(name)}-{_slug(figure.name)}.{format_name}"
+                    with written_whole(path) as partial:
+                        partial.write_bytes(drawn(figure.chart, format_name))
+                    paths.append(path)
+    return paths
+
+
+def subjects(results: Source) -> dict[str, Results]:
+    """Results by the name of their subject."""
+    if isinstance(results, str | os.PathLike):
+        results = Results.load(results)
+    if isinstance(results, Result):
+        results = Results([results])
+    if not results:
+        raise UserError("There are no results to report on. Run look first.")
+    if isinstance(results, Results):
+        return {next(iter(results.values())).provenance.model: results}
+    wrong = next((value for value in results.values() if not isinstance(value, Results)), None)
+    if wrong is not None:
+        kind = type(wrong).__name__
+        raise UserError(f"A report on several subjects needs a dictionary of Results by name. Got a {kind} in it.")
+    return {str(name): found for name, found in results.items() if len(found)}
+
+
+def _part(place: str, name: str, results: Results) -> SubjectPart:
+    origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
+    sections = []
+    for position, (key, result) in enumerate(results.items(), 1):
+        here = f"{place}-{position}"
+        title = TITLES.get(result.lens, result.lens)
+        shown = [_shown(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
+        sections.append(Section(here, title, key, shown))
+    return SubjectPart(place, name, origins, findings(results), sections, _head_count(results))
+
+
+def _shown(place: str, figure: Figure) -> Shown:
+    svg = inline_svg(figure.chart, f"{place}-", figure.title)
+    columns, rows = _cells(figure.table)
+    csv = base64.b64encode(figure.data.to_csv(index=False).encode()).decode()
+    return Shown(place, figure, svg, columns, rows, csv)
+
+
+def _cells(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
+    rows = frame.astype(object).itertuples(index=False, name=None)
+    return [str(column) for column in frame.columns], [[_cell(value) for value in row] for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if value != value else number(value)
+    return str(value)
+
+
+def _head_count(results: Results) -> int | None:
+    """Heads that were seen, if a result has a number for each of them."""
+    for result in results.values():
+        for array in result.data.data_vars.values():
+            if {"layer", "head"} <= set(array.dims) <= {"stack", "layer", "head"} and array.dtype.kind == "f":
+                return int(array.notnull().sum())
+    return None
+
+
+def _title(named: Mapping[str, Results]) -> str:
+    origin = next(iter(next(iter(named.values())).values())).provenance
+    if len(named) > 1:
+        return f"The attention of {', '.join(list(named)[:-1])} and {list(named)[-1]}"
+    return f"The attention of {Path(origin.model).name or origin.model}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_+-]+", "-", name).strip("-") or "unnamed"

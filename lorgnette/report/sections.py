@@ -1,0 +1,138 @@
+"""Which figures a result has: a registry by lens, and a default for a lens that nobody registered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.axes import CATEGORY, HEAD
+from lorgnette.report import charts
+from lorgnette.report.cells import chosen, partition, shown, table, titled
+from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLES = {
+    "weights": "Where the weight goes",
+    "norms": "How much of it arrives",
+    "distances": "Which heads look alike",
+}
+_MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its words and its numbers: `table` to be read, `data` everything, for a download."""
+
+    name: str
+    title: str
+    caption: str
+    chart: Any
+    table: "pd.DataFrame"
+    data: "pd.DataFrame"
+    wide: bool = False
+
+
+Maker = Callable[[Result], list[Figure]]
+_MAKERS: dict[str, Maker] = {}
+
+
+def figures_for(lens: str) -> Callable[[Maker], Maker]:
+    """Register the figures of a lens: `@figures_for("mylens") def figures(result) -> list[Figure]`."""
+
+    def register(maker: Maker) -> Maker:
+        _MAKERS[lens] = maker
+        return maker
+
+    return register
+
+
+def figures_of(result: Result) -> list[Figure]:
+    """The figures of a result: those of its lens, or a layer × head heat map for every variable that has one."""
+    return _MAKERS.get(result.lens, by_default)(result)
+
+
+def variable_figure(result: Result, variable: str, title: str | None = None, **selection: Any) -> Figure:
+    """A heat map for a variable with heads, curves for one with layers only."""
+    array = chosen(result, variable, selection)
+    count = array.size // max(1, array.sizes["layer"] * array.sizes.get(HEAD, 1))
+    is_map = HEAD in array.dims and count <= _MOST_PANELS
+    chart = (charts.heat_map if is_map else charts.layer_curves)(result, variable, **selection)
+    about = str(array.attrs.get("description", "")).strip()
+    caption = f"{about[:1].upper()}{about[1:]}." if about else ""
+    if is_map and count > 1:
+        caption += " One colour scale for all."
+    if not is_map:
+        caption += _INTERVAL if HEAD in array.dims else " The band is ± 1.96 standard errors over texts."
+    data = result.to_dataframe(variable)
+    wide = count > 1 or not is_map
+    return Figure(variable, title or titled(variable), caption.strip(), chart, table(array), data, wide)
+
+
+_INTERVAL = " A dot is a head; the band is the 95 % interval of their mean."
+
+
+def by_default(result: Result) -> list[Figure]:
+    return [variable_figure(result, name) for name in shown(result)]
+
+
+@figures_for("weights")
+def of_weights(result: Result) -> list[Figure]:
+    if not {"mass", "entropy_normalised", "confidence"} <= set(map(str, result.data.data_vars)):
+        return by_default(result)
+    masses = [kind for kind in ("cls", "sep", "punctuation", "other", "previous", "self", "next")
+              if bool(result.data["mass"].sel({CATEGORY: kind}).notnull().any())]  # fmt: skip
+    focus = charts.layer_curves(result, "entropy_normalised")
+    curve = variable_figure(result, "entropy_normalised")
+    return [
+        variable_figure(result, "entropy_normalised", "Entropy: 0 one token, 1 all tokens alike"),
+        variable_figure(result, "confidence", "Confidence: the largest weight on a word"),
+        variable_figure(result, "mass", "What is read: the share of the weight by kind of token", category=masses),
+        shared(result, "By layer: what the weight is spent on"),
+        Figure("entropy_by_layer", "By layer: entropy", _INTERVAL.strip(), focus, curve.table, curve.data),
+    ]
+
+
+@figures_for("norms")
+def of_norms(result: Result) -> list[Figure]:
+    if not {"weight", "norm_share"} <= set(map(str, result.data.data_vars)):
+        return by_default(result)
+    figures = [shared(result, "Weight beside norm: what is read, and what of it arrives")]
+    kinds = [kind for kind in ("cls", "sep", "punctuation", "other")
+             if bool(result.data["norm_share"].sel({CATEGORY: kind}).notnull().any())]  # fmt: skip
+    figures.append(variable_figure(result, "norm_share", "Share of the norm by kind of token", category=kinds))
+    for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
+        if name in shown(result):
+            selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
+            figures.append(variable_figure(result, name, title, **selection))
+    return figures + [variable_figure(result, name) for name in ("mixing", "expansion") if name in shown(result)]
+
+
+@figures_for("distances")
+def of_distances(result: Result) -> list[Figure]:
+    if not {"x", "y", "kind"} <= set(map(str, result.data.data_vars)):
+        return by_default(result)
+    frame = result.data[["x", "y", "kind"]].to_dataframe().dropna().reset_index()
+    caption = "Heads whose rows are alike (Jensen–Shannon divergence) lie near each other; the axes have no unit."
+    return [Figure("head_map", "Map of the heads", caption, charts.head_map(result), frame, frame, True)]
+
+
+def shared(result: Result, title: str) -> Figure:
+    """Shares of a whole by layer, as a figure."""
+    import pandas as pd
+
+    names = charts.shares(result)
+    means = {}
+    for name in names:
+        array = partition(chosen(result, name, {}))
+        means[name] = array.mean(HEAD) if HEAD in array.dims else array
+    tables = [
+        table(mean.rename(name)).assign(of=names[name].removeprefix("share of the ")) for name, mean in means.items()
+    ]
+    data = pd.concat([result.to_dataframe(name).assign(of=name) for name in names], ignore_index=True)
+    caption = "Mean over heads; these kinds of token share out all tokens."
+    chart = charts.categories_by_layer(result)
+    whole = pd.concat(tables, ignore_index=True)
+    if len(names) == 1:
+        whole = whole.drop(columns="of")
+    return Figure("categories", title, caption, chart, whole, data, wide=len(names) > 1)
