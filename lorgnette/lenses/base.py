@@ -142,7 +142,8 @@ class Moments:
         picked = [self.index[column] for column in (columns or (name,))]
         n, w, wm, ww, wwm, wwmm = getattr(self.lens, self.state)[..., picked]
         mean = wm / w
-        spread = (wwmm - 2 * mean * wwm + mean**2 * ww).clamp(min=0)
+        spread = wwmm - 2 * mean * wwm + mean**2 * ww
+        spread = torch.where(spread > 1e-14 * wwmm, spread, 0.0)  # equal values leave nothing but rounding
         se = torch.where(n > 1, (n / (n - 1) * spread).sqrt() / w, torch.nan)
         out = {}
         for tail, tensor in (("", mean), ("_se", se), ("_count", n)):

@@ -244,7 +244,8 @@ class Norms(Lens):
     def _f_arrays(self) -> dict[str, xr.DataArray]:
         count, total, squares = self.f_sums
         mean = total / count
-        sd = (squares / count - mean**2).clamp(min=0).sqrt()
+        variance = squares / count - mean**2
+        sd = torch.where(variance > 1e-14 * mean**2, variance, 0.0).sqrt()  # equal values leave nothing but rounding
         cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
         cells |= {"f_min": self.f_low, "f_max": self.f_high}
         out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
