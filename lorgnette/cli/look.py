@@ -1,5 +1,6 @@
 """`lorgnette look MODEL --corpus C`: every head, over a corpus, in one pass."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -33,8 +34,8 @@ def look(
 ) -> None:
     """Look at every head of a model over a corpus.
 
-    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance. Ctrl-C stops cleanly,
-    and --resume goes on to the same numbers.
+    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance, and report.html to
+    read. Ctrl-C stops cleanly, and --resume goes on to the same numbers.
 
     [bold]Examples[/bold]
 
@@ -84,7 +85,8 @@ def _show(results: "Results", folder: Path | None) -> None:
         f"{escape(origin.model)} on {escape(str(origin.corpus))}: {origin.texts:,} texts{cut}, {origin.tokens:,} tokens"
     )
     out().print(summary(results))
-    if folder is not None:
-        out().print(
-            f"Results are in {escape(str(folder))}; lorgnette report {escape(str(folder))} makes a page of them."
-        )
+    if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, one page
+        from lorgnette.report import Report
+
+        page = Report(results).write(folder / "report.html")
+        out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)

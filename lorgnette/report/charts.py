@@ -206,7 +206,8 @@ def _kinds(names: Iterable[str]) -> dict[str, str]:
 
 def _series(names: list[str]) -> Any:
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
-    return alt.Color(field="panel", type="nominal", title=None, scale=alt.Scale(domain=names, range=colours))
+    scale, legend = alt.Scale(domain=names, range=colours), alt.Legend(title=None, symbolOpacity=1)
+    return alt.Color(field="panel", type="nominal", scale=scale, legend=legend)
 
 
 def _facetted(chart: Any, rows: list[dict[str, Any]], columns: int = _COLUMNS) -> Any:

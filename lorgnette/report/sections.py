@@ -65,8 +65,7 @@ def variable_figure(result: Result, variable: str, title: str | None = None, **s
     if not is_map:
         caption += _INTERVAL if HEAD in array.dims else " The band is ± 1.96 standard errors over texts."
     data = result.to_dataframe(variable)
-    wide = count > 1 or not is_map
-    return Figure(variable, title or titled(variable), caption.strip(), chart, table(array), data, wide)
+    return Figure(variable, title or titled(variable), caption.strip(), chart, table(array), data, count > 1)
 
 
 _INTERVAL = " A dot is a head; the band is the 95 % interval of their mean."
@@ -105,7 +104,11 @@ def of_norms(result: Result) -> list[Figure]:
         if name in shown(result):
             selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
             figures.append(variable_figure(result, name, title, **selection))
-    return figures + [variable_figure(result, name) for name in ("mixing", "expansion") if name in shown(result)]
+    layers = (
+        ("expansion", "How much longer f makes a vector"),
+        ("mixing", "Mixing: what a token gets from the others"),
+    )
+    return figures + [variable_figure(result, name, title) for name, title in layers if name in shown(result)]
 
 
 @figures_for("distances")
