@@ -34,7 +34,13 @@ TEXTS = (
     "cat dog cat dog .",
 )
 EXAMPLES = tuple(
-    Example(f"text {number}", text, label=number % 2, target=text.lower().replace("cat", "chat"))
+    Example(
+        f"text {number}",
+        text,
+        label=number % 2,
+        target=text.lower().replace("cat", "chat"),
+        extra={"alignment": "0-0"},
+    )
     for number, text in enumerate(TEXTS)
 )
 

@@ -15,6 +15,7 @@ OURS = {
     "distances": ("lorgnette.lenses.distances", "Distances"),
     "gradients": ("lorgnette.lenses.gradients", "Gradients"),
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
+    "alignment": ("lorgnette.lenses.alignment", "Alignment"),
 }
 """name → (module, class); loaded when first used."""
 
