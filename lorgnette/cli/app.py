@@ -16,6 +16,7 @@ from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
 from lorgnette.cli.report import report
 from lorgnette.cli.trace import trace
+from lorgnette.cli.train import train
 from lorgnette.errors import UserError
 
 HELP = """
@@ -90,6 +91,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     check: "Look",
     look: "Look",
     trace: "Look",
+    train: "Train",
     report: "Show",
     demo: "Show",
     list_: "Show",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 class Kind(StrEnum):
     models = "models"
+    presets = "presets"
     corpora = "corpora"
     lenses = "lenses"
     all = "all"
@@ -19,7 +20,7 @@ class Kind(StrEnum):
 def list_(
     what: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.all,
 ) -> None:
-    """List the model families, corpora and lenses that are known.
+    """List the model families, presets, corpora and lenses that are known.
 
     [bold]Examples[/bold]
 
@@ -28,7 +29,8 @@ def list_(
     """
     from lorgnette.cli.consoles import out
 
-    console, tables = out(), {Kind.models: _models, Kind.corpora: _corpora, Kind.lenses: _lenses}
+    console = out()
+    tables = {Kind.models: _models, Kind.presets: _presets, Kind.corpora: _corpora, Kind.lenses: _lenses}
     for kind, rows in tables.items():
         if what in (kind, Kind.all):
             console.print(f"[bold]{_TITLES[kind]}[/bold]")
@@ -37,6 +39,7 @@ def list_(
 
 _TITLES = {
     Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
+    Kind.presets: "Presets: classifiers that lorgnette train makes",
     Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
     Kind.lenses: "Lenses",
 }
@@ -58,6 +61,12 @@ def _models() -> list[tuple[str, str]]:
 
     here = [(name, "on this machine") for name in known_names()]
     return [*here, *((family, "family") for family in model_types())]
+
+
+def _presets() -> list[tuple[str, str]]:
+    from lorgnette.models.presets import PRESETS
+
+    return [(name, preset.description) for name, preset in PRESETS.items()]
 
 
 def _corpora() -> list[tuple[str, str]]:

@@ -1,11 +1,13 @@
 """Train classifiers, and fine-tune encoders, as ordinary Hugging Face checkpoints."""
 
+from lorgnette.training.demo import DEMO, quick
 from lorgnette.training.penalties import EntropyPenalty, HeuristicPenalty, Penalty, RationalePenalty
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.run import Trained, train, train_seeds
 from lorgnette.training.settings import Splits, TrainingSettings
 
 __all__ = [
+    "DEMO",
     "EntropyPenalty",
     "HeuristicPenalty",
     "Penalty",
@@ -15,6 +17,7 @@ __all__ = [
     "Trained",
     "TrainingSettings",
     "prepare",
+    "quick",
     "train",
     "train_seeds",
 ]

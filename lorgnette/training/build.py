@@ -17,7 +17,7 @@ from lorgnette.models.embeddings import embedding_table, set_embeddings
 from lorgnette.models.loading import find, known_names
 from lorgnette.models.presets import PRESETS, preset
 from lorgnette.models.tokenizer import build_tokenizer
-from lorgnette.training.data import words_or_text
+from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
 
 MAX_LENGTH = 500  # of the presets, as in the starter code of TP 9
@@ -74,7 +74,7 @@ class PresetBuilder:
         source = config.embedding_source
         if source == "random":
             return None
-        words, array = read_vectors(_vectors_path(source, self.settings))
+        words, array = read_vectors(vectors_path(source, self.settings))
         if array.shape[1] != config.embedding_width:
             raise UserError(
                 f"the vectors {source!r} are {array.shape[1]} wide and the model expects {config.embedding_width}: set "
@@ -85,13 +85,17 @@ class PresetBuilder:
     def _tokenizer(self, config: SelfAttentionClassifierConfig, texts: Callable[[], Iterable[Example]]) -> Any:
         settings = self.settings
         which = settings.vocabulary or ("vectors" if config.freeze_embeddings and self.vectors else "train")
-        options = {"style": settings.style, "cls": config.uses_cls, "max_length": config.max_position_embeddings}
+        options: dict[str, Any] = {
+            "style": settings.style,
+            "cls": config.uses_cls,
+            "max_length": config.max_position_embeddings,
+        }
         if which == "vectors":
             if self.vectors is None:
                 raise UserError("vocabulary 'vectors' needs vectors: set embeddings to glove or to a path.")
             return build_tokenizer(vocabulary=self.vectors[0], max_vocabulary=settings.max_vocabulary, **options)
         return build_tokenizer(
-            (part for example in texts() for part in _strings(example)),
+            (part for example in texts() for part in text_and_pair(example) if part is not None),
             max_vocabulary=settings.max_vocabulary,
             min_count=settings.min_count,
             **options,
@@ -168,11 +172,7 @@ def builder(settings: TrainingSettings, labels: tuple[str, ...], texts: Callable
     return PresetBuilder(settings, labels, texts) if is_preset(settings) else PretrainedBuilder(settings, labels)
 
 
-def _strings(example: Example) -> Iterable[str]:
-    return (words_or_text(example),) if example.pair is None else (words_or_text(example), example.pair)
-
-
-def _vectors_path(source: str, settings: TrainingSettings) -> Path:
+def vectors_path(source: str, settings: TrainingSettings) -> Path:
     if source != "glove":
         return Path(source)
     root = settings.data or os.environ.get("LORGNETTE_DATA")

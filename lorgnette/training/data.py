@@ -46,9 +46,9 @@ class Reader:
             yield from self._mapped(chunk) if self.maps else self._plain(chunk)
 
     def _plain(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
-        texts = [words_or_text(example) for example in chunk]
-        pairs = None if chunk[0].pair is None else [example.pair or "" for example in chunk]
-        encoded = self.tokenizer(texts, pairs, return_attention_mask=False, verbose=False)
+        texts, pairs = zip(*map(text_and_pair, chunk), strict=True)
+        second = None if pairs[0] is None else [pair or "" for pair in pairs]
+        encoded = self.tokenizer(list(texts), second, return_attention_mask=False, verbose=False)
         for number, example in enumerate(chunk):
             item = {key: encoded[key][number] for key in encoded}
             yield self._fitted(example, item)
@@ -82,9 +82,14 @@ class Reader:
         return {"input_ids": ids, "labels": item["labels"], **rest}
 
 
-def words_or_text(example: Example) -> str:
-    """What is tokenised: the words of a corpus that comes tokenised, else the raw text."""
-    return example.text if example.words is None or example.pair is not None else " ".join(example.words)
+def text_and_pair(example: Example) -> tuple[str, str | None]:
+    """What is tokenised: the words of a corpus that comes tokenised, else the raw text (as in `lorgnette.encoding`)."""
+    start = example.extra.get("pair_start")
+    if example.words is None:
+        return example.text, example.pair
+    if start is None:
+        return " ".join(example.words), example.pair
+    return " ".join(example.words[:start]), " ".join(example.words[start:])
 
 
 class Items(Dataset[Item]):
@@ -105,7 +110,7 @@ class Items(Dataset[Item]):
     def __getitem__(self, index: int) -> Item:
         return self.items[index]
 
-    def label_counts(self) -> dict[int | None, int]:
+    def label_counts(self) -> Counter[int | None]:
         return Counter(item["labels"] for item in self.items)
 
     @property

@@ -1,9 +1,8 @@
 """What runs that differ only in their seed share: splits, tokenizer, token ids."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from accelerate import PartialState
 
@@ -52,11 +51,11 @@ def prepare(settings: TrainingSettings) -> Prepared:
     """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read."""
     parts = parts_of(settings)
     made = builder(settings, parts.labels, lambda: parts.train)
-    reader = Reader(made.tokenizer, made.config, made.max_length, _maps(settings, made))
+    reader = Reader(made.tokenizer, made.config, made.max_length, _maps(settings))
     notes = list(parts.notes)
     if settings.stream:
         train, counts = None, Counter(example.label for example in parts.train)
-        count = sum(counts.values())
+        count = counts.total()
     else:
         train = Items(reader, parts.train)
         counts, count = train.label_counts(), len(train)
@@ -68,7 +67,7 @@ def prepare(settings: TrainingSettings) -> Prepared:
     return Prepared(parts, made, reader, train, validation, count, parts.train.fingerprint(), tuple(notes))
 
 
-def _maps(settings: TrainingSettings, made: Builder) -> Mapping[str, Mapper] | Any:
+def _maps(settings: TrainingSettings) -> dict[str, Mapper]:
     needed = {name for penalty in settings.penalties for name in penalty.needs}
     maps: dict[str, Mapper] = {}
     if "gold" in needed:

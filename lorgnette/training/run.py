@@ -20,7 +20,7 @@ from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
 from lorgnette.provenance import versions
 from lorgnette.training.build import is_preset
-from lorgnette.training.data import Bucketed, Collator, Items
+from lorgnette.training.data import Collator, Items
 from lorgnette.training.folder import RECORD, RunFolder
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.progress import Progress
@@ -330,6 +330,3 @@ def _write(folder: Path, model: Any, ready: Prepared, record: dict[str, Any], ru
         for logs in run.work.glob("runs"):
             logs.rename(partial / "runs")
     run.end()
-
-
-__all__ = ["Bucketed", "Trained", "train", "train_seeds"]

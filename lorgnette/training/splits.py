@@ -1,7 +1,7 @@
 """Which texts a run trains on, stops by, and is tested on."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lorgnette.corpora import Corpus, Example, corpus
@@ -47,7 +47,7 @@ def parts_of(settings: TrainingSettings) -> Parts:
     return Parts(train, validation, test, labels, tuple(notes))
 
 
-def check_labels(counts: dict[int | None, int], labels: tuple[str, ...], what: str) -> None:
+def check_labels(counts: Mapping[int | None, int], labels: tuple[str, ...], what: str) -> None:
     """Every text has a label, every label is a class, every class has a text."""
     if None in counts:
         raise UserError(

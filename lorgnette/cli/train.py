@@ -1,0 +1,172 @@
+"""`lorgnette train MODEL --corpus C --out DIR`: a classifier, trained, as an ordinary checkpoint."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    from lorgnette.training import Trained, TrainingSettings
+
+_SHAPE, _LOSS, _TEXTS, _RUN = "The model (presets)", "The loss", "The corpus", "The run"
+_FIELDS = ("layers", "heads", "width", "positions", "pooling", "dropout")  # of the preset's config
+
+
+def _option(panel: str, *names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def train(
+    model: Annotated[str, typer.Argument(help="A preset (lorgnette list presets), or a model to fine-tune.")],
+    corpus: options.Corpus,
+    out: Annotated[Path, _option(_RUN, "--out", "-o", help="The folder for the trained model.")],
+    layers: Annotated[int | None, _option(_SHAPE, help="Attention layers.", min=0)] = None,
+    heads: Annotated[int | None, _option(_SHAPE, help="Heads per layer.", min=1)] = None,
+    width: Annotated[int | None, _option(_SHAPE, help="Width of the states.", min=1)] = None,
+    positions: Annotated[str | None, _option(_SHAPE, help="none, sinusoidal, learnt or relative.")] = None,
+    pooling: Annotated[str | None, _option(_SHAPE, help="mean, cls, cls-zero, attention, query …")] = None,
+    dropout: Annotated[float | None, _option(_SHAPE, help="Dropout.", min=0)] = None,
+    override: Annotated[
+        list[str], _option(_SHAPE, "--set", help="Any other field of the config, as NAME=VALUE.", metavar="NAME=VALUE")
+    ] = [],  # noqa: B006  typer copies it
+    embeddings: Annotated[str | None, _option(_SHAPE, help="glove, random, or a vectors file.")] = None,
+    freeze: Annotated[
+        bool | None, _option(_SHAPE, "--freeze/--train-embeddings", help="Keep the vectors as they are.")
+    ] = None,
+    style: Annotated[str, _option(_SHAPE, help="Tokenizer: default, or whitespace (the starter code's).")] = "default",
+    vocabulary: Annotated[str | None, _option(_SHAPE, help="Words of train, or of the vectors.")] = None,
+    entropy: Annotated[float | None, _option(_LOSS, help="Weight of the normalised entropy of attention.")] = None,
+    entropy_rows: Annotated[str, _option(_LOSS, help="cls, or all rows.")] = "cls",
+    entropy_layers: Annotated[str | None, _option(_LOSS, help="Layers, from 1: 1,3.", show_default="all")] = None,
+    rationale_weight: Annotated[float | None, _option(_LOSS, help="Weight of the human rationales.")] = None,
+    rationale_loss: Annotated[str, _option(_LOSS, help="jaccard or kl.")] = "jaccard",
+    heuristic_weight: Annotated[float | None, _option(_LOSS, help="Weight of the heuristic map (pairs).")] = None,
+    learning_rate: Annotated[
+        float | None, _option(_LOSS, help="Step size.", show_default="1e-3, pretrained 5e-5")
+    ] = None,
+    weight_decay: Annotated[float, _option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0,
+    seeds: Annotated[str, _option(_RUN, help="One seed, or several: 0,1,2.")] = "0",
+    epochs: Annotated[int, _option(_RUN, help="At most so many.", min=1)] = 20,
+    batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 64,
+    patience: Annotated[int, _option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5,
+    select: Annotated[str, _option(_RUN, help="Best by validation loss, cross_entropy or accuracy.")] = "loss",
+    evaluate_every: Annotated[
+        int | None, _option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
+    ] = None,
+    bf16: Annotated[bool, _option(_RUN, "--bf16", help="Train in bfloat16.")] = False,
+    fp16: Annotated[bool, _option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False,
+    resume: options.Resume = False,
+    max_length: Annotated[
+        int | None, _option(_TEXTS, help="Cut longer texts (counted).", show_default="500, or the model's", min=1)
+    ] = None,
+    validation: Annotated[float, _option(_TEXTS, help="Share of train, if there is no such split.")] = 0.1,
+    test_split: Annotated[str, _option(_TEXTS, help="The split to test on, once.")] = "test",
+    limit: Annotated[int | None, _option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None,
+    test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
+    stream: Annotated[bool, _option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False,
+    text_column: options.TextColumn = "text",
+    label_column: Annotated[str | None, _option(_TEXTS, help="The column of a table that holds the class.")] = None,
+    data: options.Data = None,
+) -> None:
+    """Train a classifier, or fine-tune an encoder.
+
+    Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json; with several seeds, one folder for
+    each. The best validation epoch is kept and the test texts are read once. --resume goes on after an interruption.
+
+    [bold]Examples[/bold]
+
+      lorgnette train tp9-residual --corpus imdb --out runs/residual --seeds 0,1,2
+      lorgnette train pure-attention --corpus hatexplain --out runs/pure --entropy 0.01
+      lorgnette train tp9-cls --corpus planted --embeddings random --positions relative --out runs/planted
+      lorgnette train minilm --corpus sst2 --out runs/minilm-sst2 --epochs 3
+    """
+    asked = dict(locals())  # the options, most of them named as the fields of TrainingSettings
+    numbers = _numbers(asked.pop("seeds"), "--seeds")
+    overrides = dict(map(_assigned, asked.pop("override")))
+    overrides |= {name: value for name in _FIELDS if (value := asked.pop(name)) is not None}
+    penalties = _penalties(asked)
+    from lorgnette.training import TrainingSettings, train_seeds
+
+    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    settings = TrainingSettings(**asked, overrides=overrides, penalties=penalties, progress=True, command=command)
+    _show(train_seeds(settings, numbers), settings)
+
+
+def _penalties(asked: dict[str, Any]) -> tuple[Any, ...]:
+    """Takes the options of the penalties out of `asked`; those without a weight are not wanted."""
+    chosen = asked.pop("entropy_layers")
+    entropy = {"rows": asked.pop("entropy_rows"), "layers": chosen and _numbers(chosen, "--entropy-layers")}
+    loss = asked.pop("rationale_loss")
+    weights = [asked.pop(name) for name in ("entropy", "rationale_weight", "heuristic_weight")]
+    from lorgnette.training import EntropyPenalty, HeuristicPenalty, RationalePenalty
+
+    made = [
+        lambda weight: EntropyPenalty(weight, **entropy),
+        lambda weight: RationalePenalty(weight, loss),
+        HeuristicPenalty,
+    ]
+    return tuple(make(weight) for make, weight in zip(made, weights, strict=True) if weight is not None)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{option} wants whole numbers between commas (0,1,2); got {text!r}.") from None
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value read as JSON where it is JSON (numbers, true, null), else as text."""
+    import json
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--set wants NAME=VALUE; got {text!r}.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    first = runs[0].record
+    console, tested = out(), first["metrics"]["test"] is not None
+    table = Table(box=None, pad_edge=False)
+    columns = ("seed", "epochs", "best", "train s", "validation", *(("test", "macro F1") if tested else ()))
+    for column in columns:
+        table.add_column(column, justify="right")
+    for run in runs:
+        record, metrics = run.record, run.metrics
+        row = [str(record["seed"]), f"{record['epochs']:g}", f"{record['best']['epoch']:g}"]
+        row += [f"{record['seconds']['training']:.1f}", f"{metrics['validation']['accuracy']:.4f}"]
+        if metrics["test"] is not None:
+            row += [f"{metrics['test']['accuracy']:.4f}", f"{metrics['test']['macro_f1']:.4f}"]
+        table.add_row(*row)
+    sizes, counts = first["texts"], first["parameters"]
+    console.print(
+        f"{escape(settings.model)} on {escape(first['corpus'])}: {sizes['train']:,} texts to train on, "
+        f"{sizes['validation']:,} to validate, {sizes['test'] or 0:,} to test; {counts['trained']:,} of "
+        f"{counts['total']:,} parameters trained"
+    )
+    console.print(table)
+    console.print(f"{'test' if tested else 'validation'} accuracy {_mean([run.accuracy for run in runs])}")
+    for note in dict.fromkeys(note for run in runs for note in run.record["notes"]):
+        console.print(f"note: {escape(note)}")
+    console.print(f"The model is in {escape(str(runs[0].folder if len(runs) == 1 else settings.folder))}.")
+
+
+def _mean(values: list[float]) -> str:
+    from statistics import mean, stdev
+
+    if len(values) == 1:
+        return f"{values[0]:.4f}"
+    return f"{mean(values):.4f} ± {stdev(values):.4f} (mean ± sd of {len(values)} seeds)"

@@ -1,0 +1,30 @@
+"""A classifier that learns the planted reviews in seconds, negation included."""
+
+from pathlib import Path
+from typing import Any
+
+from lorgnette.training.run import Trained, train
+from lorgnette.training.settings import TrainingSettings
+
+DEMO: dict[str, Any] = {
+    "model": "tp9-residual",
+    "corpus": "planted",
+    "embeddings": "random",
+    # Relative positions, because what counts is that "not" stands just before its adjective, wherever that is; two
+    # layers, because the first must bring the two together before the second reads the result.
+    "overrides": {"layers": 2, "heads": 2, "width": 64, "positions": "relative"},
+    "epochs": 12,
+    "patience": 3,
+    "learning_rate": 3e-3,
+}
+"""Fields of `TrainingSettings`: at least 95 % on held-out planted text and 90 % on the minimal pairs, seed after seed."""
+
+
+def quick(out: str | Path, **changes: Any) -> Trained:
+    """Trains the demo's classifier into `out`; `changes` replace fields of its settings.
+
+    `overrides={"positions": "none"}` is the control: without positions the same bag of words gives the same answer, so
+    exactly half of the minimal pairs are right.
+    """
+    overrides = {**DEMO["overrides"], **changes.pop("overrides", {})}
+    return train(TrainingSettings(**{**DEMO, **changes, "overrides": overrides, "out": out}))
