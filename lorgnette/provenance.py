@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from typing import Any
@@ -13,7 +14,8 @@ from lorgnette.errors import UserError
 _RECORDED = ("lorgnette", "torch", "transformers", "torchmetrics", "tokenizers", "numpy", "xarray")
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """Versions of what the numbers depend on, read from the installed metadata: nothing is imported."""
     found = {"python": python_version()}
     for package in _RECORDED:

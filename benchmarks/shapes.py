@@ -1,0 +1,48 @@
+"""Subjects of known shapes with random weights: speed does not depend on what the weights are."""
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.subject import Subject
+
+E5_SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536}
+BERT_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+WORDS = 2000
+
+
+def subject(shape: dict[str, int], *, longest: int = 512, layers: int | None = None) -> Subject:
+    """A BERT of this shape with a word-level tokenizer."""
+    torch.manual_seed(0)
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", ".", ","]
+    vocabulary = {word: number for number, word in enumerate([*specials, *(f"w{n}" for n in range(WORDS))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **names)
+    settings = {
+        **shape,
+        "vocab_size": len(vocabulary),
+        "max_position_embeddings": longest,
+        "attn_implementation": "sdpa",
+    }
+    if layers is not None:
+        settings["num_hidden_layers"] = layers
+    model = BertModel(BertConfig(**settings), add_pooling_layer=False).eval()
+    return Subject(model, fast, name="random weights")
+
+
+def texts(count: int, tokens: int) -> Corpus:
+    """Texts of exactly this many tokens, specials included."""
+    generator = torch.Generator().manual_seed(1)
+    numbers = torch.randint(0, WORDS, (count, tokens - 2), generator=generator)
+    examples = []
+    for index, row in enumerate(numbers.tolist()):
+        words = [f"w{n}" if place % 9 else "," for place, n in enumerate(row, start=1)]
+        examples.append(Example(f"text {index}", " ".join(words)))
+    return Corpus.of(examples, name=f"{count} texts of {tokens} tokens")
