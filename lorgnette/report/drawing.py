@@ -58,7 +58,7 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
     description becomes its tooltip.
     """
-    root = ElementTree.fromstring(_svg(chart, theme(INK)))
+    root = ElementTree.fromstring(_svg(_without_legend_titles(chart.to_dict()), theme(INK)))
     _clean(root, prefix)
     # With a viewBox but no fixed height it can shrink with the page.
     root.set("role", "img")
@@ -71,7 +71,7 @@ def drawn(chart: Any, format_name: str) -> bytes:
     """The chart as a file for a paper: black on white, letters of ten points and more, 300 dots per inch."""
     config = {**theme("black", size=13), "background": "white"}
     if format_name == "svg":
-        return _svg(chart, config).encode()
+        return _svg(chart.to_dict(), config).encode()
     options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
     if format_name == "png":
         return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=300, scale=1, **options))
@@ -90,9 +90,21 @@ def known_formats(names: "str | tuple[str, ...] | list[str]") -> tuple[str, ...]
     return formats
 
 
-def _svg(chart: Any, config: dict[str, Any]) -> str:
+def _without_legend_titles(part: Any) -> Any:
+    """In the page the words above a figure say what its colours are."""
+    if isinstance(part, list):
+        return [_without_legend_titles(item) for item in part]
+    if not isinstance(part, dict) or "values" in part:
+        return part
+    out = {name: _without_legend_titles(value) for name, value in part.items()}
+    if isinstance(out.get("color"), dict):
+        out["color"] = {**out["color"], "title": None}
+    return out
+
+
+def _svg(spec: dict[str, Any], config: dict[str, Any]) -> str:
     # No URL is allowed: a chart holds its numbers.
-    return str(vl_convert.vegalite_to_svg(chart.to_dict(), config=config, vl_version=_version(), allowed_base_urls=[]))
+    return str(vl_convert.vegalite_to_svg(spec, config=config, vl_version=_version(), allowed_base_urls=[]))
 
 
 def _version() -> str:

@@ -1,0 +1,67 @@
+"""The demo: a classifier trained on text whose truth is known, and a pretrained encoder, looked at side by side."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from lorgnette.corpora import corpus
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.look import look
+from lorgnette.models.loading import find
+from lorgnette.report import Finding, Report, findings
+from lorgnette.results import Result, Results
+from lorgnette.subject import load
+
+LENSES = ("weights", "norms", "distances")
+PRETRAINED = "minilm"
+REVIEWS = 400  # held-out planted texts that the classifier is looked at on
+PLANTED_SHARE = 100  # planted texts beside the paragraphs that the pretrained encoder reads
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made: results and findings by subject, and where the page is."""
+
+    results: dict[str, Results]
+    findings: dict[str, list[Finding]]
+    page: Path
+
+
+def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
+    """Train the classifier, look at both subjects, write `out`/report.html; a classifier trained before is used again.
+
+    Models go to `out`/models and results to `out`/runs, a folder for each subject.
+    """
+    out = Path(out)
+    find(PRETRAINED)  # before any work: without lorgnette[demo] there is nothing to compare with
+    command = shlex.join(["lorgnette", "demo", "--out", str(out)])
+    found = {"classifier": _classifier(out, command, progress), PRETRAINED: _pretrained(command, progress)}
+    for name, results in found.items():
+        results.save(out / "runs" / name)
+    page = Report(found, title="Two models, looked at with Lorgnette").write(out / "report.html")
+    return Demo(found, {name: findings(results) for name, results in found.items()}, page)
+
+
+def english(planted: int = PLANTED_SHARE) -> Corpus:
+    """Fifty short paragraphs of all kinds of English, and some planted reviews."""
+    with as_file(files("lorgnette") / "demo_texts.txt") as path:
+        paragraphs = list(corpus(path, paragraphs=True))
+    reviews = list(corpus("planted", split="test", limit=planted))
+    return Corpus.of([*paragraphs, *reviews], name="English paragraphs and planted reviews")
+
+
+def _classifier(out: Path, command: str, progress: bool) -> Results:
+    from lorgnette.training.demo import quick
+
+    folder = out / "models" / "classifier"
+    trained = quick(folder, resume=True, progress=progress)
+    reviews = corpus("planted", split="test", limit=REVIEWS)
+    results = look(load(str(folder)), reviews, LENSES, progress=progress, command=command, seed=0)
+    right = f"trained on planted reviews; {trained.accuracy:.1%} of the held-out ones are classified right"
+    return Results({name: Result(r.lens, r.data, r.provenance.noted(right)) for name, r in results.items()})
+
+
+def _pretrained(command: str, progress: bool) -> Results:
+    return look(load(PRETRAINED), english(), LENSES, progress=progress, command=command, seed=0)
