@@ -37,7 +37,7 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
     out = Path(out)
     find(PRETRAINED)  # before any work: without lorgnette[demo] there is nothing to compare with
     command = shlex.join(["lorgnette", "demo", "--out", str(out)])
-    found = {"classifier": _classifier(out, command, progress), PRETRAINED: _pretrained(command, progress)}
+    found = {PRETRAINED: _pretrained(command, progress), "classifier": _classifier(out, command, progress)}
     for name, results in found.items():
         results.save(out / "runs" / name)
     page = Report(found, title="Two models, looked at with Lorgnette").write(out / "report.html")

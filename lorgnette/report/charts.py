@@ -20,6 +20,8 @@ _NO_KIND = "no kind of their own"
 _WIDEST = 360  # pixels of a heat map that stands alone, so that two of them stand side by side
 _MULTIPLE = 180
 _COLUMNS = 4
+_PAGE = 860
+_FEW = 4  # heads below which an interval of their mean says nothing
 
 
 def heat_map(result: Result, variable: str, **selection: Any) -> Any:
@@ -32,16 +34,17 @@ def heat_map(result: Result, variable: str, **selection: Any) -> Any:
         raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: a heat map needs layer and head.")
     rows = records(result, array)
     names = list(dict.fromkeys(row["panel"] for row in rows))
-    room, most = (_WIDEST, 30) if len(names) == 1 else (_MULTIPLE, 18)
-    step = max(7, min(most, room // array.sizes[HEAD]))
+    room = _WIDEST if len(names) == 1 else _MULTIPLE
+    step = max(7, min(44, room // array.sizes[HEAD]))
+    columns = max(_COLUMNS, _PAGE // (step * array.sizes[HEAD] + 40))
     scale = _colour_scale([row["value"] for row in rows])
     maps = []
     for place, name in enumerate(names):
         # Only the outer panels say what the axes are.
-        outer = (place % _COLUMNS == 0, place // _COLUMNS == (len(names) - 1) // _COLUMNS)
+        outer = (place % columns == 0, place // columns == (len(names) - 1) // columns)
         panel = _cell_map([row for row in rows if row["panel"] == name], variable, step, scale, *outer)
         maps.append(panel.properties(title=name) if len(names) > 1 else panel)
-    return alt.concat(*maps, columns=_COLUMNS) if len(maps) > 1 else maps[0]
+    return alt.concat(*maps, columns=columns) if len(maps) > 1 else maps[0]
 
 
 def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, left: bool, bottom: bool) -> Any:
@@ -62,7 +65,8 @@ def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, 
 def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
     """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
 
-    A variable without heads is drawn with its standard error over texts instead (± 1.96). Further labels are colours.
+    Fewer than four heads have no interval. A variable without heads is drawn with its standard error over texts
+    instead (± 1.96). Further labels are colours.
     """
     array = chosen(result, variable, selection)
     if LAYER not in array.dims:
@@ -105,7 +109,7 @@ def categories_by_layer(result: Result, **selection: Any) -> Any:
     order = list(dict.fromkeys(row["panel"] for row in rows))
     for row in rows:
         row["order"] = list(kinds).index(row["kind"])
-    step = max(10, min(34, 270 // max(row["layer"] for row in rows)))
+    step = max(10, min(60, 270 // max(row["layer"] for row in rows)))
     chart = alt.Chart(alt.Data(values=rows), width=alt.Step(step), height=220).mark_bar()
     chart = chart.encode(
         x=alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0)),
@@ -177,11 +181,12 @@ def _means(result: Result, array: Any) -> list[dict[str, Any]]:
             if not len(values):
                 continue
             mean, half = float(values.mean()), 0.0
-            if HEAD in array.dims and len(values) > 1:
+            if HEAD in array.dims and len(values) >= _FEW:
                 half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
             elif HEAD not in array.dims and spread is not None:
                 half = float(np.nan_to_num(1.96 * spread.sel({**at, LAYER: layer}).item()))
-            label = f"{f'{panel}, ' if panel else ''}layer {layer}: {number(mean)} ± {number(half)}"
+            more = f" ± {number(half)}" if half else ""
+            label = f"{f'{panel}, ' if panel else ''}layer {layer}: {number(mean)}{more}"
             row = {"layer": int(layer), "panel": panel, "mean": mean, "low": mean - half, "high": mean + half}
             out.append({**row, "label": label})
     return out

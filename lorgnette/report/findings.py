@@ -100,7 +100,7 @@ def sinks(result: Result) -> Finding | None:
     """How many heads put more than half of their weight on one kind of special token: the kind with the most."""
     mass = result.data["mass"]
     kinds = [kind for kind in SPECIAL if bool(mass.sel({CATEGORY: kind}).notnull().any())]
-    if not kinds:
+    if not kinds or (kinds == ["period_comma"] and not above(mass.sel({CATEGORY: "period_comma"}))):
         return None
     found = {kind: mass.sel({CATEGORY: kind}) for kind in kinds}
     most = max(kinds, key=lambda kind: (len(above(found[kind])), float(found[kind].mean())))
