@@ -45,7 +45,8 @@ def read_alignments(path: str | Path, *, first: int = 0) -> dict[str, Links]:
 
 def pharaoh(text: str, *, where: str, first: int = 0) -> Links:
     """The links of one sentence in Pharaoh notation."""
-    sure, possible = [], []
+    sure: list[tuple[int, int]] = []
+    possible: list[tuple[int, int]] = []
     for item in text.split():
         match = _PHARAOH.fullmatch(item)
         if match is None or min(int(match[1]), int(match[3])) < first:

@@ -15,6 +15,7 @@ OURS = {
     "distances": ("lorgnette.lenses.distances", "Distances"),
     "gradients": ("lorgnette.lenses.gradients", "Gradients"),
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
+    "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
 }
 """name → (module, class); loaded when first used."""
@@ -31,9 +32,9 @@ def find(name: str) -> "type[Lens]":
     """The class of a lens."""
     if name in OURS:
         module, cls = OURS[name]
-        return getattr(import_module(module), cls)  # type: ignore[no-any-return]
+        return getattr(import_module(module), cls)
     for entry in entry_points(group="lorgnette.lenses", name=name):
-        return entry.load()  # type: ignore[no-any-return]
+        return entry.load()
     raise UserError(f"There is no lens {name!r}.{near(name, names())} There are: {', '.join(names())}.")
 
 

@@ -131,10 +131,9 @@ class Distances(Weights):
             distances = divergence.values[number][np.ix_(flat, flat)]
             points[number][there], left = metric_mds((distances + distances.T) / 2, self.seed)
             stress.append(left)
-        like = {"dims": count.dims, "coords": count.coords}
         return {
-            "x": xr.DataArray(points[..., 0], **like),
-            "y": xr.DataArray(points[..., 1], **like),
+            "x": count.copy(data=points[..., 0]),
+            "y": count.copy(data=points[..., 1]),
             "stress": xr.DataArray(stress, dims=(axes.STACK,), coords={axes.STACK: count[axes.STACK]}),
         }
 
