@@ -219,89 +219,91 @@ class Norms(Lens):
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
-        variables: dict[str, xr.DataArray] = {}
+        variables: dict[str, Any] = {}
         for name in _PER_HEAD:
-            arrays = self.per_head.arrays(name, [f"{name}/{kind}" for kind in CATEGORIES], axes.CATEGORY)
-            variables |= {key: array.assign_coords(category=list(CATEGORIES)) for key, array in arrays.items()}
+            variables |= self._laid_out(
+                self.per_head, name, [f"{name}/{kind}" for kind in CATEGORIES], (axes.CATEGORY,)
+            )
         variables |= self._f_arrays()
-        if self.all_heads:
-            variables |= self._by_variant("all_heads_norm", "norm") | self._by_variant("all_heads_share", "share")
+        by_kind = (axes.VARIANT, axes.CATEGORY)
+        for name, column in (("all_heads_norm", "norm"), ("all_heads_share", "share")) if self.all_heads else ():
+            columns = [f"{column}/{variant}/{kind}" for variant in VARIANTS for kind in CATEGORIES]
+            variables |= self._laid_out(self.per_layer, name, columns, by_kind)
         if self.residual:
-            variables |= self._layer_arrays("expansion")
-            variables |= self._layer_arrays("mixing", list(self.ratios), axes.RATIO)
+            variables |= self._laid_out(self.per_layer, "expansion", ["expansion"], ())
+            variables |= self._laid_out(self.per_layer, "mixing", self.ratios, (axes.RATIO,))
             for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):
                 cell = torch.where(torch.isfinite(state), state, torch.nan)
-                array = self.grid(cell[:, None], (axes.RATIO,)).isel({axes.HEAD: 0}, drop=True)
-                variables["mixing" + tail] = array.assign_coords({axes.RATIO: list(self.ratios)})
+                variables["mixing" + tail] = self._per_layer(cell, axes.RATIO)
                 variables[f"mixing{tail}_count"] = variables["mixing_count"]
         if self.pairs_sample is not None:
             variables |= self._spearman(self.pairs_sample)
         for name, text in _DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
-        return self.result(variables)
+        axis = self.grid(self.f_low).coords
+        names = {axes.CATEGORY: CATEGORIES, axes.VARIANT: VARIANTS, axes.RATIO: self.ratios}
+        used = {dim for array in variables.values() for dim in array.dims}
+        labels = {dim: list(labels) for dim, labels in names.items() if dim in used}
+        return self.result(variables, {**{dim: axis[dim].values for dim in axes.PER_HEAD}, **labels})
 
-    def _f_arrays(self) -> dict[str, xr.DataArray]:
+    def _laid_out(
+        self, moments: Moments, name: str, columns: Sequence[str], rest: tuple[str, ...]
+    ) -> dict[str, xr.Variable]:
+        """Means with errors and counts on [stack layer (head) …], several columns spread over the axes of `rest`."""
+        sizes = {axes.CATEGORY: len(CATEGORIES), axes.VARIANT: len(VARIANTS), axes.RATIO: len(self.ratios)}
+        first = axes.PER_HEAD if moments is self.per_head else axes.PER_HEAD[:2]
+        out = {}
+        for key, array in moments.arrays(name, columns, axes.CATEGORY).items():
+            shape = [*array.shape[: len(first)], *(sizes[axis] for axis in rest)]
+            out[key] = xr.Variable((*first, *rest), array.values.reshape(shape))
+        return out
+
+    def _per_layer(self, cells: Float[Tensor, "site column"], axis: str) -> xr.Variable:
+        return xr.Variable((*axes.PER_HEAD[:2], axis), self.grid(cells[:, None], (axis,)).values[:, :, 0])
+
+    def _f_arrays(self) -> dict[str, xr.Variable]:
         count, total, squares = self.f_sums
         mean = total / count
         variance = squares / count - mean**2
         sd = torch.where(variance > 1e-14 * mean**2, variance, 0.0).sqrt()  # equal values leave nothing but rounding
         cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
         cells |= {"f_min": self.f_low, "f_max": self.f_high}
-        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
-        tokens = self.grid(count).fillna(0).astype("int64")
+        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)).variable for name, cell in cells.items()}
+        tokens = self.grid(count).fillna(0).astype("int64").variable
         return out | {f"{name}_count": tokens for name in cells}
 
-    def _layer_arrays(self, name: str, columns: list[str] | None = None, axis: str | None = None) -> dict[str, Any]:
-        arrays = self.per_layer.arrays(name, columns, axis)
-        return {key: array.isel({axes.HEAD: 0}, drop=True) for key, array in arrays.items()}
-
-    def _by_variant(self, name: str, column: str) -> dict[str, xr.DataArray]:
-        out: dict[str, list[xr.DataArray]] = {}
-        for variant in VARIANTS:
-            arrays = self._layer_arrays(name, [f"{column}/{variant}/{kind}" for kind in CATEGORIES], axes.CATEGORY)
-            for key, array in arrays.items():
-                out.setdefault(key, []).append(array.assign_coords(category=list(CATEGORIES)))
-        order = (axes.STACK, axes.LAYER, axes.VARIANT, axes.CATEGORY)
-        variants = xr.Variable(axes.VARIANT, list(VARIANTS))
-        return {key: xr.concat(arrays, variants).transpose(*order) for key, arrays in out.items()}
-
-    def _spearman(self, pairs: PairSample) -> dict[str, xr.DataArray]:
+    def _spearman(self, pairs: PairSample) -> dict[str, xr.Variable]:
         """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
         names = list(dict.fromkeys(site.name for site in self.sites))
         groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
-        by_layer = [_correlations(pairs, [k]) for k in range(len(self.sites))]
-        overall = torch.tensor([_correlations(pairs, group) for group in groups], dtype=torch.float64)
-        cells = torch.tensor(by_layer, dtype=torch.float64)
-        seen = self.pairs_seen
-        out = {}
-        layers = {"spearman": cells[..., 0], "spearman_count": cells[..., 1], "spearman_pairs": seen}
-        for name, cell in layers.items():
-            array = self.grid(cell[:, None], (axes.CATEGORY,)).isel({axes.HEAD: 0}, drop=True)
-            out[name] = array if name == "spearman" else array.fillna(0).astype("int64")
-        pooled = torch.stack([seen[group].sum(0) for group in groups])
-        stacks = {"spearman_all": overall[..., 0], "spearman_all_count": overall[..., 1], "spearman_all_pairs": pooled}
-        for name, cell in stacks.items():
-            array = xr.DataArray(cell.numpy(), dims=(axes.STACK, axes.CATEGORY), coords={axes.STACK: names})
-            out[name] = array if name == "spearman_all" else array.astype("int64")
-        # On all kinds of the lens, so that one axis serves all; those not sampled are missing.
-        return {name: _on_all_kinds(array) for name, array in out.items()}
+        seen = torch.zeros(len(self.sites), len(CATEGORIES), dtype=torch.float64)
+        seen[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
+        rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))])
+        out = {"spearman": self._per_layer(rho, axes.CATEGORY)}
+        for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
+            out[name] = self._per_layer(cells, axes.CATEGORY).fillna(0).astype("int64")
+        rho, count = _correlations(pairs, groups)
+        dims = (axes.STACK, axes.CATEGORY)
+        out["spearman_all"] = xr.Variable(dims, rho.numpy())
+        out["spearman_all_count"] = xr.Variable(dims, count.numpy().astype("int64"))
+        totals = torch.stack([seen[group].sum(0) for group in groups])
+        out["spearman_all_pairs"] = xr.Variable(dims, totals.numpy().astype("int64"))
+        return out
 
 
-def _on_all_kinds(array: xr.DataArray) -> xr.DataArray:
-    array = array.assign_coords({axes.CATEGORY: list(_KINDS)})
-    fill = torch.nan if array.dtype.kind == "f" else 0
-    return array.reindex({axes.CATEGORY: list(CATEGORIES)}, fill_value=fill)
-
-
-def _correlations(pairs: PairSample, sites: Sequence[int]) -> list[tuple[float, int]]:
-    """(ρ, pairs in the sample) for each kind; (NaN, 0) where there is none."""
-    out = []
-    for kind in range(len(_KINDS)):
-        weight, norm = pairs.sample(sites, kind)
-        rho = spearman(rounded(weight), rounded(norm))
-        out.append((float("nan"), 0) if rho is None else (rho, len(weight)))
-    return out
+def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """ρ and the size of the sample for groups of sites and all kinds; NaN and 0 where there is none."""
+    rho = torch.full((len(groups), len(CATEGORIES)), torch.nan, dtype=torch.float64)
+    count = torch.zeros_like(rho)
+    for number, sites in enumerate(groups):
+        for kind, name in enumerate(_KINDS):
+            weight, norm = pairs.sample(sites, kind)
+            found = spearman(rounded(weight), rounded(norm))
+            if found is not None:
+                rho[number, CATEGORIES.index(name)] = found
+                count[number, CATEGORIES.index(name)] = len(weight)
+    return rho, count
 
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:
