@@ -15,6 +15,7 @@ from lorgnette.cli.demo import demo
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
 from lorgnette.cli.report import report
+from lorgnette.cli.reproduce import reproduce
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
@@ -94,6 +95,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     train: "Train",
     report: "Show",
     demo: "Show",
+    reproduce: "Show",
     list_: "Show",
 }
 

@@ -1,0 +1,37 @@
+"""Published findings, measured again: one module each, and what came out beside what was printed.
+
+record     → `Settings` of a run; `Claim`, `Table`, `Figure`, `Reproduction`: what it leaves in a folder
+published/ → the papers' numbers, as JSON, each with where it was read
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from lorgnette.errors import UserError, near
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lorgnette.reproduce.record import Reproduction, Settings
+
+REPRODUCTIONS = {
+    "kobayashi2020": (
+        "lorgnette.reproduce.kobayashi2020",
+        "attention is not only a weight: norms of transformed vectors, residual and LayerNorm",
+    ),
+    "clark2019": ("lorgnette.reproduce.clark2019", "what heads look at: separators, neighbours, entropy, families"),
+}
+"""name → (module, one line); the module's `reproduce(settings)` does it."""
+
+DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {}
+"""Seeds of a reproduction that has more than the one of all others, 0."""
+
+
+def find(name: str) -> "Callable[[Settings], Reproduction]":
+    """The function that does a reproduction."""
+    if name not in REPRODUCTIONS:
+        raise UserError(
+            f"There is no reproduction {name!r}.{near(name, REPRODUCTIONS)} There are: {', '.join(REPRODUCTIONS)}."
+        )
+    module, _ = REPRODUCTIONS[name]
+    return import_module(module).reproduce  # type: ignore[no-any-return]
