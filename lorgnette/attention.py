@@ -110,25 +110,25 @@ class Call:
         self, features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"]
     ) -> Float[Tensor, "batch head query feature"]:
         """Σ_j α_ij φ_j for any per-key features φ: mass on a category, mean attended position, …"""
-        return _given(self.measure(Wanted(features=features)).average)
+        return self.measure(Wanted(features=features))["average"]
 
     def entropy(self) -> Float[Tensor, "batch head query"]:
         """−Σ_j α_ij log α_ij in nats."""
-        return _given(self.measure(Wanted(entropy=True)).entropy)
+        return self.measure(Wanted(entropy=True))["entropy"]
 
     def at(self, offset: int) -> Float[Tensor, "batch head query"]:
         """α_{i,i+offset}: mass on self (0), previous (−1), next (+1); zero outside and where that key is masked."""
-        return _given(self.measure(Wanted(offsets=(offset,))).at)[..., 0]
+        return self.measure(Wanted(offsets=(offset,)))["at"][..., 0]
 
     def peak(self, among: Bool[Tensor, "batch key"] | None = None) -> Float[Tensor, "batch head query"]:
         """max_j α_ij, over all keys or among some (not renormalised)."""
         if among is None:
-            return _given(self.measure(Wanted(peak=True)).peak)
-        return _given(self.measure(Wanted(among=among)).peak_among)
+            return self.measure(Wanted(peak=True))["peak"]
+        return self.measure(Wanted(among=among))["peak_among"]
 
     def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
         """Σ_i w_i α_ij: how much each key is read, with a weight w_i for each query."""
-        return _given(self.measure(Wanted(received=queries)).received)
+        return self.measure(Wanted(received=queries))["received"]
 
     def rows(self, index: Int[Tensor, " row"] | Sequence[int]) -> Float[Tensor, "batch head row key"]:
         """The weights of some query rows only, differentiable, without building the others."""
@@ -206,7 +206,8 @@ class Tap:
 class Watch(Protocol):
     """What follows a tapped model's passes: knows its modules, names the site of each call."""
 
-    taps: Sequence[Tap]
+    @property
+    def taps(self) -> Sequence[Tap]: ...
 
     def contains(self, module: nn.Module) -> bool: ...
 
@@ -297,8 +298,3 @@ def _scores(
                 bias = extra if bias is None else bias + extra
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     return Scores(query, key, scale, allowed, bias, causal, softcap), value
-
-
-def _given(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor

@@ -95,7 +95,7 @@ def _states(subject: Subject, batch: Any) -> Tensor:
     """The last hidden state of the last stack: what all heads have acted on."""
     output = subject.run(batch, output_hidden_states=True, return_dict=True)
     states = output.decoder_hidden_states if batch.target is not None else output.hidden_states
-    return states[-1]  # type: ignore[no-any-return]
+    return states[-1]
 
 
 def _largest(tensor: Tensor) -> float:

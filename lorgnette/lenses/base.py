@@ -33,6 +33,7 @@ class Lens(torchmetrics.Metric):
     wants_gradients: ClassVar[bool] = False
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     full_state_update: bool | None = False
+    _update_count: int
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)
@@ -83,7 +84,7 @@ class Lens(torchmetrics.Metric):
     def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
         """Add another's states; unlike the inherited method, forget what was computed before, and count its updates."""
         more = incoming_state._update_count if isinstance(incoming_state, torchmetrics.Metric) else 1
-        before = self._update_count
+        before = int(self._update_count)
         if before == 0:
             self._update_count = 1  # the inherited method refuses to merge into a fresh metric's cache
         super().merge_state(incoming_state)

@@ -12,7 +12,7 @@ from lorgnette.corpora.batch import Batch
 from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
-from lorgnette.maths.sweep import Wanted
+from lorgnette.maths.sweep import Measured, Wanted
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 
@@ -67,16 +67,17 @@ class Weights(Lens):
         rows = call.measure(wanted)
         seen = call.seen_keys[:, 0]
         word = (asking.mask & ~asking.special).float()
-        normalised = rows.entropy / seen.clamp(min=2).to(rows.entropy.dtype).log()[:, None]  # type: ignore[operator]
+        entropy = rows["entropy"]
+        normalised = entropy / seen.clamp(min=2).to(entropy.dtype).log()[:, None]
         parts: list[tuple[Tensor, Tensor]] = [
-            (rows.entropy[..., None], query[..., None]),  # type: ignore[index]
+            (entropy[..., None], query[..., None]),
             (normalised[..., None], (query * (seen > 1))[..., None]),
-            (rows.peak[..., None], query[..., None]),  # type: ignore[index]
-            (rows.peak_among[..., None], word[..., None]),  # type: ignore[index]
+            (rows["peak"][..., None], query[..., None]),
+            (rows["peak_among"][..., None], word[..., None]),
         ]
         values, weights = zip(*(self._over_queries(*part) for part in parts), strict=True)
         counts = query.sum(-1)
-        sink = rows.received.amax(-1) / counts[:, None]  # type: ignore[union-attr]
+        sink = rows["received"].amax(-1) / counts[:, None]
         sink_weight = self._weight(counts)[:, None, None]
         mass, mass_weight = self._masses(rows, query, read)
         self.moments.add(
@@ -85,18 +86,18 @@ class Weights(Lens):
             torch.cat([*weights, sink_weight, mass_weight], -1),
         )
 
-    def _masses(self, rows: Any, query: Tensor, read: Any) -> tuple[Tensor, Tensor]:
+    def _masses(self, rows: Measured, query: Tensor, read: Any) -> tuple[Tensor, Tensor]:
         """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
         there = torch.stack([read.categories[name].any(-1) for name in CATEGORIES], -1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
-        averaged, weight = self._over_queries(rows.average, query[..., None])
+        averaged, weight = self._over_queries(rows["average"], query[..., None])
         weight = weight * there[:, None, :]
         if rows.at is None:
             empty = averaged.new_zeros(*averaged.shape[:2], len(OFFSETS))
             return torch.cat([averaged, empty], -1), torch.cat([weight, empty[:, :1]], -1)
         neighbour = torch.stack([_has_neighbour(query, offset) for offset in OFFSETS.values()], -1)
-        near, near_weight = self._over_queries(rows.at, neighbour)
+        near, near_weight = self._over_queries(rows["at"], neighbour)
         return torch.cat([averaged, near], -1), torch.cat([weight, near_weight], -1)
 
     def _over_queries(

@@ -59,6 +59,12 @@ class Measured:
     received: Float[Tensor, "batch head key"] | None = None
     context: Float[Tensor, "batch head query dim"] | None = None
 
+    def __getitem__(self, name: str) -> Tensor:
+        """A statistic that was wanted."""
+        found = getattr(self, name)
+        assert isinstance(found, Tensor), f"{name} was not asked for"
+        return found
+
 
 def from_matrix(weights: Float[Tensor, "batch head query key"], wanted: Wanted) -> Measured:
     """The same statistics read off a matrix that is there already; differentiable."""
@@ -257,7 +263,7 @@ class _Sweep:
         if self.among is not None:
             e.mul_(self.chosen[b])
             self.among[b, h, r], where = _maximum(e, wanted.positions)
-            if self.among_position is not None:
+            if self.among_position is not None and where is not None:
                 self.among_position[b, h, r] = where
 
     def finish(self) -> Measured:

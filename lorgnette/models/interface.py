@@ -31,9 +31,7 @@ def attention_mask(
 ) -> Tensor | None:
     """The mask for `attend`: [batch 1 1 key] where every row may see the same keys, n×n only for causal and windows."""
     if mask_function is not bidirectional_mask_function:
-        return sdpa_mask(  # type: ignore[no-any-return]
-            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
-        )
+        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is None:
         return None
@@ -51,7 +49,7 @@ def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
 
     Tappings nest, and two threads may tap two models, or one, without seeing each other's calls.
     """
-    model: nn.Module = getattr(subject, "model", None) if hasattr(subject, "anatomy") else subject
+    model: nn.Module = subject.model if hasattr(subject, "anatomy") else subject
     anatomy: Anatomy = subject.anatomy if hasattr(subject, "anatomy") else anatomy_of(model)
     watch = _Watch(model, anatomy, taps)
     with ExitStack() as undo:
@@ -119,7 +117,7 @@ class _Watch:
 
     def here(self) -> bool:
         """True in the thread that taps: hooks sit on the model, which another thread may be running."""
-        return self in ACTIVE.get()
+        return any(watch is self for watch in ACTIVE.get())
 
     def hook(self, stack: Stack, undo: ExitStack) -> None:
         def before(module: nn.Module, arguments: Any) -> None:

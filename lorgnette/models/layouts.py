@@ -259,8 +259,8 @@ def anatomy_of(model: nn.Module) -> Anatomy:
 
 
 def _sites(model: nn.Module, module: nn.Module, stack: StackLayout, layout: Layout) -> tuple[AttentionSite, ...]:
-    layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model))  # type: ignore[call-overload]
-    config = model.config
+    layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
+    config: Any = model.config
     heads = next((int(getattr(config, name)) for name in layout.heads if hasattr(config, name)), 0)
     if stack.name == "decoder" and hasattr(config, "decoder_attention_heads"):
         heads = int(config.decoder_attention_heads)

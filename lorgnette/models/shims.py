@@ -24,7 +24,7 @@ def mpnet(
     position_bias: Tensor | None = None,
     output_attentions: bool = False,
     **_: Any,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor | None] | tuple[Tensor]:
     """MPNetSelfAttention: the relative position bias is added to the scaled scores."""
     dim = self.attention_head_size
     context, weights = attend(
@@ -87,12 +87,12 @@ SHIMS: dict[str, Callable[..., Any]] = {"mpnet": mpnet, "deberta-v2": deberta_v2
 def put_on(module: nn.Module, shim: str) -> Callable[[], None]:
     """Replace the forward of this one instance; returns what takes it off again."""
     own = module.__dict__.get("forward")
-    module.forward = MethodType(SHIMS[shim], module)  # type: ignore[method-assign]
+    module.forward = MethodType(SHIMS[shim], module)
 
     def take_off() -> None:
         if own is None:
             del module.__dict__["forward"]
         else:
-            module.forward = own  # type: ignore[method-assign]
+            module.forward = own
 
     return take_off
