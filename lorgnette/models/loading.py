@@ -152,6 +152,11 @@ def _cannot_open(name: str, folder: Path | None, error: Exception) -> UserError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if folder is not None:
         return UserError(f"The model folder {folder} cannot be opened: {first}")
+    if "safetensors" in str(error):
+        return UserError(
+            f"The hub has no safetensors file for {name!r}, only a pickle, which can run code when opened. If you trust "
+            "where it comes from, pass --allow-pickle (allow_pickle=True)."
+        )
     names = known_names()
     here = f" On this machine: {', '.join(names)}." if names else ""
     return UserError(
