@@ -1,5 +1,7 @@
 """`lorgnette trace MODEL TEXT`: what every head reads in one text."""
 
+import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,9 +10,13 @@ from lorgnette.cli import options
 
 if TYPE_CHECKING:
     import numpy as np
+    import xarray as xr
     from rich.table import Table
 
     from lorgnette.trace import Trace
+
+_LINKS = 10
+_WORD = 8  # columns for a word in the overview
 
 
 def trace(
@@ -20,23 +26,29 @@ def trace(
     target: Annotated[
         str | None, typer.Option(help="A translation, for translation models.", show_default="the model's own")
     ] = None,
-    stack: Annotated[str | None, typer.Option(help="encoder, decoder or cross.", show_default="all")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="encoder, decoder or cross.", show_default="the first that the model has")
+    ] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="With --head: all weights of one head.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="With --layer: all weights of one head.")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Word pieces as the model has them, not words.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Show what the heads of a model read in one text.
 
-    A line per head: the word it reads most (the mean over all queries), and its strongest link between two words. With
-    --layer and --head, the weights of that head: queries in rows, keys in columns.
+    For every head the word it reads most, with its share of the weight (mean over all queries), and the strongest links
+    between two words. With --layer and --head, the weights of that head: queries in rows, keys in columns.
 
     [bold]Examples[/bold]
 
       lorgnette trace bert-base-uncased "The cat sat on the mat."
       lorgnette trace bert-base-uncased "The cat sat." --layer 3 --head 7
       lorgnette trace ./my-nli-model "A man sleeps." "Nobody is awake."
+      lorgnette trace Helsinki-NLP/opus-mt-en-fr "The cat sat." --stack cross
+      lorgnette trace bert-base-uncased "The cat sat." --json
     """
     if (layer is None) != (head is None):
         raise typer.BadParameter("--layer and --head go together.")
@@ -44,69 +56,139 @@ def trace(
     from lorgnette.subject import load
 
     seen = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle).trace(text, pair, target=target)
-    if seen.probabilities is not None:
-        out().print(", ".join(f"{label} {p:.3f}" for label, p in seen.probabilities.items()), markup=False)
-    if layer is None or head is None:
-        out().print(_overview(seen, stack))
-    else:
-        out(fold=False).print(_matrix(seen, stack, layer, head))
+    name = _stack(seen, stack)
+    weights = seen.data(stack=name, words=not pieces)
+    if layer is not None and head is not None:
+        weights = _one_head(seen, weights, name, layer, head)
+    if as_json:
+        typer.echo(json.dumps(_document(seen, weights, name, pieces), ensure_ascii=False))
+        return
+    for line in _about(seen, name):
+        out().print(line, markup=False)
+    if layer is not None:
+        out(fold=False).print(_matrix(weights))
+        return
+    for table in _overview(weights, out().width):
+        out().print(table)
+    if (links := _links(seen, weights, name, pieces)) is not None:
+        out().print()
+        out().print(links)
 
 
-def _stacks(seen: "Trace", stack: str | None) -> tuple[str, ...]:
+def _stack(seen: "Trace", stack: str | None) -> str:
     from lorgnette.errors import UserError, near
 
     if stack is not None and stack not in seen.stacks:
         names = ", ".join(seen.stacks)
         raise UserError(f"{seen.subject.name} has no stack {stack!r}.{near(stack, seen.stacks)} It has: {names}.")
-    return seen.stacks if stack is None else (stack,)
+    return stack or seen.stacks[0]
 
 
-def _overview(seen: "Trace", stack: str | None) -> "Table":
+def _one_head(seen: "Trace", weights: "xr.DataArray", stack: str, layer: int, head: int) -> "xr.DataArray":
+    from lorgnette.errors import UserError
+
+    if layer > weights.sizes["layer"] or head > weights.sizes["head"]:
+        sizes = f"{weights.sizes['layer']} layers of {weights.sizes['head']} heads"
+        raise UserError(f"There is no head {layer}.{head}: the {stack} of {seen.subject.name} has {sizes}.")
+    return weights.sel(layer=layer, head=head)
+
+
+def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> dict[str, Any]:
+    """Everything a program needs; `weights` is [layer head query key], or [query key] of the chosen head."""
+    example = seen.example
+    chosen = {axis: weights[axis].item() for axis in ("layer", "head") if axis not in weights.dims}
+    return {
+        "model": seen.subject.name,
+        "weights_hash": seen.subject.weights_hash,
+        "text": example.text,
+        "pair": example.pair,
+        "target": example.target,
+        "probabilities": seen.probabilities,
+        "stack": stack,
+        "stacks": list(seen.stacks),
+        "unit": "piece" if pieces else "word",
+        **chosen,
+        "queries": weights["query_text"].values.tolist(),
+        "keys": weights["key_text"].values.tolist(),
+        "axes": list(weights.dims),
+        "weights": weights.values.tolist(),
+    }
+
+
+def _about(seen: "Trace", stack: str) -> Iterator[str]:
+    """What the model says, and which of its stacks is shown."""
+    if seen.probabilities is not None:
+        yield ", ".join(f"{label} {p:.3f}" for label, p in seen.probabilities.items())
+    if seen.example.target is not None:
+        yield f"→ {seen.example.target}"
+    if len(seen.stacks) > 1:
+        others = ", ".join(name for name in seen.stacks if name != stack)
+        yield f"{stack} (--stack: also {others})"
+
+
+def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
+    """Layers in rows, heads in columns, as many as fit: the word that is read most, and under it its share."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("head", "reads most", "share", "strongest link", "weight", box=None, pad_edge=False)
-    for name in _stacks(seen, stack):
-        weights = seen.data(stack=name, words=True)
-        asking, read = (_is_word(side) for side in seen.tokens(name))
-        rows, columns = weights["query_text"].values, weights["key_text"].values
-        for cell in weights.stack(cell=("layer", "head")).transpose("cell", "query", "key"):
-            share, links = cell.values.mean(0), cell.values * asking[:, None] * read[None, :]
-            most, (query, key) = share.argmax(), divmod(int(links.argmax()), links.shape[1])
-            link, weight = f"{rows[query]} → {columns[key]}", f"{links[query, key]:.2f}"
-            if not links.any():
-                link = weight = "–"
-            place = f"{name} {cell['layer'].item()}.{cell['head'].item()}"
-            table.add_row(place, escape(columns[most]), f"{share[most]:.2f}", escape(link), weight)
+    words = weights["key_text"].values
+    share = weights.mean("query").values  # [layer head key]
+    fit = max(1, (width - 6) // (_WORD + 1))
+    for start in range(0, share.shape[1], fit):
+        heads = range(start, min(start + fit, share.shape[1]))
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("layer", justify="right")
+        for head in heads:
+            table.add_column(f"head {head + 1}", max_width=_WORD, no_wrap=True, overflow="ellipsis")
+        for layer, row in enumerate(share):
+            cells = (f"{escape(words[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]" for head in heads)
+            table.add_row(str(layer + 1), *cells)
+        yield table
+
+
+def _links(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> "Table | None":
+    """The largest weights between two words, one for each head; None if the text has none."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    asking, read = (_is_word(side, pieces) for side in seen.tokens(stack))
+    if not (asking.any() and read.any()):
+        return None
+    rows, columns = weights["query_text"].values, weights["key_text"].values
+    between = weights.values * asking[:, None] * read[None, :]
+    best = between.reshape(*between.shape[:2], -1)
+    order = sorted(((-best[cell].max(), cell) for cell in _cells(best)), key=lambda item: item)
+    table = Table("strongest links", "from", "to", "weight", box=None, pad_edge=False)
+    for weight, (layer, head) in order[:_LINKS]:
+        query, key = divmod(int(best[layer, head].argmax()), len(columns))
+        table.add_row(f"{layer + 1}.{head + 1}", escape(rows[query]), escape(columns[key]), f"{-weight:.2f}")
     return table
 
 
-def _is_word(side: Any) -> "np.ndarray":
-    """False for the words that are special tokens: every head reads those, and they would hide the links."""
+def _cells(array: "np.ndarray") -> Iterator[tuple[int, int]]:
+    return ((layer, head) for layer in range(array.shape[0]) for head in range(array.shape[1]))
+
+
+def _is_word(side: Any, pieces: bool) -> "np.ndarray":
+    """False for special tokens: every head reads those, and they would hide the links between words."""
     import numpy as np
 
     from lorgnette.maths.words import spans
 
-    number, word = spans(side.word[0]).tolist(), side.word[0].tolist()
+    word = side.word[0].tolist()
+    if pieces:
+        return np.array([index >= 0 for index in word])
+    number = spans(side.word[0]).tolist()
     special = {which for which, index in zip(number, word, strict=True) if index < 0}
     return np.array([which not in special for which in range(max(number) + 1)])
 
 
-def _matrix(seen: "Trace", stack: str | None, layer: int, head: int) -> "Table":
+def _matrix(weights: "xr.DataArray") -> "Table":
+    """One head: queries in rows, keys in columns."""
     from rich.markup import escape
     from rich.table import Table
 
-    from lorgnette.errors import UserError
-
-    stacks = _stacks(seen, stack)
-    if len(stacks) > 1:
-        raise UserError(f"{seen.subject.name} has several stacks: add --stack with one of {', '.join(stacks)}.")
-    weights = seen.data(stack=stacks[0], words=True)
-    if layer > weights.sizes["layer"] or head > weights.sizes["head"]:
-        sizes = f"{weights.sizes['layer']} layers of {weights.sizes['head']} heads"
-        raise UserError(f"There is no head {layer}.{head}: the {stacks[0]} of {seen.subject.name} has {sizes}.")
-    one = weights.sel(layer=layer, head=head)
-    table = Table("", *map(escape, one["key_text"].values), box=None, pad_edge=False)
-    for label, row in zip(one["query_text"].values, one.values, strict=True):
+    table = Table("", *map(escape, weights["key_text"].values), box=None, pad_edge=False)
+    for label, row in zip(weights["query_text"].values, weights.values, strict=True):
         table.add_row(escape(label), *(f"{weight:.2f}" for weight in row))
     return table

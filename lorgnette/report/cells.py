@@ -29,6 +29,11 @@ KINDS = {
     "previous": "previous token",
     "next": "next token",
     "broad": "broad",
+    "attn_w": "weights",
+    "attn_n": "norms",
+    "attn_res_w": "weights, residual",
+    "attn_res_n": "norms, residual",
+    "attn_res_ln_n": "norms, residual, LayerNorm",
 }
 BESIDE = ("_se", "_count", "_low", "_high", "_pairs")
 """Ends of names that belong to a mean and are not shown by themselves."""

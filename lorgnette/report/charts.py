@@ -94,15 +94,16 @@ def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
 def categories_by_layer(result: Result, **selection: Any) -> Any:
     """How each layer shares out its weight (mean over heads) among kinds of token; with norms, the norm beside it."""
     rows: list[dict[str, Any]] = []
+    stacks = 1
     for variable, name in shares(result).items():
         array = partition(chosen(result, variable, selection))
-        several = STACK in array.dims and array.sizes[STACK] > 1
+        stacks = array.sizes.get(STACK, 1)
         mean = array.mean(HEAD) if HEAD in array.dims else array
         for cell in mean.stack(cell=mean.dims):
             if np.isnan(cell.item()):
                 continue
             where, kind = int(cell[LAYER].item()), str(cell[CATEGORY].item())
-            panel = f"{cell[STACK].item()} · {name}" if several else name
+            panel = f"{cell[STACK].item()} · {name}" if stacks > 1 else name
             label = f"{panel}, layer {where}, {said(kind)}: {number(cell.item())}"
             rows.append({"layer": where, "kind": said(kind), "panel": panel, "value": cell.item(), "label": label})
     kinds = _kinds(row["kind"] for row in rows)
@@ -124,7 +125,7 @@ def categories_by_layer(result: Result, **selection: Any) -> Any:
         order=alt.Order(field="order", type="quantitative"),
         description=alt.Description(field="label", type="nominal"),
     )
-    return _facetted(chart, rows, columns=2) if len(order) > 1 else chart
+    return _facetted(chart, rows, columns=max(2, stacks)) if len(order) > 1 else chart
 
 
 def shares(result: Result) -> dict[str, str]:
@@ -139,32 +140,32 @@ def shares(result: Result) -> dict[str, str]:
 def head_map(result: Result, **selection: Any) -> Any:
     """Heads as points, near each other where their attention is alike, coloured by what they attend to."""
     arrays = {name: chosen(result, name, selection) for name in ("x", "y", "kind")}
-    rows = []
+    maps: dict[str, list[dict[str, Any]]] = {}
     for panel, piece in panels(arrays["x"]):
         at = {dim: piece[dim].item() for dim in arrays["x"].dims if dim not in piece.dims}
-        for cell in piece.stack(cell=(LAYER, HEAD)):
-            if np.isnan(cell.item()):
-                continue
+        for cell in piece.stack(cell=(LAYER, HEAD)).dropna("cell"):
             here = {**at, LAYER: cell[LAYER].item(), HEAD: cell[HEAD].item()}
             kind, name = arrays["kind"].sel(here).item(), f"{here[LAYER]}.{here[HEAD]}"
             kind = _NO_KIND if kind == "other" else said(kind)
-            row = {"x": cell.item(), "y": arrays["y"].sel(here).item(), "kind": kind, "name": name, "panel": panel}
-            rows.append({**row, "label": f"head {name}: {kind}"})
+            row = {"x": cell.item(), "y": arrays["y"].sel(here).item(), "kind": kind, "name": name}
+            maps.setdefault(panel, []).append({**row, "label": f"head {name}: {kind}"})
+    kinds = _kinds(row["kind"] for rows in maps.values() for row in rows)
+    if len(maps) == 1:
+        return _points(next(iter(maps.values())), kinds, 480)
+    return alt.concat(*(_points(rows, kinds, 400).properties(title=panel) for panel, rows in maps.items()), columns=2)
+
+
+def _points(rows: list[dict[str, Any]], kinds: dict[str, str], width: int) -> Any:
     x, y = (alt.X(field="x", type="quantitative", axis=None), alt.Y(field="y", type="quantitative", axis=None))
-    kinds = _kinds(row["kind"] for row in rows)
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     colour = alt.Color(field="kind", type="nominal", title=None, scale=scale)
-    points = alt.Chart(alt.Data(values=rows), width=480, height=360).mark_point(filled=True, size=60, opacity=0.9)
+    points = alt.Chart(alt.Data(values=rows), width=width, height=width * 3 // 4)
+    points = points.mark_point(filled=True, size=60, opacity=0.9)
     points = points.encode(x=x, y=y, color=colour, description=alt.Description(field="label", type="nominal"))
     # Only heads with a kind of their own are named: the others would lie over each other.
     named = alt.Chart(alt.Data(values=[row for row in rows if row["kind"] != _NO_KIND]))
     names = named.mark_text(dy=-9, fontSize=10).encode(x=x, y=y, text=alt.Text(field="name", type="nominal"))
-    chart = alt.layer(points, names)
-    order = list(dict.fromkeys(row["panel"] for row in rows))
-    if len(order) > 1:
-        header = alt.Facet(field="panel", type="nominal", title=None, sort=order)
-        return chart.facet(header, columns=2).resolve_scale(x="independent", y="independent")
-    return chart
+    return alt.layer(points, names)
 
 
 def _means(result: Result, array: Any) -> list[dict[str, Any]]:
@@ -215,7 +216,7 @@ def _series(names: list[str]) -> Any:
     return alt.Color(field="panel", type="nominal", scale=scale, legend=legend)
 
 
-def _facetted(chart: Any, rows: list[dict[str, Any]], columns: int = _COLUMNS) -> Any:
+def _facetted(chart: Any, rows: list[dict[str, Any]], columns: int) -> Any:
     order = list(dict.fromkeys(row["panel"] for row in rows))
     facet = alt.Facet(field="panel", type="nominal", title=None, sort=order, columns=columns)
     return chart.encode(facet=facet)
