@@ -11,7 +11,7 @@ from lorgnette.corpora.frequency import Ranks, counted
 from lorgnette.errors import UserError
 from lorgnette.lenses.frequency import Frequency, _plain
 from lorgnette.look import look
-from lorgnette.testing import check_head_permutation, check_lens, run_lens
+from lorgnette.testing import check_lens, run_lens
 
 TEXTS = examples((9, 14, 6, 12, 20, 3))
 
@@ -61,14 +61,9 @@ def test_it_is_the_correlation_over_all_occurrences(family):
             assert cell.spearman_all_count.item() == len(TEXTS)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "marian"])
-@pytest.mark.parametrize("size", [2**15, 20])
-def test_laws(family, size):
-    check_lens(lambda: Frequency(size=size), subject(family), TEXTS, tolerance=1e-9)
-
-
-def test_permuting_heads_changes_nothing():
-    check_head_permutation(Frequency, subject("bert"), TEXTS)
+@pytest.mark.parametrize("family", ["bert", "marian"])
+def test_laws_of_a_sample_smaller_than_the_corpus(family):
+    check_lens(lambda: Frequency(size=20), subject(family), TEXTS, tolerance=1e-9)
 
 
 def test_a_sample_is_near_the_whole():

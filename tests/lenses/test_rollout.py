@@ -13,7 +13,7 @@ from lorgnette.lenses import rollout as module
 from lorgnette.lenses.norms_weights import SiteWeights
 from lorgnette.lenses.rollout import Rollout, rollout
 from lorgnette.maths.rollout import half_residual, rolled_out, row_shares
-from lorgnette.testing import check_head_permutation, check_lens, run_lens
+from lorgnette.testing import check_lens, run_lens
 
 
 class Keep(Tap):
@@ -94,13 +94,9 @@ def test_it_is_the_product_of_the_papers_matrices(family, measure, monkeypatch):
         assert cell.entropy.item() == pytest.approx(entropy, abs=tolerance * 10)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "marian", "albert", "llama"])
+@pytest.mark.parametrize("family", ["albert", "llama"])
 def test_laws(family):
     check_lens(Rollout, subject(family), examples(), tolerance=1e-6 if family == "llama" else 1e-9)
-
-
-def test_permuting_heads_changes_nothing():
-    check_head_permutation(Rollout, subject("bert"), examples())
 
 
 def test_a_trace_is_rolled_out():
