@@ -1,0 +1,105 @@
+"""Mean pairwise cosine and its relatives, in time linear in the number of vectors.
+
+With unit vectors û, Σ_{i<j} cos(x_i, x_j) = (‖Σ û‖² − n) / 2. So Σ û and n hold the mean cosine of all pairs exactly,
+and they add up over batches. Vectors of length zero have no direction: they are left out and counted.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette.errors import UserError
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Sums over the tokens of each text, for every head and (last in `head_or_all`) for the heads side by side.
+
+    The vector of all heads together is their concatenation, so its sums too are laid out as [head dim]. A single-head
+    input is its own concatenation.
+    """
+
+    units: Float[Tensor, "batch head dim"]  # Σ_i x_i^h / ‖x_i^h‖
+    units_all: Float[Tensor, "batch head dim"]  # Σ_i x_i / ‖x_i‖
+    total: Float[Tensor, "batch head dim"]  # Σ_i x_i
+    squares: Float[Tensor, "head dim"]  # Σ over all texts of the squared components of the unit vectors, per head
+    squares_all: Float[Tensor, "head dim"]
+    energy: Float[Tensor, "batch head_or_all"]  # Σ_i ‖x_i‖²
+    count: Float[Tensor, "batch head_or_all"]  # vectors that have a direction
+    zeros: Float[Tensor, "batch head_or_all"]  # vectors of length zero
+
+
+def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
+    """Everything that cosines of these vectors need, from a few passes over them."""
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    heads = vectors.shape[2]
+    squared = vectors * vectors
+    lengths = squared.sum(-1)  # ‖x‖² [batch token head]
+    lengths = torch.cat([lengths, lengths.sum(-1, keepdim=True)], -1)
+    here = mask[..., None] & (lengths > 0)
+    weights = torch.where(here, lengths, 1.0).rsqrt() * here  # 1/‖x‖ where x counts
+    own, joint = weights[..., :heads, None], weights[..., heads:, None]
+    # Products and then a sum, not a matrix product: torch sums in cascades, which keeps float32 to 1e-7.
+    units, squares = (vectors * own).sum(1), (squared * own.square()).sum((0, 1))
+    alone = heads == 1  # is its own concatenation
+    return Directions(
+        units=units,
+        units_all=units if alone else (vectors * joint).sum(1),
+        total=(vectors * mask[..., None, None]).sum(1),
+        squares=squares,
+        squares_all=squares if alone else (squared * joint.square()).sum((0, 1)),
+        energy=(lengths * here).sum(1),
+        count=here.sum(1).to(vectors.dtype),
+        zeros=(mask[..., None] & ~here).sum(1).to(vectors.dtype),
+    )
+
+
+def mean_pairwise_cosine(units: Float[Tensor, "*batch dim"], count: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j) = (‖Σ û‖² − n) / (n(n−1)), in float64; 0 where n < 2 (undefined there).
+
+    Fosse et al. 2023 (who credit Ethayarajh 2019); `units` is Σ û over n vectors.
+    """
+    n = count.double()
+    length = units.double().square().sum(-1)
+    return torch.where(n > 1, (length - n) / (n * (n - 1)).clamp(min=1), 0.0)
+
+
+def intra_similarity(
+    units: Float[Tensor, "*batch dim"], total: Float[Tensor, "*batch dim"], count: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """IntraSim = (1/n) Σ_i cos(x_i, x̄) = (Σ û)·x̄ / (n ‖x̄‖): how close vectors are to their mean (Ethayarajh 2019).
+
+    Not SIM: for vectors of equal length it is √(SIM (1 − 1/n) + 1/n), never below 1/√n. A mean of zero has no
+    direction: 0 there.
+    """
+    units, total, n = units.double(), total.double(), count.double()
+    length = total.norm(dim=-1)
+    return (units * total).sum(-1) / (n * length).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def contributions(
+    units: Float[Tensor, "*batch dim"], squares: Float[Tensor, "*batch dim"], count: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch dim"]:
+    """What each dimension adds to the mean pairwise cosine: ((Σ û_d)² − Σ û_d²) / (n(n−1)); they sum to SIM.
+
+    A dimension that makes up most of the cosine by itself is called rogue (Timkey & van Schijndel 2021, §3).
+    """
+    n = count.double()[..., None]
+    return torch.where(n > 1, (units.double().square() - squares.double()) / (n * (n - 1)).clamp(min=1), 0.0)
+
+
+def sim(vectors: Float[Tensor, "item dim"]) -> float:
+    """SIM of some vectors: the mean cosine of all n(n−1)/2 pairs, exact, without making the pairs."""
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    units = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
+    zeros, n = 0, len(vectors)
+    for part in vectors.split(1024):  # stays in the cache; sums of parts in float64
+        length = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
+        zeros += int((length == 0).sum())
+        units += (part / length).sum(0)
+    if zeros or n < 2:
+        problem = f"{zeros} of them have length zero" if zeros else f"got {n}"
+        raise UserError(f"SIM is over pairs of at least two vectors that have a direction; {problem}.")
+    return float(mean_pairwise_cosine(units, torch.tensor(float(n), device=units.device)))
