@@ -213,7 +213,7 @@ def _fingerprint(
         "weights": subject.weights_hash,
         "dtype": str(subject.dtype),
         "corpus": _corpus_fingerprint(corpus),
-        "lenses": [f"{lens.name} {sorted((k, list(v.shape)) for k, v in lens.states().items())}" for lens in lenses],
+        "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,
         "truncate": truncate,
     }

@@ -89,6 +89,9 @@ def test_resume_refuses_another_run(tmp_path):
         look_function(subject, Corpus.of(EXAMPLES), [Stop()], **options)
     with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
         look_function(subject, Corpus.of(EXAMPLES[:3]), ["weights"], resume=True, **options)
+    with pytest.raises(UserError, match=r"differs from this one \(lenses\)"):
+        lens = lo.lenses.get("weights", by="token")
+        look_function(subject, Corpus.of(EXAMPLES), [lens], resume=True, **options)
 
 
 def test_a_folder_of_something_else_is_refused_before_the_work(tmp_path):

@@ -70,6 +70,12 @@ class Lens(torchmetrics.Metric):
         """Declare a state that adds up over batches and processes."""
         self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
+    def described(self) -> str:
+        """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
+        plain = {k: v for k, v in vars(self).items() if isinstance(v, str | int | float | tuple) and k[0] != "_"}
+        settings = {k: repr(v) for k, v in plain.items() if k not in ("bound", "sites", "training")}
+        return f"{self.name} {sorted(settings.items())} {sorted((k, list(v.shape)) for k, v in self.states().items())}"
+
     def states(self) -> dict[str, Tensor]:
         """All states by name, to be kept, put back or written."""
         return {name: getattr(self, name) for name in self._defaults}
