@@ -88,6 +88,7 @@ class RelativePositions(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 2 * max_offset + 1))
 
     def forward(self, length: int) -> Float[Tensor, "1 head query key"]:
-        position = torch.arange(length, device=self.bias.device)
-        offset = position[None, :] - position[:, None]  # key minus query
-        return self.bias[:, offset.clamp(-self.max_offset, self.max_offset) + self.max_offset][None]
+        offset = torch.arange(1 - length, length, device=self.bias.device).clamp(-self.max_offset, self.max_offset)
+        line = self.bias[:, offset + self.max_offset]  # one number per offset; query i reads n of them from n − 1 − i on
+        # Windows rather than an index of n² entries, whose gradient would add n² numbers one after the other.
+        return line.unfold(1, length, 1).flip(1)[None]
