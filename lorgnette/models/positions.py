@@ -89,6 +89,6 @@ class RelativePositions(nn.Module):
 
     def forward(self, length: int) -> Float[Tensor, "1 head query key"]:
         offset = torch.arange(1 - length, length, device=self.bias.device).clamp(-self.max_offset, self.max_offset)
-        line = self.bias[:, offset + self.max_offset]  # one number per offset; query i reads n of them from n − 1 − i on
+        line = self.bias[:, offset + self.max_offset]  # one number per offset; query i reads n from n − 1 − i on
         # Windows rather than an index of n² entries, whose gradient would add n² numbers one after the other.
         return line.unfold(1, length, 1).flip(1)[None]

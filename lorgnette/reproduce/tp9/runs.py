@@ -1,0 +1,118 @@
+"""The grid of TP 9, run in two steps: settings are chosen on validation reviews, then every model for every seed."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.errors import UserError
+from lorgnette.reproduce.cells import Cell, Cells
+from lorgnette.reproduce.tp9 import grid
+
+if TYPE_CHECKING:
+    from lorgnette.reproduce.record import Reproduction, Settings
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that the cells gave."""
+
+    size: grid.Size
+    seeds: tuple[int, ...]
+    searches: Mapping[str, Any]
+    chosen: Mapping[tuple[str, str], grid.Choice]
+    scales: Mapping[tuple[str, str], float]
+    finals: Mapping[str, Any]
+    tfidf: Any
+
+    def of(self, model: grid.Model) -> list[Any]:
+        """The results of a model, one for each seed."""
+        return [self.finals[f"{model.key}-seed{seed}"] for seed in self.seeds]
+
+
+def size_of(settings: "Settings") -> grid.Size:
+    return grid.QUICK if settings.quick else grid.FULL
+
+
+def scratch_of(settings: "Settings") -> Path:
+    """Token ids lie beside the outcome until all cells are done."""
+    return settings.out.with_name(f".{settings.out.name}.unfinished")
+
+
+def cells_of(settings: "Settings") -> Cells:
+    local = {"data": settings.data, "scratch": str(scratch_of(settings))}
+    return Cells(settings.out / "cells", local=local, device=settings.device)
+
+
+def train_cells(settings: "Settings", *, until: float | None = None) -> int:
+    """Runs the cells that train, as far as the time goes; how many are left."""
+    size = size_of(settings)
+    searches = grid.searches(size, settings.seeds[0])
+    with cells_of(settings) as cells:
+        _prepare(searches, cells, settings)
+        found = cells.run(searches, jobs=settings.jobs, until=until, name="tp9, settings")
+        if len(found) < len(searches):
+            return len(searches) - len(found) + len(grid.models(size)) * len(settings.seeds)
+        finals = grid.finals(size, grid.choices(size, found), grid.scales(size, found), settings.seeds)
+        left = len(finals) - len(cells.run(finals, jobs=settings.jobs, until=until, name="tp9"))
+    if not left:
+        shutil.rmtree(scratch_of(settings), ignore_errors=True)
+    return left
+
+
+def _prepare(searches: Mapping[str, Cell], cells: Cells, settings: "Settings") -> None:
+    """Tokenises once for all; nothing to do if the settings are chosen and every final cell is there."""
+    size = size_of(settings)
+    found = cells.done(searches)
+    if len(found) == len(searches):
+        finals = grid.finals(size, grid.choices(size, found), grid.scales(size, found), settings.seeds)
+        if len(cells.done(finals)) == len(finals):
+            return
+    from lorgnette.reproduce.tp9.cell import prepare_texts
+
+    for embeddings in size.embeddings:
+        print(f"tp9: reading and tokenising, vectors {embeddings} …", file=sys.stderr, flush=True)
+        first = next(cell for key, cell in searches.items() if f"-{embeddings}-" in key)
+        prepare_texts(first.arguments, settings.data, scratch_of(settings))
+
+
+def outcome_of(settings: "Settings") -> Outcome:
+    """Everything, trained now where it is not there yet; a UserError if a cell failed."""
+    size = size_of(settings)
+    left = train_cells(settings)
+    searches = grid.searches(size, settings.seeds[0])
+    cells = cells_of(settings)
+    found = cells.done(searches)
+    if left and len(found) < len(searches):
+        raise UserError(_failed(cells, searches))
+    chosen, scales = grid.choices(size, found), grid.scales(size, found)
+    finals = grid.finals(size, chosen, scales, settings.seeds)
+    if left:
+        raise UserError(_failed(cells, finals))
+    arguments = {"limit": size.limit, "test_limit": size.test_limit}
+    words = {"tfidf": Cell("lorgnette.reproduce.tp9.cell:tfidf", arguments)}
+    tfidf = cells.run(words, name="tp9, TF-IDF")
+    if not tfidf:
+        raise UserError(_failed(cells, words))
+    return Outcome(size, settings.seeds, found, chosen, scales, cells.done(finals), tfidf["tfidf"])
+
+
+def _failed(cells: Cells, wanted: Mapping[str, Cell]) -> str:
+    failures = cells.failures(wanted)
+    key, error = next(iter(failures.items()), ("a cell", "it was not run"))
+    return f"tp9 is not complete: {key} failed ({error}); {len(failures)} failed in all. Run it again to go on."
+
+
+def reproduce(settings: "Settings") -> "Reproduction":
+    """The whole of it: cells, tables, figures, answers."""
+    settings_part = settings.part(("all", "train"))
+    if settings_part == ("train",):
+        left = train_cells(settings)
+        raise UserError(
+            f"the cells are in {settings.out / 'cells'} ({left} are left); without --only the page is made."
+        )
+    from lorgnette.reproduce.tp9.page import page_of
+
+    return page_of(settings, outcome_of(settings))
