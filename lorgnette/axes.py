@@ -25,6 +25,12 @@ MEASURE: Final = "measure"
 VARIANT: Final = "variant"
 RATIO: Final = "ratio"
 READING: Final = "reading"
+VECTORS: Final = "vectors"
+STATE: Final = "state"
+DIRECTION: Final = "direction"
+DIRECTION_B: Final = "direction_b"
+NEIGHBOUR: Final = "neighbour"
+RANK: Final = "rank"
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
@@ -49,6 +55,12 @@ DESCRIPTION: Final[dict[str, str]] = {
     VARIANT: "attn_n: the heads added up; attn_res_n: with the residual; attn_res_ln_n: and through the norm",
     RATIO: "mixing ratio by its terms: those of the variants, or weights (attn_w, attn_res_w), or another measure",
     MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives)',
+    VECTORS: 'which vectors of a head: "query", "key" or "value"',
+    STATE: "hidden state of a stack: 0 the embeddings, then the output of each layer",
+    DIRECTION: "class whose direction (a representative's, or the class mean's) is looked along",
+    DIRECTION_B: "the other of two classes whose directions are compared",
+    NEIGHBOUR: "own_nearest, other_nearest, own_farthest: texts of the class, or not of it, by cosine to the direction",
+    RANK: "place in an order, counted from 1",
     READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',
 }
 

@@ -17,6 +17,7 @@ OURS = {
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
+    "geometry": ("lorgnette.lenses.geometry", "Geometry"),
 }
 """name → (module, class); loaded when first used."""
 
