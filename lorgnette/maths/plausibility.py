@@ -1,0 +1,94 @@
+"""Plausibility: do the words with high scores look like those that people marked?
+
+Scores and marks are per token; `weight` counts a token several times or not at all (a text drawn again, or not, by a
+bootstrap). Everything is computed in float64, ties are one threshold.
+
+Nguyen et al. 2022 put the tokens of all texts together (*pooled*); ERASER (DeYoung et al. 2020) takes the mean over
+texts (*per instance*). The two are not comparable.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Scores = Float[Tensor, " token"]
+Marks = Bool[Tensor, " token"]
+Weights = Float[Tensor, "*draw token"]
+
+
+def rescaled(scores: Float[Tensor, " token"]) -> Float[Tensor, " token"]:
+    """(a − min a) / (max a − min a) within one text: 0 for its least word, 1 for its first; zeros if all are equal.
+
+    It makes texts of different length comparable, and hides how flat a map was.
+    """
+    low, high = scores.aminmax()
+    return (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
+
+
+def average_precision(scores: Scores, marks: Marks, weight: Weights | None = None) -> Float[Tensor, "*draw"]:
+    """AP = Σ_k (R_k − R_{k−1}) P_k over the thresholds, the highest first; NaN without a marked token.
+
+    The share of marked tokens is what scores without any information reach.
+    """
+    found, taken = _cumulated(scores, marks, weight)
+    precision = found / taken.clamp(min=1e-300)
+    recall = found / found[..., -1:]
+    gained = torch.diff(recall, dim=-1, prepend=torch.zeros_like(recall[..., :1]))
+    return (gained * precision).sum(-1)
+
+
+def precision_recall_area(scores: Scores, marks: Marks, weight: Weights | None = None) -> Float[Tensor, "*draw"]:
+    """The area under (recall, precision) by trapezoids, from (0, 1) on, as ERASER has it; NaN without a marked token.
+
+    Straight lines between the points are too kind where precision falls: prefer `average_precision`.
+    """
+    found, taken = _cumulated(scores, marks, weight)
+    # A first token of weight 0 is not there: the curve still stands at (0, 1).
+    precision = torch.where(taken > 0, found / taken.clamp(min=1e-300), 1.0)
+    recall = found / found[..., -1:]
+    one, zero = torch.ones_like(recall[..., :1]), torch.zeros_like(recall[..., :1])
+    return torch.trapezoid(torch.cat([one, precision], -1), torch.cat([zero, recall], -1), dim=-1)
+
+
+def roc_area(scores: Scores, marks: Marks, weight: Weights | None = None) -> Float[Tensor, "*draw"]:
+    """P(a marked token scores above an unmarked one), ties counting one half; NaN if one kind is missing.
+
+    With few marked words it can be high while most of the first words are wrong.
+    """
+    found, taken = _cumulated(scores, marks, weight)
+    missed = taken - found
+    zero = torch.zeros_like(found[..., :1])
+    sensitivity = torch.cat([zero, found / found[..., -1:]], -1)
+    fallout = torch.cat([zero, missed / missed[..., -1:]], -1)
+    return torch.trapezoid(sensitivity, fallout, dim=-1)
+
+
+def overlap(chosen: Marks, marks: Marks) -> Float[Tensor, ""]:
+    """|chosen ∩ marked| / |chosen ∪ marked|; 1 if both are empty."""
+    union = (chosen | marks).sum().double()
+    return (chosen & marks).sum() / union if union > 0 else torch.ones((), dtype=torch.float64)
+
+
+def normalised_row_entropy(weights: Float[Tensor, " token"]) -> Float[Tensor, ""]:
+    """H = −Σ a log a / log n of one row over its n tokens; 0 for n = 1 (Nguyen et al. 2022)."""
+    count = len(weights)
+    entropy = -torch.special.xlogy(weights.double(), weights.double()).sum()
+    return entropy / torch.log(torch.tensor(float(count), dtype=torch.float64)) if count > 1 else entropy * 0.0
+
+
+def drawn(texts: int, draws: int, seed: int) -> Int[Tensor, "draw text"]:
+    """How often each text is in each draw of a bootstrap; the same for every map over the same texts."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randint(texts, (draws, texts), generator=generator)
+    return torch.zeros(draws, texts, dtype=torch.long).scatter_add_(1, chosen, torch.ones_like(chosen))
+
+
+def _cumulated(scores: Scores, marks: Marks, weight: Weights | None) -> tuple[Tensor, Tensor]:
+    """Weight of the marked tokens, and of all, at or above each threshold, [*draw threshold]."""
+    order = scores.argsort(descending=True, stable=True)
+    ranked = scores[order]
+    last = torch.ones_like(marks)  # the last token of each run of equal scores
+    last[:-1] = ranked[1:] != ranked[:-1]
+    mass = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight.double()[..., order]
+    found = (mass * marks[order]).cumsum(-1)[..., last]
+    return found, mass.cumsum(-1)[..., last]
