@@ -69,11 +69,11 @@ def beside(result: Result, array: xr.DataArray, tail: str) -> xr.DataArray | Non
 
 
 def shown(result: Result) -> list[str]:
-    """Variables with a number for every layer (and head): what a chart by default can show."""
+    """Variables with a number for every layer (and head), not all zero: what a chart by default can show."""
     names = []
     for name, array in result.data.data_vars.items():
         is_number = array.dtype.kind in "iuf" and not str(name).endswith(BESIDE) and name != "count"
-        if is_number and LAYER in array.dims and bool(array.notnull().any()):
+        if is_number and LAYER in array.dims and bool((array.notnull() & (array != 0)).any()):
             names.append(str(name))
     return names
 
@@ -118,7 +118,7 @@ def records(result: Result, array: xr.DataArray) -> list[dict[str, Any]]:
         if spread is not None and all(dim in spread.coords for dim in spread.dims):
             errors = spread.sel({dim: piece[dim].item() for dim in array.dims if dim not in piece.dims})
         layers, heads = piece[LAYER].values, piece[HEAD].values if HEAD in piece.dims else [None]
-        grid = piece.transpose(LAYER, ...).values.reshape(len(layers), len(heads))
+        grid = piece.transpose(LAYER, ...).values.astype(float).reshape(len(layers), len(heads))
         error = errors.transpose(LAYER, ...).values.reshape(grid.shape) if errors is not None else None
         for (i, layer), (j, head) in product(enumerate(layers), enumerate(heads)):
             if np.isnan(grid[i, j]):

@@ -93,23 +93,10 @@ def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
 
 def categories_by_layer(result: Result, **selection: Any) -> Any:
     """How each layer shares out its weight (mean over heads) among kinds of token; with norms, the norm beside it."""
-    rows: list[dict[str, Any]] = []
-    stacks = 1
-    for variable, name in shares(result).items():
-        array = partition(chosen(result, variable, selection))
-        stacks = array.sizes.get(STACK, 1)
-        mean = array.mean(HEAD) if HEAD in array.dims else array
-        for cell in mean.stack(cell=mean.dims):
-            if np.isnan(cell.item()):
-                continue
-            where, kind = int(cell[LAYER].item()), str(cell[CATEGORY].item())
-            panel = f"{cell[STACK].item()} · {name}" if stacks > 1 else name
-            label = f"{panel}, layer {where}, {said(kind)}: {number(cell.item())}"
-            rows.append({"layer": where, "kind": said(kind), "panel": panel, "value": cell.item(), "label": label})
+    arrays = {name: partition(chosen(result, variable, selection)) for variable, name in shares(result).items()}
+    rows = [row for name, array in arrays.items() for row in _share_rows(name, array)]
     kinds = _kinds(row["kind"] for row in rows)
-    order = list(dict.fromkeys(row["panel"] for row in rows))
-    for row in rows:
-        row["order"] = list(kinds).index(row["kind"])
+    rows = [{**row, "order": list(kinds).index(row["kind"])} for row in rows]
     step = max(10, min(60, 270 // max(row["layer"] for row in rows)))
     chart = alt.Chart(alt.Data(values=rows), width=alt.Step(step), height=220).mark_bar()
     chart = chart.encode(
@@ -125,7 +112,22 @@ def categories_by_layer(result: Result, **selection: Any) -> Any:
         order=alt.Order(field="order", type="quantitative"),
         description=alt.Description(field="label", type="nominal"),
     )
-    return _facetted(chart, rows, columns=max(2, stacks)) if len(order) > 1 else chart
+    order = list(dict.fromkeys(row["panel"] for row in rows))
+    if len(order) == 1:
+        return chart
+    columns = max(2, *(array.sizes.get(STACK, 1) for array in arrays.values()))
+    return chart.encode(facet=alt.Facet(field="panel", type="nominal", title=None, sort=order, columns=columns))
+
+
+def _share_rows(name: str, array: Any) -> list[dict[str, Any]]:
+    mean = array.mean(HEAD) if HEAD in array.dims else array
+    rows = []
+    for cell in mean.stack(cell=mean.dims).dropna("cell"):
+        layer, kind = int(cell[LAYER].item()), said(cell[CATEGORY].item())
+        panel = f"{cell[STACK].item()} · {name}" if array.sizes.get(STACK, 1) > 1 else name
+        label = f"{panel}, layer {layer}, {kind}: {number(cell.item())}"
+        rows.append({"layer": layer, "kind": kind, "panel": panel, "value": cell.item(), "label": label})
+    return rows
 
 
 def shares(result: Result) -> dict[str, str]:
@@ -214,9 +216,3 @@ def _series(names: list[str]) -> Any:
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
     scale, legend = alt.Scale(domain=names, range=colours), alt.Legend(title=None, symbolOpacity=1)
     return alt.Color(field="panel", type="nominal", scale=scale, legend=legend)
-
-
-def _facetted(chart: Any, rows: list[dict[str, Any]], columns: int) -> Any:
-    order = list(dict.fromkeys(row["panel"] for row in rows))
-    facet = alt.Facet(field="panel", type="nominal", title=None, sort=order, columns=columns)
-    return chart.encode(facet=facet)

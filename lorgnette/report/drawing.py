@@ -24,6 +24,7 @@ _ATTRIBUTES = frozenset((
     "text-anchor", "offset", "stop-color", "stop-opacity", "gradientUnits", "clip-path",
 ))
 # fmt: on
+_REFERENCE = re.compile(r"url\(['\"]?#?([^)'\"]*)['\"]?\)")
 _FONT = "Helvetica Neue, Arial, Liberation Sans, sans-serif"
 
 
@@ -59,7 +60,7 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     description becomes its tooltip.
     """
     root = ElementTree.fromstring(_svg(_without_legend_titles(chart.to_dict()), theme(INK)))
-    _clean(root, prefix)
+    _clean(root, _ids(root, prefix))
     # With a viewBox but no fixed height it can shrink with the page.
     root.set("role", "img")
     root.set("aria-label", label)
@@ -111,22 +112,29 @@ def _version() -> str:
     return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 
-def _clean(element: ElementTree.Element, prefix: str) -> None:
-    told = element.get("aria-label") if element.get("role") == "graphics-symbol" else None
+def _ids(root: ElementTree.Element, prefix: str) -> dict[str, str]:
+    """New names for all ids, in order: Vega counts them up over the life of the process."""
+    there = dict.fromkeys(element.get("id") for element in root.iter() if element.get("id") is not None)
+    return {str(name): f"{prefix}{place}" for place, name in enumerate(there)}
+
+
+def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
+    is_mark = element.get("aria-roledescription", "").endswith(" mark")  # not an axis, not a legend
+    told = element.get("aria-label") if is_mark else None
     for name, value in list(element.attrib.items()):
         if name not in _ATTRIBUTES:
             del element.attrib[name]
         elif name == "id":
-            element.set(name, prefix + value)
+            element.set(name, ids[value])
         elif value == INK:
             element.set(name, "currentColor")
         else:
-            element.set(name, re.sub(r"url\(['\"]?#", f"url(#{prefix}", value).replace("')", ")"))
+            element.set(name, _REFERENCE.sub(lambda found: f"url(#{ids.get(found[1], '')})", value))
     for child in list(element):
         if not isinstance(child.tag, str) or child.tag.removeprefix(f"{{{_SVG}}}") not in _TAGS:
             element.remove(child)
         else:
-            _clean(child, prefix)
+            _clean(child, ids)
     if told is not None:
         title = ElementTree.Element(f"{{{_SVG}}}title")
         title.text = told

@@ -21,7 +21,7 @@ from lorgnette.results import Result, Results
 if TYPE_CHECKING:
     import pandas as pd
 
-Source = Results | Result | Mapping[str, Results] | str | os.PathLike[str]
+Source = Results | Result | Mapping[str, Any] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

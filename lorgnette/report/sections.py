@@ -4,18 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.axes import CATEGORY, HEAD
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STATE
 from lorgnette.report import charts
 from lorgnette.report.cells import chosen, partition, shown, table, titled
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 TITLES = {
     "weights": "Where the weight goes",
     "norms": "How much of it arrives",
     "distances": "Which heads look alike",
+    "geometry": "The shape of the embeddings",
 }
 _MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
 
@@ -75,12 +77,18 @@ def by_default(result: Result) -> list[Figure]:
     return [variable_figure(result, name) for name in shown(result)]
 
 
+def _there(result: Result, variable: str, kinds: tuple[str, ...]) -> list[str]:
+    """Those kinds of token that the texts of this model have."""
+    array = result.data[variable]
+    known = [kind for kind in kinds if kind in array[CATEGORY].values]
+    return [kind for kind in known if bool(array.sel({CATEGORY: kind}).notnull().any())]
+
+
 @figures_for("weights")
 def of_weights(result: Result) -> list[Figure]:
     if not {"mass", "entropy_normalised", "confidence"} <= set(map(str, result.data.data_vars)):
         return by_default(result)
-    masses = [kind for kind in ("cls", "sep", "punctuation", "other", "previous", "self", "next")
-              if bool(result.data["mass"].sel({CATEGORY: kind}).notnull().any())]  # fmt: skip
+    masses = _there(result, "mass", ("cls", "sep", "punctuation", "other", "previous", "self", "next"))
     focus = charts.layer_curves(result, "entropy_normalised")
     curve = variable_figure(result, "entropy_normalised")
     return [
@@ -97,8 +105,7 @@ def of_norms(result: Result) -> list[Figure]:
     if not {"weight", "norm_share"} <= set(map(str, result.data.data_vars)):
         return by_default(result)
     figures = [shared(result, "Weight beside norm: what is read, and what of it arrives")]
-    kinds = [kind for kind in ("cls", "sep", "punctuation", "other")
-             if bool(result.data["norm_share"].sel({CATEGORY: kind}).notnull().any())]  # fmt: skip
+    kinds = _there(result, "norm_share", ("cls", "sep", "punctuation", "other"))
     figures.append(variable_figure(result, "norm_share", "Share of the norm by kind of token", category=kinds))
     for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
         if name in shown(result):
@@ -118,6 +125,28 @@ def of_distances(result: Result) -> list[Figure]:
     frame = result.data[["x", "y", "kind"]].to_dataframe().dropna().reset_index()
     caption = "Heads whose rows are alike (Jensen–Shannon divergence) lie near each other; the axes have no unit."
     return [Figure("head_map", "Map of the heads", caption, charts.head_map(result), frame, frame, True)]
+
+
+@figures_for("geometry")
+def of_geometry(result: Result) -> list[Figure]:
+    """Hidden states layer by layer, then the vectors of the heads."""
+    states = Result(result.lens, _states_as_layers(result.data), result.provenance)
+    by_state = {
+        "state_sim": "How alike the tokens of a text are (mean cosine)",
+        "self_similarity": "How alike the occurrences of a word are (mean cosine)",
+        "state_isoscore": "How evenly the space is used (IsoScore)",
+        "state_effective_rank": "Effective rank",
+    }
+    by_head = {"sim": "Queries, keys and values of a text: mean cosine", "effective_rank": "Their effective rank"}
+    drawn = [(states, name, title) for name, title in by_state.items() if name in shown(states)]
+    drawn += [(result, name, title) for name, title in by_head.items() if name in shown(result)]
+    return [variable_figure(*one) for one in drawn] or by_default(result)
+
+
+def _states_as_layers(data: "xr.Dataset") -> "xr.Dataset":
+    """What is known of hidden states, with layer 0 for the embeddings."""
+    names = [name for name, array in data.data_vars.items() if STATE in array.dims and LAYER not in array.dims]
+    return data[names].drop_vars(LAYER, errors="ignore").rename({STATE: LAYER}) if names else data[names]
 
 
 def shared(result: Result, title: str) -> Figure:

@@ -1,0 +1,97 @@
+"""`lorgnette trace` on MiniLM and on a tiny translation model: what is printed is what the model does."""
+
+import json
+
+import numpy as np
+import pytest
+from subjects import marian
+from typer.testing import CliRunner
+
+import lorgnette as lo
+from lorgnette.cli.app import app
+
+TEXT = "The unbelievably cat sat."
+
+
+def lorgnette(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["trace", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return lo.load("minilm").trace(TEXT).data(words=True)
+
+
+def test_the_overview_names_what_every_head_reads_most(weights):
+    header, *lines = (line.split() for line in lorgnette("minilm", TEXT).splitlines())
+    assert header == ["layer", *(word for head in range(1, 13) for word in ("head", str(head)))]
+    mean = weights.mean("query")
+    for layer in range(6):
+        words, shares = lines[2 * layer][1:], lines[2 * layer + 1]
+        for head in range(12):
+            row = mean.values[layer, head]
+            word = str(weights["key_text"].values[row.argmax()])
+            assert words[head] == (word if len(word) <= 8 else f"{word[:7]}…")
+            assert shares[head] == f"{row.max():.2f}"
+
+
+def test_links_are_between_words_and_strongest_first(weights):
+    lines = lorgnette("minilm", TEXT).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("strongest links"))
+    links = [line.split() for line in lines[start + 1 :]]
+    assert len(links) == 10
+    inner = weights.values[:, :, 1:-1, 1:-1]  # without [CLS] and [SEP]
+    strongest = np.sort(inner.max((2, 3)).ravel())[::-1][:10]
+    assert [link[-1] for link in links] == [f"{weight:.2f}" for weight in strongest]
+    layer, head = map(int, links[0][0].split("."))
+    query, key = np.unravel_index(inner[layer - 1, head - 1].argmax(), inner.shape[2:])
+    words = weights["key_text"].values[1:-1]
+    assert links[0][1:3] == [words[query], words[key]]
+
+
+def test_json_holds_all_weights(weights):
+    document = json.loads(lorgnette("minilm", TEXT, "--json"))
+    assert document["axes"] == ["layer", "head", "query", "key"]
+    assert document["keys"] == ["[CLS]", "The", "unbelievably", "cat", "sat", ".", "[SEP]"]
+    assert document["unit"] == "word"
+    np.testing.assert_allclose(document["weights"], weights.values, atol=1e-6)
+    np.testing.assert_allclose(np.sum(document["weights"], -1), 1, atol=1e-5)
+
+
+def test_json_of_one_head_in_pieces():
+    document = json.loads(lorgnette("minilm", TEXT, "--json", "--pieces", "--layer", 2, "--head", 9))
+    assert (document["layer"], document["head"], document["unit"]) == (2, 9, "piece")
+    assert "##" in "".join(document["keys"])
+    assert np.shape(document["weights"]) == (len(document["queries"]), len(document["keys"]))
+    expected = lo.load("minilm").trace(TEXT)["encoder.2.weights"][8]
+    np.testing.assert_allclose(document["weights"], expected, atol=1e-6)
+
+
+def test_pieces_are_shown_when_asked_for():
+    assert "##" in lorgnette("minilm", TEXT, "--pieces", "--layer", 1, "--head", 1)
+    assert "##" not in lorgnette("minilm", TEXT, "--layer", 1, "--head", 1)
+
+
+def test_a_text_of_special_tokens_only_has_no_links():
+    assert "strongest" not in lorgnette("minilm", "")
+
+
+@pytest.fixture
+def translator(monkeypatch):
+    subject = marian()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    return subject
+
+
+def test_the_first_stack_is_shown_unless_another_is_asked_for(translator):
+    arguments = ("marian", "the cat sat", "--target", "le chat")
+    first, cross = lorgnette(*arguments), lorgnette(*arguments, "--stack", "cross")
+    assert first.splitlines()[:2] == ["→ le chat", "encoder (--stack: also decoder, cross)"]
+    assert cross.splitlines()[1] == "cross (--stack: also encoder, decoder)"
+    document = json.loads(lorgnette(*arguments, "--stack", "cross", "--layer", 1, "--head", 2, "--json"))
+    assert document["queries"][1:3] == ["le", "chat"]  # after the token that starts every translation
+    expected = translator.trace("the cat sat", target="le chat").data(stack="cross", words=True)
+    np.testing.assert_allclose(document["weights"], expected.sel(layer=1, head=2), atol=1e-6)
+    assert document["keys"][:3] == ["the", "cat", "sat"]
