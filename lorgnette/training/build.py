@@ -109,6 +109,9 @@ class PretrainedBuilder:
     known_words: int | None = None
 
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...]):
+        self.labels, self.overrides = labels, dict(settings.overrides)
+        self.source, self.name = _source(settings.model), settings.model
+        self.config = self._opened(transformers.AutoConfig.from_pretrained)
         for name, value in (
             ("embeddings", settings.embeddings),
             ("freeze", settings.freeze),
@@ -118,9 +121,6 @@ class PretrainedBuilder:
                 raise UserError(
                     f"{name} is a setting of presets; {settings.model!r} has its own vocabulary and vectors."
                 )
-        self.labels, self.overrides = labels, dict(settings.overrides)
-        self.source, self.name = _source(settings.model), settings.model
-        self.config = self._opened(transformers.AutoConfig.from_pretrained)
         self._check_labels()
         self.tokenizer = self._opened(transformers.AutoTokenizer.from_pretrained)
         if self.tokenizer.pad_token_id is None:

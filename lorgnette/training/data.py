@@ -137,11 +137,11 @@ class Bucketed(IterableDataset[Item]):
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def generator(self) -> torch.Generator:
+    def _draw(self) -> torch.Generator:
         return torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
 
     def __iter__(self) -> Iterator[Item]:
-        draw = self.generator()
+        draw = self._draw()
         order = torch.randperm(len(self.items), generator=draw).tolist()
         pool = self.POOL * self.batch_size
         for start in range(0, len(order), pool):
@@ -165,7 +165,7 @@ class Streamed(Bucketed):
         return self.count
 
     def __iter__(self) -> Iterator[Item]:
-        draw = self.generator()
+        draw = self._draw()
         stream = (item for item, _ in self.reader.read(self.corpus))
         while pool := list(islice(stream, self.POOL * self.batch_size)):
             shuffled = [pool[number] for number in torch.randperm(len(pool), generator=draw).tolist()]
@@ -200,5 +200,5 @@ class Collator:
         return {**batch, **{key: _padded(items, key, 0) for key in items[0].keys() - batch.keys()}}
 
 
-def _padded(items: list[Item], key: str, value: float) -> Tensor:
+def _padded(items: list[Item], key: str, value: int) -> Tensor:
     return pad_sequence([item[key] for item in items], batch_first=True, padding_value=value)

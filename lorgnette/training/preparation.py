@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accelerate import PartialState
 
@@ -27,7 +28,8 @@ class Prepared:
     fingerprint: str
     notes: tuple[str, ...]
 
-    def bucketed(self, settings: TrainingSettings) -> Bucketed:
+    def bucketed(self, settings: TrainingSettings) -> Any:  # a Bucketed; torch's base class is no type to check
+        """The training texts as the Trainer will read them."""
         together = settings.batch_size * PartialState().num_processes
         if self.train is None:
             return Streamed(self.reader, self.parts.train, self.count, together, settings.seed)

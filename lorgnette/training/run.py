@@ -224,6 +224,7 @@ def _arguments(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
         use_cpu=not here,
         dataloader_pin_memory=here,
         remove_unused_columns=False,
+        ddp_find_unused_parameters=False if small else None,  # presets use all they have
         # Batches differ in length, so each process reads its own rather than getting slices of a common one.
         accelerator_config={"dispatch_batches": False},
     )

@@ -124,7 +124,7 @@ class TrainingSettings:
         return json.loads(json.dumps(out))  # tuples become lists here, as they will in the file
 
 
-def _at_least(name: str, value: float, least: float) -> None:
+def _at_least(name: str, value: float | int, least: int) -> None:
     if not value >= least:
         raise UserError(f"{name} must be at least {least}; got {value}.")
 

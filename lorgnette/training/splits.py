@@ -23,6 +23,14 @@ class Parts:
 def parts_of(settings: TrainingSettings) -> Parts:
     """Opens the splits; a validation split that the corpus lacks is a seeded share of the training texts."""
     given = settings.corpus if isinstance(settings.corpus, Splits) else _opened(settings)
+    labels = given.train.labels
+    if labels is None:
+        raise UserError(
+            f"the corpus {given.train.name!r} has no classes to learn: expected a labelled corpus, or name the column "
+            "with --label-column."
+        )
+    if len(labels) < 2:
+        raise UserError(f"the corpus {given.train.name!r} has one class ({labels[0]}): a classifier needs two.")
     whole = given.train if settings.limit is None else given.train.take(settings.limit)
     notes = []
     if given.validation is None:
@@ -36,14 +44,6 @@ def parts_of(settings: TrainingSettings) -> Parts:
         test = test.take(settings.test_limit)
     if test is None:
         notes.append("the corpus has no test split: the accuracy is that of validation")
-    labels = given.train.labels
-    if labels is None:
-        raise UserError(
-            f"the corpus {given.train.name!r} has no classes to learn: expected a labelled corpus, or name the column "
-            "with --label-column."
-        )
-    if len(labels) < 2:
-        raise UserError(f"the corpus {given.train.name!r} has one class ({labels[0]}): a classifier needs two.")
     return Parts(train, validation, test, labels, tuple(notes))
 
 
@@ -120,7 +120,7 @@ def _opens(name: str, split: str, settings: TrainingSettings) -> bool:
 
 
 def _size(texts: Corpus) -> int:
-    return len(texts) if hasattr(texts, "__len__") else sum(1 for _ in texts)  # type: ignore[arg-type]
+    return len(texts) if hasattr(texts, "__len__") else sum(1 for _ in texts)
 
 
 def _shared(whole: Corpus, count: int, settings: TrainingSettings) -> tuple[Corpus, Corpus]:

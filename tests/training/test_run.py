@@ -1,0 +1,377 @@
+"""Runs: what they write, that they go on to the same numbers, and what they refuse."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import transformers as hf
+
+import lorgnette as lo
+from lorgnette.corpora import Corpus, Example, SizedCorpus
+from lorgnette.corpora.planted import planted_corpus
+from lorgnette.errors import UserError
+from lorgnette.training import (
+    DEMO,
+    EntropyPenalty,
+    RationalePenalty,
+    Splits,
+    Trained,
+    TrainingSettings,
+    train,
+    train_seeds,
+)
+from lorgnette.training import run as running
+from lorgnette.training.trainer import Tally
+
+SMALL = {"layers": 1, "width": 16, "positions": "relative", "dropout": 0.1}
+
+
+def kept(split, size):
+    """Planted reviews, made once."""
+    corpus = planted_corpus(split, size=size)
+    return SizedCorpus("planted", lambda made=tuple(corpus): made, split=split, labels=corpus.labels, size=size)
+
+
+PARTS = Splits(kept("train", 200), kept("val", 60), kept("test", 60))
+
+
+def settings(out, **changes):
+    given = {"model": "tp9-residual-cls", "corpus": PARTS, "embeddings": "random", "overrides": SMALL, "epochs": 3}
+    return TrainingSettings(**{**given, "batch_size": 32, "out": out, **changes})
+
+
+def weights(folder):
+    return hf.AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def plain_record(folder):
+    record = json.loads((folder / "training.json").read_text())
+    for entry in record["curve"]:
+        del entry["seconds"]
+    return {key: record[key] for key in ("metrics", "curve", "best", "epochs", "settings")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One uninterrupted run, with a penalty and an evaluation in the middle of each epoch."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    train(settings(out, penalties=(EntropyPenalty(0.05),), evaluate_every=4))
+    return out
+
+
+def test_a_run_is_an_ordinary_checkpoint_with_its_record(finished):
+    trained = Trained.load(finished)
+    assert not list(finished.parent.glob(".*"))
+    record = trained.record
+    assert record["texts"] == {"train": 200, "validation": 60, "test": 60}
+    assert record["labels"] == ["negative", "positive"]
+    assert record["settings"]["penalties"] == [
+        {"penalty": "entropy", "weight": 0.05, "layers": None, "rows": "cls", "normalise": True}
+    ]
+    assert record["parameters"]["total"] == sum(p.numel() for p in lo.load(str(finished)).model.parameters())
+    assert record["versions"]["torch"] == torch.__version__
+    assert [entry["step"] for entry in trained.curve] == [4, 8, 12, 16, 20, 21][: len(trained.curve)]
+    best = min(trained.curve, key=lambda entry: entry["validation"]["loss"])
+    assert record["best"]["step"] == best["step"]
+    for part in ("train", "validation"):
+        assert 0 <= best[part]["entropy"] <= 1
+    subject = lo.load(str(finished))
+    assert subject.labels == ("negative", "positive")
+    right = 0
+    for example in planted_corpus("test", size=60):
+        right += int(subject.run(subject.encode([example])).logits.argmax()) == example.label
+    assert trained.metrics["test"]["accuracy"] == pytest.approx(right / 60)
+    assert trained.metrics["validation"]["cross_entropy"] == pytest.approx(best["validation"]["cross_entropy"])
+
+
+class Stop(BaseException):
+    """Like a kill: nothing that tidies up may catch it."""
+
+
+def broken_off(monkeypatch, out, steps, **changes):
+    """Run until so many batches went through the loss, then break off."""
+    count, add = 0, Tally.add
+
+    def counted(self, *args):
+        nonlocal count
+        count += 1
+        if count > steps:
+            raise Stop
+        add(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tally, "add", counted)
+        with pytest.raises(Stop):
+            train(settings(out, **changes))
+
+
+@pytest.mark.parametrize("steps", [2, 11, 19])
+def test_a_run_that_was_broken_off_goes_on_to_the_same_numbers(finished, tmp_path, monkeypatch, steps):
+    """Before the first checkpoint, in the middle of an epoch, and in the last one; dropout draws included."""
+    out, changes = tmp_path / "resumed", {"penalties": (EntropyPenalty(0.05),), "evaluate_every": 4}
+    broken_off(monkeypatch, out, steps, **changes)
+    assert not out.exists()
+    if steps > 5:
+        with pytest.raises(UserError, match="pass --resume to go on"):
+            train(settings(out, **changes))
+        with pytest.raises(UserError, match="differs in learning_rate"):
+            train(settings(out, **changes, resume=True, learning_rate=0.5))
+    train(settings(out, **changes, resume=True))
+    assert same(weights(out), weights(finished))
+    assert plain_record(out) == plain_record(finished)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_run_that_ended_but_was_not_written_does_not_train_on(tmp_path, monkeypatch):
+    """Patience was spent and the machine died before the result was there."""
+    changes = {"patience": 1, "epochs": 30, "learning_rate": 0.05}
+    train(settings(tmp_path / "whole", **changes))
+    assert Trained.load(tmp_path / "whole").record["epochs"] < 30
+
+    def fail(*_):
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_write", fail)
+        with pytest.raises(Stop):
+            train(settings(tmp_path / "cut", **changes))
+    monkeypatch.setattr(running.PenalisedTrainer, "train", fail)
+    train(settings(tmp_path / "cut", **changes, resume=True))
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+    assert plain_record(tmp_path / "whole") == plain_record(tmp_path / "cut")
+
+
+def test_a_finished_run_is_not_touched(finished):
+    before = {file: file.stat().st_mtime_ns for file in finished.iterdir()}
+    changes = {"penalties": (EntropyPenalty(0.05),), "evaluate_every": 4}
+    with pytest.raises(UserError, match="holds a run already"):
+        train(settings(finished, **changes))
+    with pytest.raises(UserError, match="holds another run, which differs in seed"):
+        train(settings(finished, **changes, seed=7, resume=True))
+    again = train(settings(finished, **changes, resume=True))
+    assert again.record == Trained.load(finished).record
+    assert before == {file: file.stat().st_mtime_ns for file in finished.iterdir()}
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="something else than a training run"):
+        train(settings(tmp_path))
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="is a file"):
+        train(settings(tmp_path / "file"))
+
+
+def test_seeds_share_their_texts_and_differ_in_their_weights(tmp_path):
+    reads = []
+
+    def counting(corpus):
+        def read():
+            reads.append(corpus.split)
+            return iter(corpus)
+
+        return Corpus(corpus.name, read, split=corpus.split, labels=corpus.labels)
+
+    given = Splits(counting(PARTS.train), counting(PARTS.validation), counting(PARTS.test))
+    first, second = train_seeds(settings(tmp_path / "out", corpus=given, epochs=1), [0, 1])
+    assert (first.folder.name, second.folder.name) == ("seed-0", "seed-1")
+    assert not same(weights(first.folder), weights(second.folder))
+    assert reads.count("val") == 1
+    assert reads.count("test") == 2  # once per run, and only at its end
+    assert reads.index("test") > max(number for number, split in enumerate(reads) if split != "test")
+
+
+def test_streamed_texts_train_as_well(tmp_path):
+    trained = train(settings(tmp_path / "out", stream=True, epochs=1))
+    assert trained.record["texts"]["train"] == 200
+
+
+def test_without_a_validation_split_a_share_is_held_out(tmp_path):
+    lines = [json.dumps({"text": e.text, "label": e.label}) for e in planted_corpus("train", size=100)]
+    file = tmp_path / "reviews.jsonl"
+    file.write_text("\n".join(lines))
+    trained = train(settings(tmp_path / "out", corpus=str(file), label_column="label", epochs=1, validation=0.2))
+    assert trained.record["texts"] == {"train": 80, "validation": 20, "test": None}
+    assert trained.metrics["test"] is None
+    assert any("no test split" in note for note in trained.record["notes"])
+
+
+def test_rationales_reach_the_loss(tmp_path):
+    plain = train(settings(tmp_path / "plain", penalties=(RationalePenalty(0.0),)))
+    taught = train(settings(tmp_path / "taught", penalties=(RationalePenalty(5.0),), learning_rate=1e-2))
+    assert taught.metrics["test"]["rationale"] < plain.metrics["test"]["rationale"] - 0.2
+
+
+class Poisoned(EntropyPenalty):
+    """Not a number from its twelfth batch on."""
+
+    calls = 0
+
+    @property
+    def value(self):
+        type(self).calls += 1
+        return super().value + (float("nan") if self.calls > 12 else 0.0)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(UserError, match=r"became nan at step 12.*last good checkpoint is .*checkpoint-7") as error:
+        train(settings(tmp_path / "out", penalties=(Poisoned(0.1),)))
+    kept = tmp_path / ".out.unfinished" / "checkpoint-7"
+    assert str(kept) in str(error.value)
+    assert all(torch.isfinite(w).all() for w in weights(kept).values())
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="No epoch was finished, so nothing was kept"):
+        train(settings(tmp_path / "wild", learning_rate=1e30))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny BERT without a head, with a tokenizer."""
+    folder = tmp_path_factory.mktemp("bert")
+    words = sorted({word for example in planted_corpus("train", size=200) for word in example.words})
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    tokenizer = hf.BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=48)
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
+    )
+    hf.BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_pretrained_encoder_is_fine_tuned(encoder, tmp_path):
+    given = settings(tmp_path / "out", model=str(encoder), overrides={}, embeddings=None, epochs=1)
+    trained = train(given.replace(penalties=(EntropyPenalty(0.01, "all"), RationalePenalty(0.1, "kl", [2]))))
+    assert 0 < trained.metrics["test"]["entropy"] <= 1
+    assert trained.record["resolved"] == {"learning_rate": 5e-5, "max_length": 48}
+    subject = lo.load(str(tmp_path / "out"))
+    assert type(subject.model).__name__ == "BertForSequenceClassification"
+    assert subject.labels == ("negative", "positive")
+    three = Corpus.of([Example(str(k), "good food", label=k % 3) for k in range(30)], labels=("a", "b", "c"))
+    with pytest.raises(UserError, match=r"classes of the corpus \(a, b, c\) are not those in the config"):
+        train(given.replace(model=str(tmp_path / "out"), out=tmp_path / "no", corpus=Splits(three)))
+
+
+def labelled(*labels, names=("no", "yes")):
+    return Splits(Corpus.of([Example(str(k), "some words", label=v) for k, v in enumerate(labels)], labels=names))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"corpus": labelled(0, 0, 0, 0)}, "all texts are 'no'"),
+        ({"corpus": labelled(0, 0, names=("no",))}, "has one class"),
+        ({"corpus": labelled(*[0, 1] * 9, names=("no", "yes", "perhaps"))}, "no text is 'perhaps'"),
+        ({"corpus": labelled(*[0, 1] * 9, 5)}, "label 5 is not one of the 2 classes"),
+        ({"corpus": labelled(*[0, 1] * 9, None)}, "1 texts have no label"),
+        ({"corpus": labelled(0)}, "too few to train"),
+        ({"corpus": Splits(Corpus.of([Example("x", "y")]))}, "has no classes to learn"),
+        ({"corpus": "planted", "test_split": "exam"}, "no split 'exam'"),
+        ({"overrides": {"layer": 2}}, "no setting 'layer'.*Did you mean 'layers'"),
+        ({"model": "tp9-residul"}, "Did you mean 'tp9-residual'"),
+        ({"embeddings": "glove", "data": "/nowhere"}, "embeddings 'glove' are read from"),
+        ({"vocabulary": "vectors"}, "needs vectors"),
+        ({"model": "tp9-residual", "penalties": (EntropyPenalty(1.0),)}, "row of <cls>"),
+        ({"model": "mean", "penalties": (EntropyPenalty(1.0, "all"),), "overrides": {}}, "has none"),
+        ({"penalties": (EntropyPenalty(1.0, layers=[4]),)}, "asks for layer 4, and the model has 1"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"validation": 1.5}, "between 0 and 1"),
+        ({"select": "f1"}, "one of loss, cross_entropy, accuracy"),
+        ({"bf16": True, "fp16": True}, "choose one"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(tmp_path, changes, said):
+    with pytest.raises(UserError, match=said) as error:
+        train(settings(tmp_path / "out", **changes))
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == [] or not any(tmp_path.glob("out*"))
+
+
+def test_vectors_of_a_wrong_width(tmp_path):
+    file = tmp_path / "vectors.txt"
+    file.write_text("good 1 2 3\nbad -1 -2 -3\n")
+    with pytest.raises(UserError, match="are 3 wide and the model expects 16"):
+        train(settings(tmp_path / "out", embeddings=str(file)))
+    wide = {"overrides": {**SMALL, "embedding_width": 3}, "embeddings": str(file), "freeze": True, "epochs": 1}
+    trained = train(settings(tmp_path / "out", **wide))
+    assert trained.record["vocabulary"] == {"words": 5, "with_vector": 2}
+    table = weights(tmp_path / "out")["embeddings.words.weight"]
+    assert table.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 2, 3], [-1, -2, -3]]
+
+
+def pairs_accuracy(folder):
+    subject = lo.load(str(folder))
+    examples = list(planted_corpus("pairs"))
+    with torch.no_grad():
+        found = subject.run(subject.encode(examples)).logits.argmax(-1)
+    return (found == torch.tensor([example.label for example in examples])).double().mean().item()
+
+
+def test_the_demo_learns_negation_and_without_positions_nobody_can(tmp_path):
+    started = time.process_time()
+    trained = train(TrainingSettings(**DEMO, out=tmp_path / "demo", seed=1))
+    assert time.process_time() - started < 60
+    assert trained.metrics["test"]["accuracy"] >= 0.95
+    assert pairs_accuracy(tmp_path / "demo") >= 0.90
+    blind = {**DEMO, "overrides": {**DEMO["overrides"], "positions": "none"}, "epochs": 1, "limit": 500}
+    train(TrainingSettings(**blind, out=tmp_path / "blind"))
+    assert pairs_accuracy(tmp_path / "blind") == pytest.approx(0.5, abs=0.005)  # ties of rounding
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "lorgnette", "train", "tp9-residual-cls", "--corpus", "planted", *arguments]
+
+
+OPTIONS = (
+    "--embeddings",
+    "random",
+    "--layers",
+    "1",
+    "--width",
+    "16",
+    "--dropout",
+    "0.1",
+    "--epochs",
+    "3",
+    "--limit",
+    "320",
+)
+
+
+def test_the_command_killed_and_resumed_says_the_same(tmp_path):
+    whole = subprocess.run(command(*OPTIONS, "--out", str(tmp_path / "a")), capture_output=True, text=True, timeout=150)
+    assert whole.returncode == 0, whole.stderr
+    assert "test accuracy 0." in whole.stdout
+    assert whole.stderr.count("epoch") == 3
+    with subprocess.Popen(command(*OPTIONS, "--out", str(tmp_path / "b")), stderr=subprocess.PIPE, text=True) as killed:
+        killed.stderr.readline()  # the first epoch is over
+        while not list(tmp_path.glob(".b.unfinished/checkpoint-*/trainer_state.json")):
+            time.sleep(0.005)
+        killed.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "b").exists()
+    again = command(*OPTIONS, "--out", str(tmp_path / "b"), "--resume")
+    done = subprocess.run(again, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert plain_record(tmp_path / "a") == plain_record(tmp_path / "b")
+
+
+def test_two_processes_train_one_model(tmp_path):
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = command(*OPTIONS, "--out", str(tmp_path / "out"), "--entropy", "0.01")[1:]
+    done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    record = Trained.load(tmp_path / "out").record
+    assert record["processes"] == 2
+    assert [entry["step"] for entry in record["curve"]] == [3, 6, 9]  # 320 texts, 128 at a time
+    assert done.stdout.count("test accuracy") == 1
