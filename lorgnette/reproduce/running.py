@@ -8,9 +8,11 @@ _DIGITS = 6
 
 
 def ready_for_training() -> None:
-    """One thread, and products of matrices in TF32 where there is a GPU that has it."""
+    """One thread, no bars, and products of matrices in TF32 where there is a GPU that has it."""
     import torch
+    import transformers
 
+    transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
 

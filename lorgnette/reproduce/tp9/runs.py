@@ -107,12 +107,8 @@ def _failed(cells: Cells, wanted: Mapping[str, Cell]) -> str:
 
 def reproduce(settings: "Settings") -> "Reproduction":
     """The whole of it: cells, tables, figures, answers."""
-    settings_part = settings.part(("all", "train"))
-    if settings_part == ("train",):
-        left = train_cells(settings)
-        raise UserError(
-            f"the cells are in {settings.out / 'cells'} ({left} are left); without --only the page is made."
-        )
+    if settings.only is not None:
+        raise UserError("tp9 has no parts; to train without making the page: python -m lorgnette.reproduce.cells tp9.")
     from lorgnette.reproduce.tp9.page import page_of
 
     return page_of(settings, outcome_of(settings))
