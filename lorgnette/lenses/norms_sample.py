@@ -88,7 +88,8 @@ class PairSample:
         """α and ‖f‖ of the sampled pairs of these sites together."""
         some = getattr(self.lens, self.state)[list(sites), kind].cpu()
         kept = smallest(some)
-        return tuple(kept[1:, torch.isfinite(kept[0])])  # type: ignore[return-value]
+        weight, norm = kept[1:, torch.isfinite(kept[0])]
+        return weight, norm
 
 
 class _Groups:
@@ -113,7 +114,8 @@ class _Groups:
         indices = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
         drawn = torch.from_numpy(number).to(device)
         seen = visible(self.scores, *indices[:4])
-        return Pairs(*(a[seen] for a in indices), drawn[seen], torch.zeros_like(drawn[seen]))  # type: ignore[misc]
+        of_text, of_head, query, key, kind = (a[seen] for a in indices)
+        return Pairs(of_text, of_head, query, key, kind, drawn[seen], torch.zeros_like(drawn[seen]))
 
 
 def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:
