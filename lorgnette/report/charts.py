@@ -1,6 +1,7 @@
 """Charts of results, one function each: `Result` in, Altair chart out; how they look is decided when they are drawn."""
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import altair as alt
@@ -33,6 +34,7 @@ def heat_map(result: Result, variable: str, **selection: Any) -> Any:
     if LAYER not in array.dims or HEAD not in array.dims:
         raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: a heat map needs layer and head.")
     rows = records(result, array)
+    _refuse_empty(variable, rows)
     names = list(dict.fromkeys(row["panel"] for row in rows))
     room = _WIDEST if len(names) == 1 else _MULTIPLE
     step = max(7, min(44, room // array.sizes[HEAD]))
@@ -43,7 +45,7 @@ def heat_map(result: Result, variable: str, **selection: Any) -> Any:
         # Only the outer panels say what the axes are.
         outer = (place % columns == 0, place // columns == (len(names) - 1) // columns)
         panel = _cell_map([row for row in rows if row["panel"] == name], variable, step, scale, *outer)
-        maps.append(panel.properties(title=name) if len(names) > 1 else panel)
+        maps.append(panel.properties(title=name) if name else panel)
     return alt.concat(*maps, columns=columns) if len(maps) > 1 else maps[0]
 
 
@@ -71,12 +73,26 @@ def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
     array = chosen(result, variable, selection)
     if LAYER not in array.dims:
         raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: curves need a layer.")
-    means, several = _means(result, array), len(panels(array)) > 1
-    order = list(dict.fromkeys(row["panel"] for row in means))
-    colour = _series(order) if several else alt.value(COLOURS[0])
+    _refuse_empty(variable, panels(array))
+    *outer, inner = ["", *(str(dim) for dim in array.dims if dim not in (LAYER, HEAD) and array.sizes[dim] > 1)]
+    names = [said(label) for label in array[inner].values.tolist()] if inner else [""]
+    if len(outer) < 2:
+        return _curves(result, array, names, width=390)
+    # One colour per label of the last axis; the other axes are panels, or there would be more colours than can be told.
+    charts = []
+    for labels in product(*(array[dim].values.tolist() for dim in outer[1:])):
+        part = array.sel({dim: [label] for dim, label in zip(outer[1:], labels, strict=True)})
+        if bool(part.notnull().any()):
+            charts.append(_curves(result, part, names, width=340).properties(title=" · ".join(map(said, labels))))
+    return alt.concat(*charts, columns=2).resolve_scale(y="shared")
+
+
+def _curves(result: Result, array: Any, names: list[str], width: int) -> Any:
+    variable, means, several = str(array.name), _means(result, array), len(names) > 1
+    colour = _series(names) if several else alt.value(COLOURS[0])
     x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
     y = alt.Y(field="mean", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False, nice=True))
-    base = alt.Chart(alt.Data(values=means), width=390, height=220)
+    base = alt.Chart(alt.Data(values=means), width=width, height=220)
     band = base.mark_area(opacity=0.2).encode(
         x=x, y=alt.Y(field="low", type="quantitative", title=titled(variable)), y2=alt.Y2(field="high"), color=colour
     )
@@ -193,6 +209,11 @@ def _means(result: Result, array: Any) -> list[dict[str, Any]]:
             row = {"layer": int(layer), "panel": panel, "mean": mean, "low": mean - half, "high": mean + half}
             out.append({**row, "label": label})
     return out
+
+
+def _refuse_empty(variable: str, found: list[Any]) -> None:
+    if not found:
+        raise UserError(f"{variable!r} has no numbers to draw: every cell is missing.")
 
 
 def _colour_scale(values: list[float]) -> Any:

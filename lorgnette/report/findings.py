@@ -132,9 +132,11 @@ def neighbours(result: Result, kind: str) -> Finding | None:
     return Finding(f"{{count}} {verb} mostly {{what}} (mean weight above .5): {{named}}.", numbers)
 
 
-def surest(result: Result) -> Finding:
-    """The heads with the highest confidence."""
+def surest(result: Result) -> Finding | None:
+    """The heads with the highest confidence; None if no text had a word to be sure about."""
     top = heads(result.data["confidence"])[:_NAMED]
+    if not top:
+        return None
     numbers = {"first": str(top[0]), "named": ", ".join(map(str, top)), "confidence": top[0].value}
     return Finding("The surest heads, by their largest weight on a word (confidence): {named}.", numbers)
 
@@ -205,6 +207,8 @@ def _of_any(result: Result) -> Iterator[Finding]:
         if set(array.dims) != {LAYER, HEAD}:
             continue
         found = heads(array)
+        if not found:
+            continue
         mean = float(array.mean())
         numbers = {"mean": mean, "low": str(found[-1]), "high": str(found[0]), "variable": titled(name)}
         yield Finding(

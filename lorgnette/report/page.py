@@ -120,11 +120,13 @@ def subjects(results: Source) -> dict[str, Results]:
         raise UserError("There are no results to report on. Run look first.")
     if isinstance(results, Results):
         return {next(iter(results.values())).provenance.model: results}
-    wrong = next((value for value in results.values() if not isinstance(value, Results)), None)
-    if wrong is not None:
-        kind = type(wrong).__name__
-        raise UserError(f"A report on several subjects needs a dictionary of Results by name. Got a {kind} in it.")
-    return {str(name): found for name, found in results.items() if len(found)}
+    named: dict[str, Results] = {}
+    for name, found in results.items():
+        if not isinstance(found, Results):
+            kind = type(found).__name__
+            raise UserError(f"A report on several subjects needs a dictionary of Results by name. Got a {kind} in it.")
+        named |= {str(name): found} if len(found) else {}
+    return named
 
 
 def _part(place: str, name: str, results: Results) -> SubjectPart:

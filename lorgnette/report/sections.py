@@ -1,12 +1,12 @@
 """Which figures a result has: a registry by lens, and a default for a lens that nobody registered."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, STATE
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE
 from lorgnette.report import charts
-from lorgnette.report.cells import chosen, partition, shown, table, titled
+from lorgnette.report.cells import beside, chosen, partition, shown, table, titled
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
@@ -65,11 +65,13 @@ def variable_figure(result: Result, variable: str, title: str | None = None, **s
     if is_map and count > 1:
         caption += " One colour scale for all."
     if not is_map:
-        caption += _INTERVAL if HEAD in array.dims else " The band is ± 1.96 standard errors over texts."
+        caption += _INTERVAL if HEAD in array.dims else ""
+        caption += _ERRORS if HEAD not in array.dims and beside(result, array, "_se") is not None else ""
     data = result.to_dataframe(variable)
     return Figure(variable, title or titled(variable), caption.strip(), chart, table(array), data, count > 1)
 
 
+_ERRORS = " The band is ± 1.96 standard errors over texts."
 _INTERVAL = " A dot is a head; the band is the 95 % interval of their mean."
 
 
@@ -84,29 +86,49 @@ def _there(result: Result, variable: str, kinds: tuple[str, ...]) -> list[str]:
     return [kind for kind in known if bool(array.sel({CATEGORY: kind}).notnull().any())]
 
 
+def by_stack(result: Result, variable: str, title: str, kinds: list[str]) -> list[Figure]:
+    """Heat maps by kind of token, a figure for each stack with the kinds that it has."""
+    stacks = result.data[variable][STACK].values.tolist() if STACK in result.data[variable].dims else []
+    if len(stacks) < 2:
+        return [variable_figure(result, variable, title, category=kinds)]
+    figures = []
+    for stack in stacks:
+        part = Result(result.lens, result.data.sel({STACK: [stack]}), result.provenance)
+        if there := _there(part, variable, tuple(kinds)):
+            figure = variable_figure(part, variable, f"{title}: {stack}", category=there)
+            figures.append(replace(figure, name=f"{variable}-{stack}"))
+    return figures
+
+
 @figures_for("weights")
 def of_weights(result: Result) -> list[Figure]:
-    if not {"mass", "entropy_normalised", "confidence"} <= set(map(str, result.data.data_vars)):
+    there = shown(result)
+    if "mass" not in there:
         return by_default(result)
+    titles = {
+        "entropy_normalised": "Entropy: 0 one token, 1 all tokens alike",
+        "confidence": "Confidence: the largest weight on a word",
+    }
+    figures = [variable_figure(result, name, title) for name, title in titles.items() if name in there]
     masses = _there(result, "mass", ("cls", "sep", "punctuation", "other", "previous", "self", "next"))
-    focus = charts.layer_curves(result, "entropy_normalised")
-    curve = variable_figure(result, "entropy_normalised")
-    return [
-        variable_figure(result, "entropy_normalised", "Entropy: 0 one token, 1 all tokens alike"),
-        variable_figure(result, "confidence", "Confidence: the largest weight on a word"),
-        variable_figure(result, "mass", "What is read: the share of the weight by kind of token", category=masses),
-        shared(result, "By layer: what the weight is spent on"),
-        Figure("entropy_by_layer", "By layer: entropy", _INTERVAL.strip(), focus, curve.table, curve.data),
-    ]
+    title = "What is read: the share of the weight by kind of token"
+    figures += by_stack(result, "mass", title, masses)
+    figures.append(shared(result, "By layer: what the weight is spent on"))
+    if "entropy_normalised" in there:
+        curves, heads = charts.layer_curves(result, "entropy_normalised"), figures[0]
+        figures.append(
+            replace(heads, name="entropy_by_layer", title="By layer: entropy", caption=_INTERVAL.strip(), chart=curves)
+        )
+    return figures
 
 
 @figures_for("norms")
 def of_norms(result: Result) -> list[Figure]:
-    if not {"weight", "norm_share"} <= set(map(str, result.data.data_vars)):
+    if not {"weight", "norm_share"} <= set(shown(result)):
         return by_default(result)
     figures = [shared(result, "Weight beside norm: what is read, and what of it arrives")]
     kinds = _there(result, "norm_share", ("cls", "sep", "punctuation", "other"))
-    figures.append(variable_figure(result, "norm_share", "Share of the norm by kind of token", category=kinds))
+    figures += by_stack(result, "norm_share", "Share of the norm by kind of token", kinds)
     for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
         if name in shown(result):
             selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
@@ -120,7 +142,7 @@ def of_norms(result: Result) -> list[Figure]:
 
 @figures_for("distances")
 def of_distances(result: Result) -> list[Figure]:
-    if not {"x", "y", "kind"} <= set(map(str, result.data.data_vars)):
+    if "kind" not in result.data or not {"x", "y"} <= set(shown(result)):
         return by_default(result)
     frame = result.data[["x", "y", "kind"]].to_dataframe().dropna().reset_index()
     caption = "Heads whose rows are alike (Jensen–Shannon divergence) lie near each other; the axes have no unit."
@@ -167,4 +189,6 @@ def shared(result: Result, title: str) -> Figure:
     whole = pd.concat(tables, ignore_index=True)
     if len(names) == 1:
         whole = whole.drop(columns="of")
-    return Figure("categories", title, caption, chart, whole, data, wide=len(names) > 1)
+    return Figure(
+        "categories", title, caption, chart, whole, data, wide=len(names) * result.data.sizes.get(STACK, 1) > 1
+    )

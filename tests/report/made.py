@@ -42,6 +42,15 @@ def weights(layers=3, heads=4, stacks=("encoder",), seed=0, **origin):
     return Result("weights", data, provenance(**origin))
 
 
+def nothing():
+    """Texts without a single word: no confidence anywhere."""
+    data = weights().data.copy(deep=True)
+    for name in ("confidence", "confidence_se"):
+        data[name] = data[name] * np.nan
+    data["confidence_count"] = data["confidence_count"] * 0
+    return Result("weights", data, provenance())
+
+
 def norms(layers=3, heads=4):
     draw, axes = np.random.default_rng(1), grid(layers, heads)
     shape, kinds = tuple(map(len, axes.values())), ["cls", "sep", "period_comma", "other"]

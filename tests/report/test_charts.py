@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made import norms, plugin, weights
+from made import norms, nothing, plugin, weights
 from scipy import stats
 
 from lorgnette.errors import UserError
@@ -85,6 +85,17 @@ def test_curves_without_heads_have_errors_over_texts():
     assert found[0]["high"] == pytest.approx(0.196)
 
 
+def test_two_further_axes_are_panels_and_colours():
+    result = weights(stacks=("encoder", "cross"))
+    chart = layer_curves(result, "mass", category=["cls", "sep"])
+    titles = [part["title"] for part in chart.to_dict()["concat"]]
+    assert titles == ["encoder", "cross"]
+    found = [row for row in rows(chart) if "mean" in row]
+    assert {row["panel"] for row in found} == {said("cls"), said("sep")}
+    means = result.data["mass"].sel(category=["cls", "sep"]).mean("head").values.ravel()
+    assert sorted({row["mean"] for row in found}) == pytest.approx(sorted(means))
+
+
 def test_categories_share_out_the_whole():
     result = weights()
     found = rows(categories_by_layer(result))
@@ -108,6 +119,7 @@ def test_norms_stand_beside_weights():
         (lambda: heat_map(weights(), "peak", category="cls"), "has no axis 'category'"),
         (lambda: heat_map(plugin(), "depth"), "needs layer and head"),
         (lambda: layer_curves(plugin(), "between"), "need a layer"),
+        (lambda: heat_map(nothing(), "confidence"), "every cell is missing"),
         (lambda: categories_by_layer(plugin()), "nothing by category"),
     ],
 )
@@ -119,6 +131,10 @@ def test_what_cannot_be_drawn_is_said(draw, said_so):
 def test_a_lens_that_is_not_known_gets_a_figure_per_variable():
     assert [figure.name for figure in figures_of(plugin())] == ["score", "depth"]
     assert [figure.name for figure in figures_of(weights())][:3] == ["entropy_normalised", "confidence", "mass"]
+
+
+def test_what_is_missing_has_no_figure():
+    assert "confidence" not in [figure.name for figure in figures_of(nothing())]
 
 
 def test_numbers_keep_three_digits():

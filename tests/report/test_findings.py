@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made import norms, plugin, weights
+from made import norms, nothing, plugin, weights
 
 from lorgnette.report import findings
 from lorgnette.report.findings import Finding, arriving, focus, neighbours, sinks, surest
@@ -57,6 +57,11 @@ def test_the_surest_heads():
     result = one_stack(weights(4, 6, seed=2))
     value, layer, head = max((value, layer, head) for layer, head, value in each_head(result, "confidence"))
     assert surest(result).numbers["first"] == f"{layer}.{head} ({value:.2f})"
+
+
+def test_nobody_is_sure_of_texts_without_words():
+    assert surest(one_stack(nothing())) is None
+    assert "nan" not in " ".join(finding.text for finding in findings(Results([nothing()])))
 
 
 def test_focus_by_layer():
