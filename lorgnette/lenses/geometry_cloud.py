@@ -74,6 +74,7 @@ class Clouds:
         self.moments = CloudMoments(places, columns, f"{state}_totals")
         if covariances:
             places.sums(f"{state}_moment", sites, len(kinds), heads * dim, heads * dim)
+            places.sums(f"{state}_moment_total", sites, len(kinds), heads * dim)  # Σ x, more exact than in `sums`
 
     def of(self, name: str) -> Tensor:
         return getattr(self.places, f"{self.state}_{name}")  # type: ignore[no-any-return]
@@ -99,8 +100,10 @@ class Clouds:
         self.of("counts")[:, at, kind, rows] += counts.double().to(sums.device)
         if self.covariances:
             real = vectors.flatten(2)
-            lower, _ = second_moment(real.flatten(0, 1) if bool(mask.all()) else real[mask])
+            near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+            lower, total = second_moment(real.flatten(0, 1) if bool(mask.all()) else real[mask], near)
             self.of("moment")[at, kind, : heads * dim, : heads * dim] += lower.to(sums.device)
+            self.of("moment_total")[at, kind, : heads * dim] += total.to(sums.device)
         return self._within(found, rows)
 
     def _within(self, found: Directions, rows: list[int]) -> tuple[Tensor, Tensor]:
@@ -174,10 +177,10 @@ class Clouds:
                 heads, dim = self.shape(site, kind)
                 whole = mirrored(moment[at, kind, : heads * dim, : heads * dim])
                 blocks = whole.unflatten(0, (heads, dim)).unflatten(2, (heads, dim)).diagonal(dim1=0, dim2=2)
-                sums = self.of("sums")[TOTAL, at, kind, :heads, :dim].cpu()
+                total = self.of("moment_total")[at, kind, : heads * dim].cpu()
                 for rows, matrix, one in (
-                    (slice(0, heads), blocks.permute(2, 0, 1), sums),
-                    (slice(-1, None), whole[None], sums.reshape(1, -1)),
+                    (slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))),
+                    (slice(-1, None), whole[None], total[None]),
                 ):
                     n = count[at, kind, rows]
                     iso[at, kind, rows] = _where_any(n, iso_score, covariance(matrix, one, n))

@@ -47,7 +47,7 @@ def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor
     return Directions(
         units=units,
         units_all=units if alone else (vectors * joint).sum(1),
-        total=(vectors * mask[..., None, None]).sum(1),
+        total=(vectors if bool(mask.all()) else vectors * mask[..., None, None]).sum(1),
         squares=squares,
         squares_all=squares if alone else (squared * joint.square()).sum((0, 1)),
         energy=(lengths * here).sum(1),
@@ -93,12 +93,14 @@ def contributions(
 def sim(vectors: Float[Tensor, "item dim"]) -> float:
     """SIM of some vectors: the mean cosine of all n(n−1)/2 pairs, exact, without making the pairs."""
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-    units = torch.zeros(vectors.shape[1], dtype=torch.float64, device=vectors.device)
-    zeros, n = 0, len(vectors)
-    for part in vectors.split(1024):  # stays in the cache; sums of parts in float64
-        length = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
-        zeros += int((length == 0).sum())
-        units += (part / length).sum(0)
+    n, rows = len(vectors), 64
+    length = torch.linalg.vector_norm(vectors, dim=-1)
+    zeros = int((length == 0).sum())
+    whole = n - n % rows
+    # Float32 within 64 rows, float64 over them: as fast as one long product, and right to 1e-8.
+    inverse = length.reciprocal()
+    parts = torch.bmm(inverse[:whole].view(-1, 1, rows), vectors[:whole].view(-1, rows, vectors.shape[1]))
+    units = parts.sum((0, 1), dtype=torch.float64) + (inverse[whole:] @ vectors[whole:]).double()
     if zeros or n < 2:
         problem = f"{zeros} of them have length zero" if zeros else f"got {n}"
         raise UserError(f"SIM is over pairs of at least two vectors that have a direction; {problem}.")

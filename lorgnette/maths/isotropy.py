@@ -4,30 +4,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-BLOCK = 128
+BLOCK = 96
 """Columns at a time when only the lower triangle of a product is wanted."""
 
 
 def second_moment(
-    vectors: Float[Tensor, "item dim"],
+    vectors: Float[Tensor, "item dim"], near: Float[Tensor, " dim"] | None = None
 ) -> tuple[Float[Tensor, "dim dim"], Float[Tensor, " dim"]]:
     """(Σ x xᵀ, Σ x) in float64; of the matrix only the lower triangle of blocks is made, see `mirrored`.
 
-    Products are made in the vectors' own precision of x − s, s their mean, and s is put back in float64: else a large
-    common mean, which is what anisotropy is, would drown the rest in rounding.
+    Products are made in the vectors' own precision of x − s, s their mean or any vector `near` it, and s is put back in
+    float64: else a large common mean, which is what anisotropy is, would drown the rest in rounding.
     """
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     items, dim = vectors.shape
-    shift = vectors.mean(0) if items else vectors.new_zeros(dim)
+    if near is None:
+        near = vectors.mean(0) if items else vectors.new_zeros(dim)
+    shift = near.to(vectors.dtype)
     centred = vectors - shift
     lower = torch.zeros(dim, dim, dtype=torch.float64, device=vectors.device)
     for start in range(0, dim, BLOCK):
         rows = slice(start, min(start + BLOCK, dim))
         lower[rows, : rows.stop] = (centred[:, rows].T @ centred[:, : rows.stop]).double()
-    rest, shift = centred.sum(0, dtype=torch.float64), shift.double()
-    # Σ x xᵀ = Σ (x−s)(x−s)ᵀ + s rᵀ + r sᵀ + n s sᵀ, r = Σ (x−s), which is nothing but rounding.
+    rest, shift = centred.sum(0).double(), shift.double()
+    # Σ x xᵀ = Σ (x−s)(x−s)ᵀ + s rᵀ + r sᵀ + n s sᵀ, r = Σ (x−s), which is small.
     half = shift * (items / 2) + rest
-    lower += torch.outer(shift, half) + torch.outer(half, shift)
+    lower.addr_(shift, half).addr_(half, shift)
     return lower, shift * items + rest
 
 

@@ -27,7 +27,7 @@ class WordSimilarity(NamedTuple):
 
 
 def word_similarity(
-    words: Sequence[Float[Tensor, "occurrence state dim"]], random: Float[Tensor, "word state dim"]
+    words: Sequence[Float[Tensor, "_ state dim"]], random: Float[Tensor, "word state dim"]
 ) -> WordSimilarity:
     """SelfSim(w), the mean cosine of the occurrences of w, and MEV(w) = σ₁²/Σσ² of their matrix; means over words w.
 
