@@ -92,11 +92,13 @@ class Norms(Lens):
         self.residual = residual or bool(measures)
         self.layer_norm = self.residual and (layer_norm or bool(measures))
         self.measures = tuple(measures)
+        self.around: SiteWeights | None = None
         self.wants_residual = self.residual  # type: ignore[misc]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the model out of what is pickled."""
-        return {**super().__getstate__(), "around": None}
+    def bind(self, subject: Subject) -> None:
+        super().bind(subject)
+        if self.around is None:  # it was pickled, and the model stayed behind
+            self.around = SiteWeights(subject, layer_norm=self.layer_norm)
 
     def allocate(self, subject: Subject) -> None:
         self.around = SiteWeights(subject, layer_norm=self.layer_norm)
@@ -118,6 +120,7 @@ class Norms(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         assert site is not None
+        assert self.around is not None
         layer = LayerNorms(call, self.around, batch, gram=self.all_heads or self.residual, residual=self.residual)
         pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None
         further = further_measures(layer, self.measures)
@@ -129,7 +132,7 @@ class Norms(Lens):
         self._layers(layer, {name: measure.share() for name, measure in further.items()})
 
     def finish(self, batch: Batch, outputs: Any) -> None:
-        if "value_zeroing" in self.measures:
+        if "value_zeroing" in self.measures and self.around is not None:
             for site, share in value_zeroing(self.around.subject, batch):
                 query = batch.queries(site).mask
                 self._ratios(site, {"value_zeroing": share}, query)

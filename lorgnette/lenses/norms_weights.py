@@ -54,6 +54,9 @@ class SiteWeights:
     def __deepcopy__(self, memo: dict[int, Any]) -> "SiteWeights":
         return self  # a copied lens looks at the same model
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a pickled one leaves it behind
+
     def residual(self, site: Site) -> bool:
         """Whether the layer gives x + attention: only then a token's own term is its residual plus what it reads.
 

@@ -1,5 +1,8 @@
 """The norms lens against the papers' definitions on every family; what went in is what came out."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,10 @@ from lorgnette.attention import Tap
 from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.norms import Norms
+from lorgnette.models.classifier import SelfAttentionClassifier
+from lorgnette.models.presets import preset
+from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.subject import Subject
 from lorgnette.testing import check_head_permutation, check_lens, run_lens
 
 LENGTHS = (5, 2, 1)
@@ -221,6 +228,55 @@ def test_laws(family, measures):
     sampled = result.data.spearman_count.sel(category="other").values
     assert set(sampled.ravel()) <= {0, 50}
     assert 50 in sampled
+
+
+@pytest.mark.parametrize("name", ["tp9-base", "tp9-residual", "pure-attention", "query-pooling", "bilstm-attention"])
+def test_our_own_classifiers(name):
+    """No norm, a norm before, one after without parameters; no output projection; a pooler with one query."""
+    texts = examples((6, 4, 2, 5))
+    tokenizer = build_tokenizer([text.text for text in texts], cls=preset(name).uses_cls)
+    torch.manual_seed(0)
+    settings = preset(name, vocab_size=len(tokenizer), width=8, layers=2, heads=2)
+    model = SelfAttentionClassifier(settings).eval().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    watched = Subject(model, tokenizer)
+    data = check_lens(lambda: Norms(measures=("alti", "globenc")), watched, texts, tolerance=1e-9).data
+    cells = Cells(data)
+    found = {"tp9-base": (), "tp9-residual": ("attn_res_n",)}.get(name, ("attn_res_n", "attn_res_ln_n"))
+    if name not in ("tp9-base", "tp9-residual", "pure-attention"):
+        pooler = data.sel(stack="cross", layer=1)
+        assert (pooler.mixing_count == 0).all()
+        assert int(pooler.norm_count.sel(category="other", head=1)) == len(texts)
+        assert int(pooler.norm_count.sel(category="other", head=2)) == 0  # a pooler has one head
+        return
+    there = set(data.ratio.values[(data.mixing_count > 0).any(("stack", "layer")).values])
+    assert there >= {"attn_w", "attn_n", *found}
+    assert ("attn_res_ln_n" in there) == (name == "pure-attention")
+    for (variable, site, *rest), values in oracle(watched, texts).items():
+        at = {"stack": site.name, "layer": site.layer + 1}
+        if variable == "mixing":
+            compare_mean(cells, "mixing", {**at, "ratio": rest[0]}, [np.mean(v) for v in values], 1e-9)
+        elif variable == "all_heads_norm":
+            compare_mean(cells, variable, {**at, "variant": rest[0], "category": rest[1]}, values, 1e-9)
+
+
+def test_copied_pickled_and_kept():
+    """The states travel, the model does not."""
+    watched = subject("bert")
+    lens = run_lens(Norms(sample=20), watched, [watched.encode(examples(LENGTHS))])
+    result = lens.compute()
+    assert copy.deepcopy(lens).around.subject is watched
+    again = pickle.loads(pickle.dumps(lens))
+    assert again.around is None
+    assert again.compute() == result
+    again.bind(watched)
+    assert run_lens(again, watched, [watched.encode(examples((3, 2)))]).compute() != result
+    fresh = Norms(sample=20)
+    fresh.bind(watched)
+    fresh.restore(lens.states())
+    assert fresh.compute().data.identical(result.data)
 
 
 def test_permuted_heads():
