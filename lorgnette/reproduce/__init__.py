@@ -34,4 +34,4 @@ def find(name: str) -> "Callable[[Settings], Reproduction]":
             f"There is no reproduction {name!r}.{near(name, REPRODUCTIONS)} There are: {', '.join(REPRODUCTIONS)}."
         )
     module, _ = REPRODUCTIONS[name]
-    return import_module(module).reproduce  # type: ignore[no-any-return]
+    return import_module(module).reproduce

@@ -59,6 +59,8 @@ def _ours(claim: "Claim") -> str:
     if claim.interval is None:
         return _plain(claim.ours)
     low, high = claim.interval
+    if isinstance(claim.ours, int):  # a count
+        return f"{claim.ours} [{low:.0f}, {high:.0f}]"
     decimals = decimals_for([low, high])
     return f"{number(claim.ours, decimals)} [{number(float(low), decimals)}, {number(float(high), decimals)}]"
 

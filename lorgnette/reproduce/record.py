@@ -57,9 +57,9 @@ class Claim:
     """A sentence that can be wrong, what we measured, with a 95 % interval, and what was printed."""
 
     text: str
-    ours: float | str | None
+    ours: float | int | str | None
     interval: tuple[float, float] | None = None
-    published: float | str | None = None
+    published: float | int | str | None = None
     verdict: str
     why: str = ""
 

@@ -1,0 +1,46 @@
+"""What does BERT look at? (Clark et al. 2019), the surface part: §3 and §6, on other encoders.
+
+cell      → one model under one condition, measured
+gradients → §3.3, on a translation's loss
+tables, figures, claims, words → what is read off
+"""
+
+from lorgnette.reproduce.record import Reproduction, Settings
+
+NAME = "clark2019"
+SENTENCES, QUICK_SENTENCES = 200, 8
+
+
+def reproduce(settings: Settings) -> Reproduction:
+    """Where the weight goes, entropy, the map of heads, for every model that is there, with its controls."""
+    from lorgnette.reproduce.cells import Cell, Cells
+    from lorgnette.reproduce.clark2019 import gradients, words
+    from lorgnette.reproduce.clark2019.claims import claims
+    from lorgnette.reproduce.clark2019.figures import figures
+    from lorgnette.reproduce.clark2019.tables import tables
+    from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED, local, run
+    from lorgnette.reproduce.readings import provenance
+    from lorgnette.reproduce.record import origin, published
+
+    found = run(settings, f"{__name__}.cell:measure", (TRAINED, RANDOM, SHUFFLED), NAME)
+    slopes = None
+    if gradients.there(settings.models):
+        texts = QUICK_SENTENCES if settings.quick else SENTENCES
+        cells = Cells(settings.out / "cells", local=local(settings), device=settings.device)
+        slopes = cells.run({"gradients": Cell(f"{__name__}.gradients:measure", {"texts": texts})}, name=NAME)[
+            "gradients"
+        ]
+    printed = published(NAME)
+    more = {} if slopes is None else {"gradients": {k: slopes[k] for k in slopes if k not in ("gradient", "error")}}
+    return Reproduction(
+        name=NAME,
+        title="What do heads look at? The surface of attention",
+        reference=printed["reference"],
+        question=words.QUESTION,
+        setup=words.setup(found),
+        summary=words.summary(found, slopes),
+        tables=[*tables(found, printed["numbers"]), *([gradients.table(slopes)] if slopes else [])],
+        figures=figures(found),
+        claims=[*claims(found, printed["numbers"]), *words.gradient_claim(slopes, printed["numbers"])],
+        provenance=origin(settings, NAME, conditions=provenance(found), **more),
+    )

@@ -1,0 +1,103 @@
+"""What a run of this reproduction found, in sentences made from its numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lorgnette.reproduce.clark2019.claims import peak_layer, sink
+from lorgnette.reproduce.clark2019.gradients import COLUMNS, MODEL
+from lorgnette.reproduce.clark2019.tables import heads_of, mass
+from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED
+from lorgnette.reproduce.readings import Found, about_the_models, about_the_text, array
+from lorgnette.reproduce.record import Claim
+
+QUESTION = (
+    "Where does attention go that needs no syntax to describe: to separators, to neighbours, everywhere? Which heads "
+    "look alike?"
+)
+
+
+def setup(found: Found) -> list[str]:
+    return [
+        *about_the_text(found),
+        "Mass, entropy and the rest are means over all queries of a segment, special ones too, then over segments. The "
+        "published extractor set all token types to 0; here they are 0 and 1, as the models were trained. Divergences "
+        "between heads are from every sixteenth segment (smoothing .999 α + .001/n), mapped by metric MDS.",
+    ]
+
+
+def summary(found: Found, slopes: dict[str, Any] | None) -> list[str]:
+    out = about_the_models(found)
+    for model, cells in found.items():
+        out += [_sink(model, cells), _heads(model, cells), _entropy(model, cells)]
+    return [*out, _gradients(slopes)]
+
+
+def _sink(model: str, cells: Mapping[str, Any]) -> str:
+    cell = cells[TRAINED]
+    parts = []
+    for kind in ("cls", "sep", "period_comma"):
+        layer = peak_layer(cell, kind)
+        share = mass(cell, kind).mean((0, 2))[layer]
+        controls = " and ".join(
+            f"{mass(cells[c], kind).mean((0, 2))[layer]:.2f} with {c}" for c in (RANDOM, SHUFFLED) if c in cells
+        )
+        name = {"cls": "[CLS]", "sep": "[SEP]", "period_comma": "period and comma"}[kind]
+        parts.append(f"{name} {share:.2f} in layer {layer + 1} ({controls})")
+    start = f"**{model}, sinks.** The sink is [{sink(cell).upper()}]."
+    return f"{start} Largest share of a layer's weight: {'; '.join(parts)}."
+
+
+def _heads(model: str, cells: Mapping[str, Any]) -> str:
+    def listed(kind: str, condition: str) -> str:
+        heads = heads_of(cells[condition], kind)
+        return f"{len(heads)}" + (f" ({', '.join(heads)})" if 0 < len(heads) < 9 else "")
+
+    said = []
+    for kind in ("previous", "next"):
+        rest = ", ".join(f"{c} {listed(kind, c)}" for c in (SHUFFLED, RANDOM) if c in cells)
+        said.append(f"{kind} token: {listed(kind, TRAINED)} [{rest}]")
+    return f"**{model}, neighbours.** Heads with more than half of their weight on the {'; on the '.join(said)}."
+
+
+def _entropy(model: str, cells: Mapping[str, Any]) -> str:
+    layers = array(cells[TRAINED]["by_block"]["entropy"]).mean((0, 2))
+    first = array(cells[TRAINED]["by_block"]["cls_entropy"])[:, -1].mean()
+    text = (
+        f"**{model}, entropy.** By layer it runs from {layers.min():.2f} nats (layer {int(layers.argmin()) + 1}) to "
+        f"{layers.max():.2f} (layer {int(layers.argmax()) + 1}); the row of [CLS] in the last layer has {first:.2f}."
+    )
+    if RANDOM in cells:
+        even = array(cells[RANDOM]["by_block"]["entropy"]).mean()
+        text += f" With random weights every head is close to uniform ({even:.2f} nats)."
+    return text
+
+
+def _gradients(slopes: dict[str, Any] | None) -> str:
+    start = "**Gradients.** No model with a masked-word loss and no fine-tuned classifier was at hand. "
+    if slopes is None:
+        return start + f"{MODEL} was not there either, so nothing is shown."
+    ratio = _ratio(slopes)
+    return start + (
+        f"On the translation loss of {MODEL}, |∂loss/∂α| for the closing </s> in the encoder is, by layer, "
+        f"{', '.join(f'{value:.2f}' for value in ratio)} times that for ordinary tokens. It is another model, another "
+        "loss, and sentences of a dozen words, so it says nothing of BERT's [SEP]."
+    )
+
+
+def _ratio(slopes: dict[str, Any]) -> Any:
+    """|∂loss/∂α| for </s> over that for other tokens, by encoder layer."""
+    values = np.array(slopes["gradient"]["encoder"], dtype=float)
+    return values[:, COLUMNS.index("sep")] / values[:, COLUMNS.index("other")]
+
+
+def gradient_claim(slopes: dict[str, Any] | None, numbers: Mapping[str, Any]) -> list[Claim]:
+    """§3.3 on what is at hand: shown, never decided."""
+    text = "the loss hardly depends on the weight on separators in the upper layers"
+    printed = numbers["gradient"]["value"]
+    if slopes is None:
+        return [Claim(text=text, ours=None, published=printed, verdict="cannot tell", why=f"{MODEL} was not there.")]
+    upper = float(_ratio(slopes)[len(slopes["gradient"]["encoder"]) // 2 :].mean())
+    why = f"|∂loss/∂α| for </s> over other tokens, upper half of the encoder of {MODEL}, on its translation loss."
+    return [Claim(text=text, ours=upper, published=printed, verdict="not the same quantity", why=why)]

@@ -1,0 +1,36 @@
+"""Attention is not only a weight (Kobayashi et al. 2020), with residual and LayerNorm (2021), on other encoders.
+
+cell      → one model under one condition, measured
+tables, figures, claims → what is read off
+"""
+
+from lorgnette.reproduce.record import Reproduction, Settings
+
+NAME = "kobayashi2020"
+
+
+def reproduce(settings: Settings) -> Reproduction:
+    """Norms beside weights, mixing ratios and frequency, for every model that is there, with its controls."""
+    from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, SINGLE, TRAINED, WIKITEXT, run
+    from lorgnette.reproduce.kobayashi2020 import words
+    from lorgnette.reproduce.kobayashi2020.claims import claims
+    from lorgnette.reproduce.kobayashi2020.figures import figures
+    from lorgnette.reproduce.kobayashi2020.tables import tables
+    from lorgnette.reproduce.readings import provenance
+    from lorgnette.reproduce.record import origin, published
+
+    conditions = (TRAINED, RANDOM, SHUFFLED) if settings.quick else (TRAINED, RANDOM, SHUFFLED, SINGLE, WIKITEXT)
+    found = run(settings, "lorgnette.reproduce.kobayashi2020.cell:measure", conditions, NAME)
+    printed = published(NAME)
+    return Reproduction(
+        name=NAME,
+        title="Attention is not only a weight: norms of what heads read",
+        reference=printed["reference"],
+        question=words.QUESTION,
+        setup=words.setup(found),
+        summary=words.summary(found),
+        tables=tables(found, printed["numbers"]),
+        figures=figures(found, printed["numbers"]["spearman"]["value"]),
+        claims=claims(found, printed["numbers"]),
+        provenance=origin(settings, NAME, conditions=provenance(found)),
+    )
