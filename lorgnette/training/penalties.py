@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lorgnette.attention import Call, Tap
 from lorgnette.errors import UserError, near
+from lorgnette.maths.entropy import swept_entropy
 from lorgnette.maths.penalties import (
     as_distribution,
     kl_divergence,
@@ -101,7 +102,7 @@ class EntropyPenalty(Penalty):
         if self.rows == "cls":
             entropy, visible = row_entropy(call.rows([0])), call.seen_keys[:, :, :1]  # [batch head 1]
         else:
-            entropy, visible = row_entropy(call.weights), call.seen_keys  # [batch head query]
+            entropy, visible = _all_rows(call), call.seen_keys  # [batch head query]
         if self.normalise:
             entropy = normalised_entropy(entropy, visible.expand_as(entropy))
         per_row = entropy.mean(dim=1)
@@ -109,6 +110,13 @@ class EntropyPenalty(Penalty):
             return per_row.mean()
         share = self._mask.to(per_row.dtype)
         return ((per_row * share).sum(-1) / share.sum(-1)).mean()
+
+
+def _all_rows(call: Call) -> Float[Tensor, "batch head query"]:
+    """The entropy of every row, off the matrix only where it is there already or the scores are capped."""
+    if call._weights is None and call.scores.softcap is None:
+        return swept_entropy(call.scores)
+    return row_entropy(call.weights)
 
 
 class MapPenalty(Penalty):

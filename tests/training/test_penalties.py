@@ -8,7 +8,10 @@ from families import inputs, tiny
 
 from lorgnette.attention import Tap
 from lorgnette.errors import UserError
+from lorgnette.maths import sweep
+from lorgnette.maths.entropy import swept_entropy
 from lorgnette.maths.penalties import kl_divergence, normalised_entropy, row_entropy, soft_jaccard
+from lorgnette.maths.scores import Scores, dense, softmax
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.interface import tapped
 from lorgnette.models.presets import preset
@@ -205,3 +208,24 @@ def test_the_cls_row_needs_no_matrix():
 def test_wrong_settings(make, said):
     with pytest.raises(UserError, match=said):
         make()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_swept_entropy_and_its_gradient_are_the_matrix_s(masked, causal, biased, monkeypatch):
+    monkeypatch.setitem(sweep.BLOCK, "cpu", 40)  # many blocks
+    draw = torch.Generator().manual_seed(4)
+    query, key = (torch.randn(3, 2, 6, 4, generator=draw, dtype=torch.float64).requires_grad_() for _ in range(2))
+    bias = torch.randn(1, 2, 6, 6, generator=draw, dtype=torch.float64).requires_grad_() if biased else None
+    allowed = (torch.arange(6) < torch.tensor([6, 3, 1])[:, None])[:, None, None] if masked else None
+    scores = Scores(query, key, 0.7, allowed, bias, causal)
+    towards = torch.randn(3, 2, 6, generator=draw, dtype=torch.float64)
+    inputs_ = [tensor for tensor in (query, key, bias) if tensor is not None]
+    found = swept_entropy(scores)
+    expected = row_entropy(softmax(dense(scores)))
+    assert torch.allclose(found, expected, atol=1e-8)
+    ours = torch.autograd.grad((found * towards).sum(), inputs_)
+    theirs = torch.autograd.grad((expected * towards).sum(), inputs_)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-8)
