@@ -51,7 +51,7 @@ class CloudMoments(Moments):
     """Means over texts at places of one's own, for every head and for all of them."""
 
     def __init__(self, places: Places, columns: Sequence[str], state: str) -> None:
-        self.lens, self.columns, self.state = places, tuple(columns), state  # type: ignore[assignment]
+        self.lens, self.columns, self.state = places, tuple(columns), state
         self.index = {name: number for number, name in enumerate(self.columns)}
         places.sums(state, 6, len(places.sites), places.heads + 1, len(self.columns))
 
