@@ -18,6 +18,7 @@ OURS = {
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
     "geometry": ("lorgnette.lenses.geometry", "Geometry"),
+    "cones": ("lorgnette.lenses.cones", "Cones"),
     "convexity": ("lorgnette.lenses.convexity", "Convexity"),
 }
 """name → (module, class); loaded when first used."""

@@ -36,7 +36,7 @@ class Shapes:
         """Run one word through the subject and look: configurations do not say it alike."""
         seen = _Widths()
         with torch.no_grad(), subject.tapped(seen):
-            outputs = subject.run(_any_text(subject), output_hidden_states=True, return_dict=True)
+            outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
         return Shapes(seen.shapes, states)
 
@@ -51,7 +51,7 @@ class _Widths(Tap):
         self.shapes[call.site] = tuple((tensor.shape[1], tensor.shape[3]) for tensor in tensors)
 
 
-def _any_text(subject: Subject) -> Batch:
+def any_text(subject: Subject) -> Batch:
     """A text of at least one token: the first that the tokenizer does not swallow."""
     words = ["a", "the", "."]
     words += [str(subject.tokenizer.decode([number])) for number in range(min(64, len(subject.tokenizer)))]

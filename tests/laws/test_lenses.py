@@ -8,7 +8,7 @@ from lorgnette.errors import UserError
 from lorgnette.testing import check_head_permutation, check_lens
 
 # What a lens cannot be without, so that the laws have something to hold for.
-NEEDS = {"gradients": {"classifier", "gpt2", "marian"}, "alignment": {"marian"}}
+NEEDS = {"gradients": {"classifier", "gpt2", "marian"}, "alignment": {"marian"}, "cones": {"classifier"}}
 
 
 @pytest.mark.parametrize("kind", [*MAKERS, "classifier"])
