@@ -20,10 +20,12 @@ REPRODUCTIONS = {
         "attention is not only a weight: norms of transformed vectors, residual and LayerNorm",
     ),
     "clark2019": ("lorgnette.reproduce.clark2019", "what heads look at: separators, neighbours, entropy, families"),
+    "tp9": ("lorgnette.reproduce.tp9", "self-attention on IMDB: residuals, positions, <cls>, depth (AMAL TP 9)"),
+    "nguyen2022": ("lorgnette.reproduce.nguyen2022", "an entropy penalty on attention, and how plausible it becomes"),
 }
 """name → (module, one line); the module's `reproduce(settings)` does it."""
 
-DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {}
+DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {"tp9": (0, 1, 2), "nguyen2022": (0, 1, 2)}
 """Seeds of a reproduction that has more than the one of all others, 0."""
 
 

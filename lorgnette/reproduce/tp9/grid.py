@@ -17,7 +17,7 @@ BASELINES = ("mean", "attention-pooling", "query-pooling", "bilstm-attention")
 BLOCKS = {"base": "tp9-base", "residual": "tp9-residual"}
 SCALES = (1.0, 0.3, 0.1)
 
-LEARNING_RATES = {"mean": (1e-2, 1e-3), "attention-pooling": (1e-2, 1e-3), "query-pooling": (1e-2, 1e-3)}
+LEARNING_RATES = dict.fromkeys(("mean", "attention-pooling", "query-pooling"), (3e-2, 3e-3))
 LEARNING_RATES |= dict.fromkeys(("bilstm-attention", "base", "residual"), (1e-3, 3e-4))
 DROPOUTS = {
     ("bilstm-attention", "frozen"): (0.2, 0.5),
