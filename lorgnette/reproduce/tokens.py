@@ -24,8 +24,8 @@ from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts
 
-_DECIDE = ("corpus", "vocabulary", "style", "max_vocabulary", "min_count", "max_length", "validation", "split_seed")
-_DECIDE += ("test_split", "limit", "test_limit")
+_DECIDE: tuple[str, ...] = ("corpus", "vocabulary", "style", "max_vocabulary", "min_count", "max_length", "validation")
+_DECIDE += ("split_seed", "test_split", "limit", "test_limit")
 _ABOUT = "about.json"
 Ids = Int32[np.ndarray, " token"]
 
@@ -48,7 +48,11 @@ def store(settings: TrainingSettings, scratch: Path) -> None:
         raise UserError("texts that are streamed cannot be stored.")
     test = ready.test()
     parts = {"train": ready.train, "validation": ready.validation, **({} if test is None else {"test": test})}
-    about = {"corpus": ready.parts.train.name, "labels": ready.parts.labels, "fingerprint": ready.fingerprint}
+    about: dict[str, Any] = {
+        "corpus": ready.parts.train.name,
+        "labels": ready.parts.labels,
+        "fingerprint": ready.fingerprint,
+    }
     about |= {"notes": ready.notes}
     about |= {"cut": {name: items.cut for name, items in parts.items()}, "texts": {n: len(i) for n, i in parts.items()}}
     with folder_written_whole(folder, lambda _: set()) as partial:
