@@ -66,7 +66,7 @@ def _log_weights(
     query: Float[Tensor, "batch head query dim"],
     key: Float[Tensor, "batch head key dim"],
     block: tuple[slice, slice, slice],
-) -> Float[Tensor, "text head row key"]:
+) -> Float[Tensor, "text heads row key"]:
     """log α of one block; about −1e30 where α is zero, so that α log α is zero too."""
     b, h, r = block
     out = query[b, h, r] @ key[b, h].transpose(-1, -2)

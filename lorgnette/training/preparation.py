@@ -65,6 +65,8 @@ def prepare(settings: TrainingSettings) -> Prepared:
             notes.append(f"{train.cut} of {count} training texts were cut to {made.max_length} tokens")
     check_labels(counts, parts.labels, f"{parts.train.name}, training texts")
     validation = Items(reader, parts.validation, longest_first=True)
+    if validation.cut:
+        notes.append(f"{validation.cut} of {len(validation)} validation texts were cut to {made.max_length} tokens")
     check_labels(validation.label_counts(), parts.labels, f"{parts.train.name}, validation texts")
     return Prepared(parts, made, reader, train, validation, count, parts.train.fingerprint(), tuple(notes))
 
