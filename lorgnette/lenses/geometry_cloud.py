@@ -51,7 +51,7 @@ class CloudMoments(Moments):
     """Means over texts at places of one's own, for every head and for all of them."""
 
     def __init__(self, places: Places, columns: Sequence[str], state: str) -> None:
-        self.lens, self.columns, self.state = places, tuple(columns), state
+        self.lens, self.columns, self.state = places, tuple(columns), state  # type: ignore[assignment]
         self.index = {name: number for number, name in enumerate(self.columns)}
         places.sums(state, 6, len(places.sites), places.heads + 1, len(self.columns))
 
@@ -77,7 +77,7 @@ class Clouds:
             places.sums(f"{state}_moment_total", sites, len(kinds), heads * dim)  # Σ x, more exact than in `sums`
 
     def of(self, name: str) -> Tensor:
-        return getattr(self.places, f"{self.state}_{name}")  # type: ignore[no-any-return]
+        return getattr(self.places, f"{self.state}_{name}")
 
     def add(
         self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch token head dim"], Bool[Tensor, "batch token"]]]
