@@ -5,7 +5,7 @@ also one over heads and layers, has an interval with the blocks (documents, kind
 blocks under two conditions make a paired difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,17 +147,20 @@ def run(settings: Settings, function: str, conditions: Sequence[str], name: str)
         for model in models
         for condition in conditions
     }
-    cells = Cells(settings.out / "cells", local=local(settings), device=settings.device)
+    done = finished(settings, asked, name)
+    return {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
+
+
+def finished(settings: Settings, asked: Mapping[str, Cell], name: str) -> dict[str, Any]:
+    """The results of all these cells, run unless they are there; one that fails is the user's to know."""
+    # Where things lie is told to every cell, and no part of what it is.
+    local = {"data": settings.data, "models": settings.models, "device": settings.device}
+    cells = Cells(settings.out / "cells", local=local, device=settings.device)
     done = cells.run(asked, jobs=settings.jobs, name=name)
     if failed := cells.failures(asked):
         key, why = next(iter(failed.items()))
         raise UserError(f"{len(failed)} of {len(asked)} conditions failed; {key}: {why}")
-    return {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
-
-
-def local(settings: Settings) -> dict[str, Any]:
-    """Where things lie: told to every cell, and no part of what it is."""
-    return {"data": settings.data, "models": settings.models, "device": settings.device}
+    return done
 
 
 def _key(model: str, condition: str) -> str:

@@ -47,7 +47,7 @@ def number(value: Any, decimals: int = 3) -> str:
 def decimals_for(values: Iterable[float]) -> int:
     """Enough decimals for the largest of these to show about three digits."""
     largest = max((abs(value) for value in values if not math.isnan(value)), default=0.0)
-    return 3 if largest < 2 else 2 if largest < 30 else 1 if largest < 1000 else 0
+    return 5 if 0 < largest < 0.01 else 3 if largest < 2 else 2 if largest < 30 else 1 if largest < 1000 else 0
 
 
 def _claims(claims: "Sequence[Claim]") -> str:
@@ -81,11 +81,17 @@ def _table(table: "Table") -> str:
 def _cells(frame: "pd.DataFrame") -> list[Sequence[str]]:
     """Each column with its own number of decimals, the same in all its rows."""
     columns = []
+    layers = [value for name in frame.columns if str(name).isdigit() for value in _floats(frame[name])]
     for name in frame.columns:
         values = [None if value != value else value for value in frame[name].tolist()]
-        floats = [value for value in values if isinstance(value, float)]
-        columns.append([number(value, decimals_for(floats)) for value in values])
+        # Columns that are numbered (layers) belong together.
+        decimals = decimals_for(layers if str(name).isdigit() else _floats(frame[name]))
+        columns.append([number(value, decimals) for value in values])
     return list(zip(*columns, strict=True))
+
+
+def _floats(column: Iterable[Any]) -> list[float]:
+    return [value for value in column if isinstance(value, float)]
 
 
 def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

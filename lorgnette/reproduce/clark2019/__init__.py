@@ -13,12 +13,12 @@ SENTENCES, QUICK_SENTENCES = 200, 8
 
 def reproduce(settings: Settings) -> Reproduction:
     """Where the weight goes, entropy, the map of heads, for every model that is there, with its controls."""
-    from lorgnette.reproduce.cells import Cell, Cells
+    from lorgnette.reproduce.cells import Cell
     from lorgnette.reproduce.clark2019 import gradients, words
     from lorgnette.reproduce.clark2019.claims import claims
     from lorgnette.reproduce.clark2019.figures import figures
     from lorgnette.reproduce.clark2019.tables import tables
-    from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED, local, run
+    from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED, finished, run
     from lorgnette.reproduce.readings import provenance
     from lorgnette.reproduce.record import origin, published
 
@@ -26,10 +26,8 @@ def reproduce(settings: Settings) -> Reproduction:
     slopes = None
     if gradients.there(settings.models):
         texts = QUICK_SENTENCES if settings.quick else SENTENCES
-        cells = Cells(settings.out / "cells", local=local(settings), device=settings.device)
-        slopes = cells.run({"gradients": Cell(f"{__name__}.gradients:measure", {"texts": texts})}, name=NAME)[
-            "gradients"
-        ]
+        asked = {"gradients": Cell(f"{__name__}.gradients:measure", {"texts": texts})}
+        slopes = finished(settings, asked, NAME)["gradients"]
     printed = published(NAME)
     more = {} if slopes is None else {"gradients": {k: slopes[k] for k in slopes if k not in ("gradient", "error")}}
     return Reproduction(

@@ -10,7 +10,7 @@ from lorgnette.reproduce.conditions import PUBLISHED_MODEL, RANDOM, SHUFFLED, TR
 from lorgnette.reproduce.readings import Found, array, claim, interval
 from lorgnette.reproduce.record import Claim
 
-_OTHER_MODEL = "The published number is BERT's; only the finding can be compared."
+_OTHER_MODEL = "The published number is BERT's: the finding can be compared, not the number."
 
 
 def claims(found: Found, numbers: Mapping[str, Any]) -> list[Claim]:
@@ -44,9 +44,10 @@ def _sinks(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> li
         text = f"{model}: {name} gets more than half of the weight in some layers (here most in layer {layer + 1})"
         out.append(claim(text, interval(there), FAR, above=True, published=printed, why=other))
         for control in (c for c in (RANDOM, SHUFFLED) if c in cells and kind == sink(trained)):
-            less = there - mass(cells[control], kind)[:, layer].mean(-1)
+            here = mass(cells[control], kind)[:, layer].mean(-1)
+            why = f"{there.mean():.3f} against {here.mean():.3f}."
             text = f"{model}: … and more than with {control}, in that layer: difference > 0"
-            out.append(claim(text, interval(less), 0.0, above=True))
+            out.append(claim(text, interval(there - here), 0.0, above=True, why=why))
     return out
 
 

@@ -11,6 +11,7 @@ from lorgnette.reproduce.readings import Found, array
 from lorgnette.reproduce.record import Figure
 
 SHOWN = (TRAINED, SHUFFLED, RANDOM)
+_LEGEND = alt.Legend(title=None, symbolOpacity=1)
 _MAP_NAMES = {**NAMES, "previous": "previous token", "next": "next token", "self": "itself", "broad": "broad"}
 
 
@@ -44,7 +45,7 @@ def _shown(found: Found) -> list[tuple[str, str, Any]]:
 def _dots_and_lines(rows: list[dict[str, Any]], means: list[dict[str, Any]], scale: Any) -> Any:
     x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
     y = alt.Y(field="share", type="quantitative", title="share of the weight")
-    colour = alt.Color(field="kind", type="nominal", scale=scale, title=None)
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=_LEGEND)
     dots = alt.Chart(alt.Data(values=rows), width=200, height=170).mark_point(filled=True, size=12, opacity=0.3)
     line = alt.Chart(alt.Data(values=means)).mark_line(strokeWidth=2)
     return alt.layer(dots.encode(x=x, y=y, color=colour), line.encode(x=x, y=y, color=colour))
@@ -70,7 +71,7 @@ def entropy(found: Found) -> Figure:
                 color=alt.Color(
                     field="row",
                     type="nominal",
-                    title=None,
+                    legend=_LEGEND,
                     scale=alt.Scale(domain=["all rows", "the row of [CLS]"], range=list(COLOURS[:2])),
                 ),
             ).properties(title=f"{model}, {condition}")
@@ -118,7 +119,8 @@ def _map(rows: list[dict[str, Any]], scale: Any) -> Any:
     base = alt.Chart(alt.Data(values=rows), width=340, height=300)
     x = alt.X(field="x", type="quantitative", axis=None)
     y = alt.Y(field="y", type="quantitative", axis=None)
-    colour = alt.Color(field="kind", type="nominal", scale=scale, title=None)
-    return base.mark_text(fontSize=11, fontWeight="bold").encode(
-        x=x, y=y, color=colour, text=alt.Text(field="layer", type="quantitative")
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=_LEGEND)
+    dots = base.mark_point(filled=True, size=190, opacity=0.55).encode(x=x, y=y, color=colour)
+    return alt.layer(
+        dots, base.mark_text(fontSize=9).encode(x=x, y=y, text=alt.Text(field="layer", type="quantitative"))
     )

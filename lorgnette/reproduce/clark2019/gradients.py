@@ -17,7 +17,7 @@ from lorgnette.reproduce.readings import plain
 from lorgnette.reproduce.record import Table
 from lorgnette.subject import load
 
-MODEL, CORPUS = "opus-mt-en-fr", "multi30k-en-fr"
+MODEL, CORPUS = "opus-mt-en-fr", "multi30k:en-fr"
 COLUMNS = ("cls", "sep", "period_comma", "other", "all")
 STACKS = {"encoder": "encoder", "cross": "decoder reads encoder"}
 _NAMES = {"cls": "start", "sep": "</s>", "period_comma": ". and ,", "other": "other", "all": "all"}

@@ -21,7 +21,7 @@ MUCH = 3.0
 """Special tokens get much weight: at least so many times their share among tokens."""
 LITTLE = 0.5
 """… and little norm: at most this part of what their weight says."""
-_OTHER_MODEL = "The published number is BERT's; only its sign can be compared."
+_OTHER_MODEL = "The published number is BERT's: the finding can be compared, not the number."
 
 
 def claims(found: Found, numbers: Mapping[str, Any]) -> list[Claim]:
@@ -40,6 +40,11 @@ def sink(cell: Mapping[str, Any]) -> int:
     """The special token that gets most of the weight, as a place in KINDS."""
     weight = array(cell["by_block"]["weight"]).mean((0, 1))
     return max(SPECIAL, key=lambda k: float(weight[k]))
+
+
+def within(cell: Mapping[str, Any], place: int) -> np.ndarray:
+    """ρ of a kind of token computed within each layer (all its heads), mean over layers, in each block."""
+    return np.asarray(array(cell["by_block"]["spearman"])[:, :, place].mean(1))
 
 
 def special_weight(cell: Mapping[str, Any]) -> np.ndarray:
@@ -97,6 +102,13 @@ def _of_model(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> 
             why=other,
         ),
         claim(
+            f"{model}: … also within a layer: ρ({NAMES[name]}) of one layer's pairs, mean over layers, < 0",
+            interval(within(cell, place)),
+            0.0,
+            above=False,
+            why="Not in the papers, which pool all layers and heads.",
+        ),
+        claim(
             f"{model}: frequent words are discounted: ρ(frequency rank, ‖f(x)‖) > 0",
             norms,
             0.0,
@@ -140,10 +152,7 @@ def _against(model: str, trained: Mapping[str, Any], control: Mapping[str, Any],
     """The cancelling must be more than what the control has; blocks are the same segments."""
     place = sink(trained)
     apart = [array(cell["by_block"]["spearman_all"])[:, place] for cell in (trained, control)]
-    why = {
-        RANDOM: "Then it is learnt, not built in.",
-        SHUFFLED: "Then it needs sentences; if not, a sink needs no syntax.",
-    }[name]
+    why = f"{apart[0].mean():.3f} against {apart[1].mean():.3f}."
     return claim(
         f"{model}: the cancelling is stronger than with {name}: difference of ρ({NAMES[KINDS[place]]}) < 0",
         interval(apart[0] - apart[1]),

@@ -30,7 +30,7 @@ def weights_and_norms(model: str, found: Found) -> Figure:
         alt.hconcat(*(_kinds_by_layer(found[model][c], measure, title, c) for c in shown)).resolve_scale(
             y="shared" if measure == "weight" else "independent"
         )
-        for measure, title in (("weight", "weight Σ α"), ("norm", "norm Σ ‖α f(x)‖"))
+        for measure, title in (("weight", "weight Σ α"), ("norm", "norm Σ ||α f(x)||"))
     ]
     return Figure(
         f"weights-and-norms-{model}",
@@ -56,7 +56,7 @@ def _kinds_by_layer(cell: Any, measure: str, title: str, condition: str) -> Any:
 def _lines(rows: list[dict[str, Any]], series: str, scale: Any, title: str) -> Any:
     base = alt.Chart(alt.Data(values=rows), width=200, height=150)
     x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
-    colour = alt.Color(field=series, type="nominal", scale=scale, title=None)
+    colour = alt.Color(field=series, type="nominal", scale=scale, legend=alt.Legend(title=None, symbolOpacity=1))
     y = alt.Y(field="mean", type="quantitative", title=title)
     band = base.mark_area(opacity=0.2).encode(
         x=x, y=alt.Y(field="low", type="quantitative", title=title), y2=alt.Y2(field="high"), color=colour
@@ -120,8 +120,8 @@ def _dots(rows: list[dict[str, Any]]) -> Any:
     offset = alt.YOffset(field="what", type="nominal", sort=names)
     scale = alt.Scale(domain=names, range=list(_CONDITION_COLOURS.values()))
     colour = alt.Color(field="what", type="nominal", scale=scale, title=None)
-    x = alt.X(field="mean", type="quantitative", title="Spearman of α with ‖f(x)‖")
-    low = alt.X(field="low", type="quantitative", title="Spearman of α with ‖f(x)‖")
+    x = alt.X(field="mean", type="quantitative", title="Spearman of α with ||f(x)||")
+    low = alt.X(field="low", type="quantitative", title="Spearman of α with ||f(x)||")
     bars = base.mark_rule().encode(x=low, x2=alt.X2(field="high"), y=y, yOffset=offset, color=colour)
     zero = (
         alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(opacity=0.4).encode(x=alt.X(field="at", type="quantitative"))

@@ -8,7 +8,7 @@ import numpy as np
 from lorgnette.lenses.norms import RATIOS
 from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, SINGLE, TRAINED, WIKITEXT
 from lorgnette.reproduce.kobayashi2020.cell import KINDS
-from lorgnette.reproduce.kobayashi2020.claims import share_of_specials, sink, special_norm_ratio, special_weight
+from lorgnette.reproduce.kobayashi2020.claims import share_of_specials, sink, special_norm_ratio, special_weight, within
 from lorgnette.reproduce.kobayashi2020.tables import NAMES
 from lorgnette.reproduce.readings import Found, about_the_models, about_the_text, array, interval
 
@@ -67,15 +67,18 @@ def _sink(model: str, cells: Mapping[str, Any]) -> str:
         return array(one["by_block"]["spearman_all"])[:, place]
 
     layers = array(cell["by_block"]["spearman"]).mean(0)[:, place]
-    below = int((layers < -0.1).sum())
-    single = "".join(f"; {name}: {said(rho(cells[name]))}" for name in (SINGLE, WIKITEXT) if name in cells)
-    also = "there within most layers too"
-    mostly = "mostly a difference between layers: those that give the sink weight give it short vectors"
+    inside = within(cell, place)
+    mostly = (
+        "most of the pooled number is a difference between layers, some of which give the sink little weight and long "
+        "vectors, others much weight and short ones"
+    )
+    too = "it is there within layers too"
+    others = "".join(f"; {other}: {said(rho(cells[other]))}" for other in (SINGLE, WIKITEXT) if other in cells)
     return (
         f"**{model}, the sink.** It is {name}. Over all layers and heads together ρ(α, ‖f(x)‖) there is "
-        f"{said(rho(cell))} ({_each(cells, rho)}{single}). Within one layer (all its heads) the mean ρ runs from "
-        f"{layers.min():.2f} to {layers.max():.2f} and is below −.1 in {below} of {len(layers)} layers: what the "
-        f"pooled number shows is {also if 2 * below > len(layers) else mostly}."
+        f"{said(rho(cell))} ({_each(cells, rho)}{others}). Within one layer (all its heads) ρ runs from "
+        f"{layers.min():.2f} to {layers.max():.2f}, on average {said(inside)}: "
+        f"{mostly if abs(inside.mean()) < abs(rho(cell).mean()) / 2 else too}."
     )
 
 
