@@ -33,7 +33,7 @@ def train(
     override: Annotated[
         list[str], _option(_SHAPE, "--set", help="Any other field of the config, as NAME=VALUE.", metavar="NAME=VALUE")
     ] = [],  # noqa: B006  typer copies it
-    embeddings: Annotated[str | None, _option(_SHAPE, help="glove, random, or a vectors file.")] = None,
+    embeddings: Annotated[str | None, _option(_SHAPE, help="glove, random, a vectors file, or model:NAME.")] = None,
     freeze: Annotated[
         bool | None, _option(_SHAPE, "--freeze/--train-embeddings", help="Keep the vectors as they are.")
     ] = None,

@@ -13,8 +13,8 @@ from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError, near
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier_config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
-from lorgnette.models.embeddings import embedding_table, set_embeddings
-from lorgnette.models.loading import find, known_names
+from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
+from lorgnette.models.loading import Loaded, find, known_names, load_model
 from lorgnette.models.presets import PRESETS, preset
 from lorgnette.models.tokenizer import build_tokenizer
 from lorgnette.training.data import text_and_pair
@@ -34,6 +34,7 @@ class PresetBuilder:
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]):
         self.settings, self.labels = settings, labels
         self.max_length: int | None = settings.max_length or MAX_LENGTH
+        self.donor = _donor(settings)
         config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
         self.vectors = self._read_vectors(config)
         self.tokenizer = self._tokenizer(config, texts)
@@ -43,11 +44,14 @@ class PresetBuilder:
     def model(self) -> Any:
         """A new model; its weights come from torch's generator, so set the seed first."""
         model = SelfAttentionClassifier(SelfAttentionClassifierConfig.from_dict(self.config.to_dict()))
-        if self.vectors is not None:
-            words, vectors, source = self.vectors
-            table, known = embedding_table(self.tokenizer, words, vectors)
-            set_embeddings(model, table, source)
-            self.known_words = int(known.sum())
+        if self.donor is not None:
+            table, known = pretrained_embedding_table(self.tokenizer, self.donor.model, self.donor.tokenizer)
+        elif self.vectors is not None:
+            table, known = embedding_table(self.tokenizer, *self.vectors[:2])
+        else:
+            return model
+        set_embeddings(model, table, self.config.embedding_source)
+        self.known_words = int(known.sum())
         return model
 
     def _config(self, vocabulary: int) -> SelfAttentionClassifierConfig:
@@ -59,6 +63,8 @@ class PresetBuilder:
             overrides["freeze_embeddings"] = settings.freeze
         elif source == "random":
             overrides.setdefault("freeze_embeddings", False)  # frozen noise is not what anybody means
+        if self.donor is not None:
+            overrides.setdefault("embedding_width", self.donor.model.get_input_embeddings().weight.shape[1])
         if overrides.get("positions") == "learnt":
             overrides.setdefault("max_position_embeddings", max(LEARNT_POSITIONS, self.max_length or 0))
         names = dict(enumerate(self.labels))
@@ -72,7 +78,7 @@ class PresetBuilder:
 
     def _read_vectors(self, config: SelfAttentionClassifierConfig) -> tuple[list[str], torch.Tensor, str] | None:
         source = config.embedding_source
-        if source == "random":
+        if source == "random" or self.donor is not None:
             return None
         words, array = read_vectors(vectors_path(source, self.settings))
         if array.shape[1] != config.embedding_width:
@@ -170,6 +176,13 @@ Builder = PresetBuilder | PretrainedBuilder
 
 def builder(settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]) -> Builder:
     return PresetBuilder(settings, labels, texts) if is_preset(settings) else PretrainedBuilder(settings, labels)
+
+
+def _donor(settings: TrainingSettings) -> Loaded | None:
+    """The pretrained model whose input vectors are taken, with embeddings "model:NAME"."""
+    if settings.embeddings is None or not settings.embeddings.startswith("model:"):
+        return None
+    return load_model(settings.embeddings.removeprefix("model:"), dtype=torch.float32, device="cpu")
 
 
 def vectors_path(source: str, settings: TrainingSettings) -> Path:

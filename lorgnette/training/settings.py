@@ -33,7 +33,8 @@ class TrainingSettings:
     model        a preset ("tp9-residual"), or a pretrained model to fine-tune: a folder or hub name
     corpus       a name or path for `lorgnette.corpus`, or `Splits`
     overrides    fields of the preset's config: {"layers": 2, "positions": "learnt"}
-    embeddings   "glove" (the folder glove_100d of the data), "random", or a path of vectors
+    embeddings   "glove" (the folder glove_100d of the data), "random", a path of vectors, or "model:NAME" (the
+                 input vectors of a pretrained model)
     vocabulary   "train" (the words of the training texts) or "vectors" (those of the vectors, also unseen ones)
     validation   the share of the training texts that decides when to stop, where the corpus has no such split
     select       which validation number is best: "loss" (penalties included), "cross_entropy" or "accuracy"

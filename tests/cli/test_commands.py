@@ -16,7 +16,7 @@ from lorgnette.cli.app import app
 from lorgnette.provenance import Provenance
 from lorgnette.results import Result, Results
 
-COMMANDS = ("check", "look", "trace", "report", "demo", "list")
+COMMANDS = ("check", "look", "trace", "train", "report", "demo", "list")
 
 
 def run(*arguments: str, code: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
