@@ -1,5 +1,6 @@
 """Tiny subjects with a real tokenizer, made on the spot."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -94,6 +95,18 @@ def marian(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
     )
     tokenizer.eos_token = "[SEP]"
     return Subject(loud(MarianMTModel(MarianConfig(**MARIAN)), seed).to(dtype), tokenizer, name="tiny marian")
+
+
+def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.float64) -> Subject:
+    """One of our presets, untrained, with a tokenizer that knows the words of these texts."""
+    from lorgnette.models.classifier import SelfAttentionClassifier
+    from lorgnette.models.presets import preset
+    from lorgnette.models.tokenizer import build_tokenizer
+
+    config = preset(name, width=16, vocab_size=100)
+    torch.manual_seed(0)
+    model = SelfAttentionClassifier(config).eval().to(dtype)
+    return Subject(model, build_tokenizer(texts, cls=config.uses_cls), name=name)
 
 
 @cache

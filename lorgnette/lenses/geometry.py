@@ -180,7 +180,7 @@ class Geometry(Lens):
             plain = name.removeprefix("state_").removesuffix("_all")
             if plain in _DESCRIPTIONS:
                 array.attrs["description"] = _DESCRIPTIONS[plain]
-        stacks = list(dict.fromkeys(site.name for site in self.sites))
+        stacks = list(dict.fromkeys([*(site.name for site in self.sites), *self.stacks]))
         result = self.result({name: _with_all_stacks(array, stacks) for name, array in variables.items()})
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
         return result

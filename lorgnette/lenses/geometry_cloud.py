@@ -79,10 +79,8 @@ class Clouds:
     def of(self, name: str) -> Tensor:
         return getattr(self.places, f"{self.state}_{name}")
 
-    def add(
-        self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch token head dim"], Bool[Tensor, "batch token"]]]
-    ) -> None:
-        """Take in the vectors of each kind at one place."""
+    def add(self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch _ _ _"], Bool[Tensor, "batch _"]]]) -> None:
+        """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
         at = self.places.position[site]
         within = [self._add(at, kind, vectors, mask) for kind, (vectors, mask) in enumerate(kinds)]
         values, weights = (torch.stack(parts, -1) for parts in zip(*within, strict=True))  # [text head what kind]

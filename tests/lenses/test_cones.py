@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from subjects import EXAMPLES, bert, classifier, gpt2, word_pieces
+from subjects import EXAMPLES, bert, classifier, gpt2, own_classifier, word_pieces
 from transformers import BertConfig, BertForSequenceClassification, DistilBertConfig, GPT2Config, RobertaConfig
 from transformers import DistilBertForSequenceClassification as DistilBert
 from transformers import GPT2ForSequenceClassification as Gpt2Classifier
@@ -299,6 +299,17 @@ def test_what_enters_the_head_in_other_families(model, width):
             state = subject.model.pre_classifier(state).relu()
     ids, values = lens.texts.kept()
     assert torch.allclose(values[ids.index("text 0"), 2:].float(), state, atol=1e-5)
+
+
+def test_our_own_classifier_gives_what_its_pooling_gives():
+    texts = ["the cat sat", "a dog ran and slept", "good", "it was bad"]
+    subject = own_classifier("tp9-base", texts)
+    examples = [Example(text, text, label=n % 2) for n, text in enumerate(texts)]
+    ids, values = run_lens(Cones(), subject, [subject.encode(examples)]).texts.kept()
+    for text in texts:
+        with torch.no_grad():
+            states = subject.run(subject.encode([text]), output_hidden_states=True).hidden_states[-1]
+        assert torch.allclose(values[ids.index(text), 2:], states[0].mean(0), atol=1e-12)
 
 
 def test_cls_is_the_last_state_of_the_first_token():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, gpt2, marian
+from subjects import EXAMPLES, bert, gpt2, marian, own_classifier
 from torch.nn.functional import cosine_similarity
 
 from lorgnette.attention import Tap
@@ -230,6 +230,15 @@ def test_zero_vectors_are_counted_and_left_out():
     assert dead.isoscore_count.item() == 0
     assert alive.zero_vectors.item() == 0
     assert data.sel(layer=2).zero_vectors_all.item() == 0
+
+
+def test_states_without_attention_of_their_own():
+    """A pooler is the only site, and the states are of a stack that has none: both are there."""
+    data = look(own_classifier("attention-pooling", ["the cat sat", "a dog ran"]), ["the cat sat", "a dog ran"])
+    assert data.sel(stack="encoder", state=0).state_sim_count.item() == 2
+    assert data.sel(stack="cross", layer=1, head=1, vectors="key").sim_count.item() == 2
+    assert data.sel(stack="cross", layer=1, head=1, vectors="query").sim_count.item() == 0  # one query for each text
+    assert data.sel(stack="cross").state_sim.isnull().all()
 
 
 def test_float32_is_right_to_1e6():
