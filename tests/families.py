@@ -86,7 +86,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             eos_token_id=1,
             decoder_start_token_id=0,
         )
-    ),  # fmt: skip
+    ),
     "t5-encoder": lambda: hf.T5EncoderModel(
         hf.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, pad_token_id=0)
     ),

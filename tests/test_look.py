@@ -89,8 +89,8 @@ def test_resume_refuses_another_run(tmp_path):
         look_function(subject, Corpus.of(EXAMPLES), [Stop()], **options)
     with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
         look_function(subject, Corpus.of(EXAMPLES[:3]), ["weights"], resume=True, **options)
+    lens = lo.lenses.get("weights", by="token")
     with pytest.raises(UserError, match=r"differs from this one \(lenses\)"):
-        lens = lo.lenses.get("weights", by="token")
         look_function(subject, Corpus.of(EXAMPLES), [lens], resume=True, **options)
 
 

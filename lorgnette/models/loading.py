@@ -154,8 +154,8 @@ def _cannot_open(name: str, folder: Path | None, error: Exception) -> UserError:
         return UserError(f"The model folder {folder} cannot be opened: {first}")
     if "safetensors" in str(error):
         return UserError(
-            f"The hub has no safetensors file for {name!r}, only a pickle, which can run code when opened. If you trust "
-            "where it comes from, pass --allow-pickle (allow_pickle=True)."
+            f"The hub has no safetensors file for {name!r}, only a pickle, which can run code when opened. If you "
+            "trust where it comes from, pass --allow-pickle (allow_pickle=True)."
         )
     names = known_names()
     here = f" On this machine: {', '.join(names)}." if names else ""

@@ -68,14 +68,14 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
 
 
-def drawn(chart: Any, format_name: str) -> bytes:
-    """The chart as a file for a paper: black on white, letters of ten points and more, 300 dots per inch."""
+def drawn(chart: Any, format_name: str, *, ppi: int = 300) -> bytes:
+    """The chart as a file for a paper: black on white, letters of ten points and more, `ppi` dots per inch (PNG)."""
     config = {**theme("black", size=13), "background": "white"}
     if format_name == "svg":
         return _svg(chart.to_dict(), config).encode()
     options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
     if format_name == "png":
-        return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=300, scale=1, **options))
+        return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=ppi, scale=1, **options))
     return bytes(vl_convert.vegalite_to_pdf(chart.to_dict(), **options))
 
 

@@ -47,7 +47,7 @@ def number(value: Any, decimals: int = 3) -> str:
 def decimals_for(values: Iterable[float]) -> int:
     """Enough decimals for the largest of these to show about three digits."""
     largest = max((abs(value) for value in values if not math.isnan(value)), default=0.0)
-    return 5 if 0 < largest < 0.01 else 3 if largest < 2 else 2 if largest < 30 else 1 if largest < 1000 else 0
+    return 5 if 0 < largest < 0.001 else 3 if largest < 2 else 2 if largest < 30 else 1 if largest < 1000 else 0
 
 
 def _claims(claims: "Sequence[Claim]") -> str:

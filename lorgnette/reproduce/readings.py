@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lorgnette.reproduce.conditions import PUBLISHED_MODEL
-from lorgnette.reproduce.record import Claim
+from lorgnette.reproduce.record import VERDICTS, Claim
 
 Found = Mapping[str, Mapping[str, Any]]
 """model → condition → what its cell measured"""
@@ -58,6 +58,15 @@ def about_the_models(found: Found) -> list[str]:
         "not at hand (no such folder, and the hub did not answer). What is tested is whether the findings hold on "
         f"{' and '.join(found)}, small encoders trained for sentence embeddings, on the texts of GUM."
     ]
+
+
+def about_the_claims(claims: Sequence[Claim]) -> str:
+    """How many hold, and which do not."""
+    by_verdict = {name: [c.text for c in claims if c.verdict == name] for name in VERDICTS}
+    counts = ", ".join(f"{len(texts)} {name}" for name, texts in by_verdict.items() if texts)
+    failed = by_verdict["does not hold"]
+    which = f" What does not hold: {'; '.join(failed)}." if failed else ""
+    return f"Verdicts on the {len(claims)} claims below: {counts}.{which}"
 
 
 def about_the_text(found: Found) -> list[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("holds", "does not hold", "cannot tell", "not the same quantity")
 FORMATS = ("svg", "png")
+_PPI = 110  # to look at; the SVG is for print, and outcomes are kept under version control
 _FORMAT = "lorgnette-reproduction"
 _SCHEMA = 1
 _FILES = ("README.md", "results.json", "figures")
@@ -104,7 +105,7 @@ class Reproduction:
         from lorgnette.report.drawing import drawn
 
         # Everything is made before anything is written.
-        drawings = {f"{f.name}.{kind}": drawn(f.chart, kind) for f in self.figures for kind in FORMATS}
+        drawings = {f"{f.name}.{kind}": drawn(f.chart, kind, ppi=_PPI) for f in self.figures for kind in FORMATS}
         document = self.to_json()
         with folder_written_whole(folder, ours=_ours) as partial:
             (partial / "README.md").write_text(page(self), encoding="utf-8")

@@ -19,7 +19,7 @@ def reproduce(settings: Settings) -> Reproduction:
     from lorgnette.reproduce.clark2019.figures import figures
     from lorgnette.reproduce.clark2019.tables import tables
     from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED, finished, run
-    from lorgnette.reproduce.readings import provenance
+    from lorgnette.reproduce.readings import about_the_claims, provenance
     from lorgnette.reproduce.record import origin, published
 
     found = run(settings, f"{__name__}.cell:measure", (TRAINED, RANDOM, SHUFFLED), NAME)
@@ -30,15 +30,16 @@ def reproduce(settings: Settings) -> Reproduction:
         slopes = finished(settings, asked, NAME)["gradients"]
     printed = published(NAME)
     more = {} if slopes is None else {"gradients": {k: slopes[k] for k in slopes if k not in ("gradient", "error")}}
+    claimed = [*claims(found, printed["numbers"]), *words.gradient_claim(slopes, printed["numbers"])]
     return Reproduction(
         name=NAME,
         title="What do heads look at? The surface of attention",
         reference=printed["reference"],
         question=words.QUESTION,
         setup=words.setup(found),
-        summary=words.summary(found, slopes),
+        summary=[*words.summary(found, slopes), about_the_claims(claimed)],
         tables=[*tables(found, printed["numbers"]), *([gradients.table(slopes)] if slopes else [])],
         figures=figures(found),
-        claims=[*claims(found, printed["numbers"]), *words.gradient_claim(slopes, printed["numbers"])],
+        claims=claimed,
         provenance=origin(settings, NAME, conditions=provenance(found), **more),
     )

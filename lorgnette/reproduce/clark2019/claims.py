@@ -78,9 +78,7 @@ def _rows(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> list
     wanted = mass(cell, "sep").mean(0) > FAR
     if wanted.any():
         blocks = array(cell["by_block"]["sep_to_sep"])[:, wanted].mean(-1)
-        text = (
-            f"{model}: in the {int(wanted.sum())} heads that give [SEP] more than half, [SEP] attends to [SEP] (> .9)"
-        )
+        text = f"{model}: [SEP] attends to [SEP] (> .9) in the heads that give [SEP] more than half ({wanted.sum()})"
         out.append(claim(text, interval(blocks), value["sep_from_sep"], above=True, published="> .9", why=other))
     last = array(cell["by_block"]["cls_entropy"])[:, -1].mean(-1)
     rest = array(cell["by_block"]["entropy"])[:, -1].mean(-1)

@@ -16,21 +16,22 @@ def reproduce(settings: Settings) -> Reproduction:
     from lorgnette.reproduce.kobayashi2020.claims import claims
     from lorgnette.reproduce.kobayashi2020.figures import figures
     from lorgnette.reproduce.kobayashi2020.tables import tables
-    from lorgnette.reproduce.readings import provenance
+    from lorgnette.reproduce.readings import about_the_claims, provenance
     from lorgnette.reproduce.record import origin, published
 
     conditions = (TRAINED, RANDOM, SHUFFLED) if settings.quick else (TRAINED, RANDOM, SHUFFLED, SINGLE, WIKITEXT)
     found = run(settings, "lorgnette.reproduce.kobayashi2020.cell:measure", conditions, NAME)
     printed = published(NAME)
+    claimed = claims(found, printed["numbers"])
     return Reproduction(
         name=NAME,
         title="Attention is not only a weight: norms of what heads read",
         reference=printed["reference"],
         question=words.QUESTION,
         setup=words.setup(found),
-        summary=words.summary(found),
+        summary=[*words.summary(found), about_the_claims(claimed)],
         tables=tables(found, printed["numbers"]),
         figures=figures(found, printed["numbers"]["spearman"]["value"]),
-        claims=claims(found, printed["numbers"]),
+        claims=claimed,
         provenance=origin(settings, NAME, conditions=provenance(found)),
     )

@@ -153,6 +153,8 @@ def _against(model: str, trained: Mapping[str, Any], control: Mapping[str, Any],
     place = sink(trained)
     apart = [array(cell["by_block"]["spearman_all"])[:, place] for cell in (trained, control)]
     why = f"{apart[0].mean():.3f} against {apart[1].mean():.3f}."
+    if name == SHUFFLED:
+        why += " If it is not, sentences are not needed for it."
     return claim(
         f"{model}: the cancelling is stronger than with {name}: difference of ρ({NAMES[KINDS[place]]}) < 0",
         interval(apart[0] - apart[1]),
