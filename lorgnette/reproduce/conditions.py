@@ -44,14 +44,12 @@ class Condition:
     subject: Subject
     blocks: list[list[Example]]
     corpus: str
-    weights_hash: str
     fingerprint: str
 
     @staticmethod
     def open(model: str, condition: str, *, count: int, blocks: int, seed: int, **local: Any) -> "Condition":
         """`local` says where data and models lie and which device to use."""
         subject = opened(model, local.get("models"), local.get("device"))
-        weights_hash = subject.weights_hash
         if condition == RANDOM:
             subject = with_random_weights(subject, seed)
         corpus = "wikitext2" if condition == WIKITEXT else "ud_en_gum"
@@ -60,14 +58,14 @@ class Condition:
             made = shuffled_words(made, seed)
         size = count // blocks
         parts = [made[k * size : (k + 1) * size] for k in range(blocks)]
-        return Condition(subject, parts, corpus, weights_hash, Corpus.of(made, name=corpus).fingerprint())
+        return Condition(subject, parts, corpus, Corpus.of(made, name=corpus).fingerprint())
 
     def origin(self) -> dict[str, Any]:
         """Counts and hashes; Σ n and Σ n² tell whether two runs saw the same segments."""
         lengths = [len(self.subject.tokenize(example).source) for block in self.blocks for example in block]
         return {
             "model_class": type(self.subject.model).__name__,
-            "weights_sha256": self.weights_hash,
+            "weights_sha256": self.subject.weights_hash,
             "corpus": self.corpus,
             "segments_fingerprint": self.fingerprint,
             "segments": len(lengths),

@@ -27,9 +27,10 @@ _FILES = ("README.md", "results.json", "figures")
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How a reproduction is run; `only` names a part of it, `quick` is minutes on two cores and shows nothing but that
-    it works."""
+    it works, `partial` measures nothing: the page is made from what is there and says what is not."""
 
     quick: bool = False
+    partial: bool = False
     out: Path
     data: str | None = None
     models: str | None = None
@@ -40,7 +41,8 @@ class Settings:
 
     def command(self, name: str) -> str:
         """The command that repeats it; where data and models lie is the reader's own affair, and so is the speed."""
-        words = ["lorgnette", "reproduce", name, *(["--quick"] if self.quick else [])]
+        words = ["lorgnette", "reproduce", name]
+        words += [option for option, on in (("--quick", self.quick), ("--partial", self.partial)) if on]
         words += ["--seeds", ",".join(map(str, self.seeds)), *(["--only", self.only] if self.only else [])]
         return shlex.join(words)
 

@@ -153,10 +153,9 @@ def _against(model: str, trained: Mapping[str, Any], control: Mapping[str, Any],
     place = sink(trained)
     apart = [array(cell["by_block"]["spearman_all"])[:, place] for cell in (trained, control)]
     why = f"{apart[0].mean():.3f} against {apart[1].mean():.3f}."
-    if name == SHUFFLED:
-        why += " If it is not, sentences are not needed for it."
+    what = {RANDOM: "the cancelling is learnt", SHUFFLED: "the cancelling needs the order of words"}[name]
     return claim(
-        f"{model}: the cancelling is stronger than with {name}: difference of ρ({NAMES[KINDS[place]]}) < 0",
+        f"{model}: {what}, being stronger than with {name}: difference of ρ({NAMES[KINDS[place]]}) < 0",
         interval(apart[0] - apart[1]),
         0.0,
         above=False,
