@@ -2,7 +2,7 @@
 
 import string
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -193,6 +193,7 @@ class Encoder:
             target = self._tokens([e.target for e in encoded if e.target is not None])
             inputs["decoder_input_ids"] = target.ids
             inputs["decoder_attention_mask"] = target.mask.long()
+            target = _without(target, torch.tensor([e.example.target is None for e in encoded]))
         return Batch(inputs, source, target, tuple(e.example for e in encoded))
 
     def _tokens(self, sides: list[Side]) -> Tokens:
@@ -268,6 +269,15 @@ class Encoder:
         table = torch.zeros(self._size, dtype=torch.bool)
         table[: len(flags)] = torch.tensor(flags)
         return table
+
+
+def _without(tokens: Tokens, absent: Tensor) -> Tokens:
+    """Texts without a translation: the model must be given a start token, but nothing of it may count."""
+    if not bool(absent.any()):
+        return tokens
+    there = ~absent[:, None]
+    categories = {name: flags & there for name, flags in tokens.categories.items()}
+    return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
 
 
 def _is_punctuation(character: str) -> bool:

@@ -29,12 +29,13 @@ WINDOW = 4096
 
 @dataclass
 class Counts:
-    """What went through: texts and tokens seen, texts cut by the user's wish, texts without a single token."""
+    """What went through: texts and tokens; texts cut by the user's wish, without a token, without a translation."""
 
     texts: int = 0
     tokens: int = 0
     truncated: int = 0
     empty: int = 0
+    untranslated: int = 0
 
 
 def look(
@@ -61,6 +62,8 @@ def look(
         raise UserError("No lens was given. `lorgnette list lenses` names them.")
     if batch_tokens < 1:
         raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
+    if not subject.sites and not all(lens.wants_hidden_states for lens in chosen):
+        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
     for lens in chosen:
         _refuse_what_is_not_there(lens, subject)
         lens.bind(subject)
@@ -175,6 +178,7 @@ def _count(counts: Counts, encoded: list[Encoded]) -> None:
     counts.texts += len(encoded)
     counts.tokens += sum(e.tokens for e in encoded)
     counts.truncated += sum(e.cut for e in encoded)
+    counts.untranslated += sum(e.target is not None and e.example.target is None for e in encoded)
 
 
 def _computed(lens: Lens) -> Any:
@@ -227,6 +231,8 @@ def _provenance(subject: Subject, corpus: Any, counts: Counts, seed: int | None,
     notes = []
     if counts.empty:
         notes.append(f"{counts.empty} texts without a single token were left out")
+    if counts.untranslated:
+        notes.append(f"{counts.untranslated} texts have no translation: decoder and cross-attention leave them out")
     if subject.missing:
         notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
     if skipped := getattr(corpus, "skipped", None):

@@ -68,7 +68,7 @@ class Subject:
     @property
     def heads(self) -> int:
         """The largest number of heads at any site."""
-        return max(site.heads for site in self.anatomy.sites)
+        return max((site.heads for site in self.anatomy.sites), default=0)
 
     @property
     def missing(self) -> tuple[str, ...]:

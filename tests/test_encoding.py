@@ -78,6 +78,8 @@ def test_a_translation_is_read_behind_the_start_token():
     assert batch.target.mask.all()  # the start token has the padding's id and is no padding
     alone = subject.encode([Example("x", "The cat ran.")])
     assert alone.target.ids.tolist() == [[0]]
+    assert alone.inputs["decoder_attention_mask"].tolist() == [[1]]
+    assert not alone.target.mask.any()  # it is there for the model, not for the lenses
 
 
 def test_truncation_keeps_what_closes_the_text():

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, gpt2
+from subjects import EXAMPLES, bert, gpt2, marian
 
 import lorgnette as lo
 from lorgnette import look as look_function
@@ -50,6 +50,24 @@ def test_odd_texts_work():
     assert any("1 texts without a single token" in note for note in decoder.provenance.notes)
     with pytest.raises(UserError, match="gave no text"):
         looked(gpt2(), [""])
+
+
+def test_texts_without_a_translation_say_nothing_of_the_decoder():
+    mixed = [*EXAMPLES, Example("alone", "The cat ran.")]
+    subject = marian()
+    one, other = looked(subject, EXAMPLES), looked(subject, mixed)
+    for stack in ("decoder", "cross"):
+        assert_close(one.data.sel(stack=[stack]), other.data.sel(stack=[stack]), stack, 1e-10)
+    assert int(other.data["entropy_count"].sel(stack="encoder").max()) == len(mixed)
+    assert any("1 texts have no translation" in note for note in other.provenance.notes)
+    alone = looked(subject, ["The cat ran.", "good"]).data
+    assert alone["entropy"].sel(stack=["decoder", "cross"]).isnull().all()
+
+
+@pytest.mark.parametrize("name", ["convexity", "distances", "frequency", "geometry", "norms", "rollout"])
+def test_every_lens_takes_texts_without_a_translation(name):
+    result = look_function(marian(), ["The cat ran.", "good", "A dog, a cat."], [name], progress=False)[name]
+    assert result.provenance.texts == 3
 
 
 class Stop(lo.lenses.find("weights")):

@@ -18,6 +18,10 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes, not hours: a small part, to see that it works.")
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Train nothing: the page from the runs that are there, saying what is not."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The folder for the outcome.", show_default="reproductions/NAME"),
@@ -46,16 +50,19 @@ def reproduce(
     """
     if name is None:
         return _list()
-    from lorgnette.reproduce import DEFAULT_SEEDS, find
+    from lorgnette.reproduce import DEFAULT_SEEDS, PARTIAL, find
     from lorgnette.reproduce.record import Settings, refuse_other_folder
 
     run = find(name)
+    if partial and name not in PARTIAL:
+        raise UserError(f"{name} is not made from parts of its runs; --partial is for {', '.join(sorted(PARTIAL))}.")
     folder = out or Path("out" if quick else _HOME) / name
     if quick and _HOME in folder.resolve().parts:
         raise UserError(f"A quick run does not go into {_HOME}/: its numbers are not to be kept. Give another --out.")
     refuse_other_folder(folder)
     settings = Settings(
         quick=quick,
+        partial=partial,
         out=folder,
         data=None if data is None else str(data),
         models=None if models is None else str(models),

@@ -76,7 +76,8 @@ class Distances(Weights):
             for calls in self.kept.calls.values():
                 asking, read = batch.queries(calls[0].site), batch.keys(calls[0].site)
                 for text, (queries, keys) in enumerate(zip(asking.lengths, read.lengths, strict=True)):
-                    self._compare(calls, text, int(queries), int(keys))
+                    if queries > 0 and keys > 0:  # a text without a translation has nothing to say of the decoder
+                        self._compare(calls, text, int(queries), int(keys))
         self.kept.clear()
 
     def _compare(self, calls: list[KeptCall], text: int, queries: int, keys: int) -> None:

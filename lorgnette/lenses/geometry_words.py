@@ -128,7 +128,7 @@ def occurrences(
                 where.append((text, word))
                 forms.append(form)
                 numbers.append(text_key(ids[text], stack, word) >> 16)
-    return torch.tensor(where).reshape(-1, 2), forms, torch.tensor(numbers, dtype=torch.long)
+    return torch.tensor(where, dtype=torch.long).reshape(-1, 2), forms, torch.tensor(numbers, dtype=torch.long)
 
 
 def word_vectors(

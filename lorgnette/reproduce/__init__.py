@@ -28,6 +28,9 @@ REPRODUCTIONS = {
 DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {"tp9": (0, 1, 2), "nguyen2022": (0, 1, 2)}
 """Seeds of a reproduction that has more than the one of all others, 0."""
 
+PARTIAL = frozenset({"tp9"})
+"""Those whose page can be made before all of it was run."""
+
 
 def find(name: str) -> "Callable[[Settings], Reproduction]":
     """The function that does a reproduction."""

@@ -73,16 +73,24 @@ def depth(outcome: Outcome) -> Figure:
     for family in BLOCKS:
         for layers in outcome.size.depths:
             values = accuracies(outcome.of(Model(family, "frozen", layers=layers)))
+            if not values:
+                continue
             points += [{"layers": layers, "accuracy": value, "block": family} for value in values]
             lines.append({"layers": layers, "accuracy": mean(values), "block": family})
     colour = alt.Color("block:N", scale=alt.Scale(domain=list(BLOCKS), range=list(COLOURS[:2])), title="block")
-    x = alt.X("layers:O", title="layers", axis=alt.Axis(labelAngle=0))
+    x = alt.X(
+        "layers:O",
+        title="layers",
+        axis=alt.Axis(labelAngle=0),
+        scale=alt.Scale(domain=list(outcome.size.depths)),  # also those that were not run
+    )
     y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
     line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line().encode(x=x, y=y, color=colour)
     dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.6, size=36).encode(x=x, y=y, color=colour)
-    return Figure(
-        "depth", alt.layer(line, dots), "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
-    )
+    caption = "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
+    if len(points) < len(BLOCKS) * len(outcome.size.depths) * len(outcome.seeds):
+        caption += " Not all depths and seeds were run: a lone dot is one seed."
+    return Figure("depth", alt.layer(line, dots), caption)
 
 
 def ranking(outcome: Outcome) -> Figure:
@@ -102,6 +110,8 @@ def ranking(outcome: Outcome) -> Figure:
 def _ranked(outcome: Outcome) -> Sequence[dict[str, Any]]:
     rows = []
     for model in main_models(outcome):
+        if not outcome.of(model):
+            continue
         found = accuracy(outcome, model)
         short = NAMES[model.family].split(":")[0].split(" (TP 8)")[0]
         inside = "" if model.layers is None else f", {position_name(model, outcome)} positions, {model.pooling}"

@@ -7,6 +7,7 @@ import torch
 from lorgnette.models.positions import analytic_position_similarity, position_similarity, sinusoidal_positions
 from lorgnette.reproduce.record import Reproduction, origin, published
 from lorgnette.reproduce.tp9 import answers, figures, tables
+from lorgnette.reproduce.tp9.diagnosis import diagnosis_table
 from lorgnette.reproduce.tp9.runs import Outcome
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
         question="What do residual connections, positions, a `<cls>` token and depth do to small classifiers?",
         setup=_setup(outcome, some),
         summary=answers.summary(outcome, position_check(), vector_norms(settings.data)),
-        tables=[tables.main_table(outcome), tables.depth_table(outcome), tables.search_table(outcome)],
+        tables=[
+            tables.main_table(outcome),
+            tables.depth_table(outcome),
+            *([found] if len((found := diagnosis_table(outcome)).frame) else []),
+            tables.search_table(outcome),
+        ],
         figures=[
             figures.ranking(outcome),
             figures.curves(outcome),
@@ -43,7 +49,7 @@ def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
             chosen={" ".join(key): vars(choice) for key, choice in outcome.chosen.items()},
             position_scales={" ".join(key): scale for key, scale in outcome.scales.items()},
             runs={key: _kept(one) for key, one in outcome.finals.items()},
-            cells=len(outcome.finals) + len(outcome.searches) + 1,
+            cells=len(outcome.finals) + len(outcome.searches) + (outcome.tfidf is not None),
         ),
     )
 

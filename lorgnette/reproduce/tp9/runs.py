@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that the cells gave."""
+    """All that the cells gave; of a page that is made early, only some of the finals are there."""
 
     size: grid.Size
     seeds: tuple[int, ...]
@@ -25,11 +25,19 @@ class Outcome:
     chosen: Mapping[tuple[str, str], grid.Choice]
     scales: Mapping[tuple[str, str], float]
     finals: Mapping[str, Any]
-    tfidf: Any
+    tfidf: Any | None
 
     def of(self, model: grid.Model) -> list[Any]:
-        """The results of a model, one for each seed."""
-        return [self.finals[f"{model.key}-seed{seed}"] for seed in self.seeds]
+        """The results of a model, one for each seed that was run."""
+        keys = [f"{model.key}-seed{seed}" for seed in self.seeds]
+        return [self.finals[key] for key in keys if key in self.finals]
+
+    def complete(self, model: grid.Model) -> bool:
+        return len(self.of(model)) == len(self.seeds)
+
+    def enough(self, *models: grid.Model) -> bool:
+        """Whether these models can be compared: two seeds each, where more than one was asked for."""
+        return all(len(self.of(model)) >= min(2, len(self.seeds)) for model in models)
 
 
 def size_of(settings: "Settings") -> grid.Size:
@@ -91,12 +99,35 @@ def outcome_of(settings: "Settings") -> Outcome:
     finals = grid.finals(size, chosen, scales, settings.seeds)
     if left:
         raise UserError(_failed(cells, finals))
-    arguments = {"limit": size.limit, "test_limit": size.test_limit}
-    words = {"tfidf": Cell("lorgnette.reproduce.tp9.cell:tfidf", arguments)}
+    words = _words(size)
     tfidf = cells.run(words, name="tp9, TF-IDF")
     if not tfidf:
         raise UserError(_failed(cells, words))
     return Outcome(size, settings.seeds, found, chosen, scales, cells.done(finals), tfidf["tfidf"])
+
+
+def outcome_so_far(settings: "Settings") -> Outcome:
+    """What is there; nothing is run. A UserError if it is too little for a page."""
+    size, cells = size_of(settings), cells_of(settings)
+    searches = grid.searches(size, settings.seeds[0])
+    found = cells.done(searches)
+    if len(found) < len(searches):
+        raise UserError(
+            f"{cells.folder} holds {len(found)} of the {len(searches)} runs that choose the settings: too few for a "
+            "page. Run it without --partial."
+        )
+    chosen, scales = grid.choices(size, found), grid.scales(size, found)
+    finals = cells.done(grid.finals(size, chosen, scales, settings.seeds))
+    words = cells.done(_words(size)).get("tfidf")
+    outcome = Outcome(size, settings.seeds, found, chosen, scales, finals, words)
+    if not any(outcome.complete(model) for model in grid.models(size)):
+        raise UserError(f"{cells.folder} holds no model that was run for every seed. Run it without --partial.")
+    return outcome
+
+
+def _words(size: grid.Size) -> dict[str, Cell]:
+    arguments = {"limit": size.limit, "test_limit": size.test_limit}
+    return {"tfidf": Cell("lorgnette.reproduce.tp9.cell:tfidf", arguments)}
 
 
 def _failed(cells: Cells, wanted: Mapping[str, Cell]) -> str:
@@ -111,4 +142,4 @@ def reproduce(settings: "Settings") -> "Reproduction":
         raise UserError("tp9 has no parts; to train without making the page: python -m lorgnette.reproduce.cells tp9.")
     from lorgnette.reproduce.tp9.page import page_of
 
-    return page_of(settings, outcome_of(settings))
+    return page_of(settings, outcome_so_far(settings) if settings.partial else outcome_of(settings))
