@@ -76,8 +76,8 @@ def about_the_text(found: Found) -> list[str]:
         f"Models: {', '.join(found)}. Text: {cell['segments']} segments of at most 128 tokens, whole sentences of the "
         "documents of UD_English-GUM in their raw text and order, spread evenly over the corpus, as pairs "
         "`[CLS] p1 [SEP] p2 [SEP]` of consecutive halves. Controls: the same architecture with random weights (its "
-        "own initialisation, one draw), and the trained model on the same paragraphs with their words shuffled. Models trained "
-        "with a prefix such as “query:” get none.",
+        "own initialisation, one draw), and the trained model on the same paragraphs with their words shuffled. Models "
+        "trained with a prefix such as “query:” get none.",
         f"Intervals are 95 %: every number is computed in {cell['blocks']} blocks of consecutive segments, and blocks "
         "are the sample (t distribution), so that documents and kinds of text, not tokens, carry the uncertainty; "
         "correlations with frequency have intervals over segments.",
