@@ -12,7 +12,7 @@ from lorgnette.reproduce.cells import main
 from lorgnette.reproduce.estimates import difference, estimate, verdict_above
 from lorgnette.reproduce.record import Settings
 from lorgnette.reproduce.tokens import place, store, stored
-from lorgnette.reproduce.tp9 import cell, grid, page, reproduce, runs, train_cells
+from lorgnette.reproduce.tp9 import cell, diagnosis, grid, page, reproduce, runs, train_cells
 from lorgnette.training import prepare
 
 TINY = grid.Size(
@@ -95,15 +95,15 @@ def test_the_page_of_the_whole_grid(data, tmp_path):
         "**Question 1: the base model",
         "**Question 4: `<cls>` or mean?**",
         "the diagonal is d/2 = 50 everywhere",
-        "runs that learnt nothing: 3 of 3 seeds at 7, 3 of 3 seeds at 8",
-        "sinusoidal × 0.3 +0.0",
-        "sinusoidal -4.0",
-        "so it is over-fitted",
+        "runs that learnt nothing: 3 of 3 seeds at 7, 3 of 3 seeds at 8.",
+        "sinusoidal × 0.3 0.0*",
+        "sinusoidal −4.0",
+        "- *Over-fitted*: ",
         "TF-IDF (1, 2 words) + logistic regression",
     ):
         assert text in readme, text
     verdicts = {claim.text: claim.verdict for claim in made.claims}
-    assert verdicts["residual, frozen vectors: test accuracy at least 0.85"] == "holds"
+    assert verdicts["residual, frozen vectors: test accuracy, mean of 3 seeds, at least 0.85"] == "holds"
     assert verdicts["without residuals 8 layers are worse than 1"] == "holds"
     assert verdicts["3, frozen vectors, base: sinusoidal positions help"] == "does not hold"
     assert verdicts["2, frozen vectors: the residual model is better than the base model"] == "cannot tell"
@@ -196,3 +196,95 @@ def test_estimates():
     assert verdict_above(difference([0.70, 0.72, 0.74], values)) == "does not hold"
     assert verdict_above(difference(values, values)) == "cannot tell"
     assert verdict_above(estimate([0.5])) == "cannot tell"
+
+
+def test_a_page_of_what_is_there(data, tmp_path, tiny, monkeypatch):
+    settings = Settings(quick=True, partial=True, out=tmp_path / "tp9", data=str(data), seeds=(0, 1))
+    with pytest.raises(UserError, match="holds 0 of the 3 runs that choose the settings"):
+        reproduce(settings)
+    cells = runs.cells_of(settings)
+    searches = grid.searches(TINY, 0)
+    made_up = {key: fake(0.8, None, 0.85) for key in searches}
+    chosen, scales = grid.choices(TINY, made_up), grid.scales(TINY, made_up)
+    finals = grid.finals(TINY, chosen, scales, (0, 1))
+    # Of the depth study one seed without residuals is there, of the three-layer models all but one residual run.
+    there = [key for key in finals if "-L1-" not in key and key != "residual-L3-none-mean-frozen-seed1"]
+    there.append("base-L1-none-mean-frozen-seed0")
+    cells.folder.mkdir(parents=True)
+    write_cells(cells.folder, searches, made_up)
+    with pytest.raises(UserError, match="no model that was run for every seed"):
+        reproduce(settings)
+    write_cells(cells.folder, finals, {key: fake(0.86, 0.85 + 0.001 * int(key[-1]), 0.9) for key in there})
+    monkeypatch.setattr(cell, "trained", None)  # nothing may be trained
+    monkeypatch.setattr(cell, "tfidf", None)
+    before = sorted(path.name for path in cells.folder.iterdir())
+    made = reproduce(settings)
+    readme = (made.write(settings.out) / "README.md").read_text()
+    assert sorted(path.name for path in cells.folder.iterdir()) == before
+    for text in (
+        "**Not all of it was run: 6 of the 10 trainings are there.**",
+        "mean with frozen vectors: residual, none positions (1 of 2 seeds)",
+        "depth, base: 1 of 2 seeds at 1 layers",
+        "depth, residual: 0 of 2 seeds at 1 layers",
+        "; TF-IDF.",
+        "Base, test accuracy and number of seeds: 1 layer 0.850 (1), 3 layers 0.851 (2)",
+        "That is no answer yet",
+        "**Question 2: residual connections at three layers.** Not run.",
+        "| 1 | 1 | 0.850 | – | 0.900 | 0.850 | not run | – | – | – | – |",
+        "lorgnette reproduce tp9 --quick --partial --seeds 0,1",
+    ):
+        assert text in readme, text
+    # Only what two seeds stand behind is claimed; a mean of one seed has no deviation.
+    assert [claim.text[:2] for claim in made.claims] == ["be", "1,"]
+    main = next(table for table in made.tables if table.title == "Accuracy").frame
+    assert main["seeds"].tolist() == ["2", "2", "1", "not run"]
+    assert main["± sd"].isna().tolist() == [False, False, True, True]
+    document = json.loads((settings.out / "results.json").read_text())
+    assert document["provenance"]["partial"] is True
+    assert len(document["provenance"]["runs"]) == 6
+
+
+def write_cells(folder, cells, results):
+    """As if they had been run."""
+    for key, result in results.items():
+        record = {"cell": cells[key].record(), "result": result, "seconds": 1.0}
+        (folder / f"{key}.json").write_text(json.dumps(record))
+
+
+def fitted(train: float, last_train: float, validation: float, last_validation: float, test: float) -> dict:
+    """A run that went on for an epoch after the one that was kept."""
+    one = fake(validation, test, train)
+    later = {"epoch": 2.0, "train": {"accuracy": last_train}, "validation": {"accuracy": last_validation}}
+    return {**one, "curve": [*one["curve"], later]}
+
+
+@pytest.mark.parametrize(
+    ("richer", "reading"),
+    [
+        ((0.90, 0.97, 0.85, 0.83, 0.82), "over-fitted"),  # goes on learning the training reviews only
+        ((0.92, 0.92, 0.85, 0.85, 0.82), "over-fitted"),  # knows the training reviews better from the start
+        ((0.86, 0.86, 0.85, 0.85, 0.82), "harder to train"),
+        ((0.90, 0.90, 0.88, 0.88, 0.82), "test only"),
+        ((0.90, 0.90, 0.85, 0.85, 0.82), "open"),
+        ((0.90, 0.90, 0.85, 0.85, 0.878), None),  # hardly worse
+    ],
+)
+def test_why_a_richer_model_is_worse(richer, reading):
+    size = grid.Size({"frozen": 2}, positions=("none", "learnt"), embeddings=("frozen",), poolings=("mean",),
+                     depths=(3,), baselines=())  # fmt: skip
+    chosen = {(family, "frozen"): grid.Choice(1e-3, 0.1) for family in grid.BLOCKS}
+    simple = (0.90, 0.90, 0.88, 0.88, 0.88)
+    finals = {
+        f"{model.key}-seed{seed}": fitted(
+            *(richer if (model.family, model.positions) == ("base", "learnt") else simple)
+        )
+        for model in grid.models(size)
+        for seed in (0, 1)
+    }
+    for key, one in finals.items():  # a little noise, or there is no interval
+        one["metrics"]["test"]["accuracy"] += 0.0001 * int(key[-1])
+    outcome = runs.Outcome(size, (0, 1), {}, chosen, {}, finals, None)
+    assert [loss.reading for loss in diagnosis.losses(outcome)] == ([] if reading is None else [reading])
+    text = " ".join(diagnosis.worse(outcome))
+    assert ("No model is clearly worse" in text) == (reading is None)
+    assert ("Maas et al. 2011" in text) == (reading == "test only")

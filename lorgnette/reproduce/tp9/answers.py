@@ -134,19 +134,21 @@ def _second(outcome: Outcome) -> str:
 
 
 def _third(outcome: Outcome, check: dict[str, float], norms: dict[str, float]) -> str:
-    parts = []
+    parts, every = [], []
     for embeddings, family in product(outcome.size.embeddings, BLOCKS):
         pairs = [
             (position_name(model, outcome), model, plain(family, embeddings))
             for model in (Model(family, embeddings, positions, "mean", 3) for positions in outcome.size.positions)
             if model.positions != "none" and model in main_models(outcome)
         ]
+        every += pairs
         parts.append(f"{family}, {embeddings} vectors: {_points(outcome, pairs)}")
     return (
         "**Question 3: positions.** pe_i·pe_j depends on i − j alone: the largest departure from "
         f"Σ_k cos((i − j)/10000^(2k/d)) is {check['difference']:.1e}, from a Toeplitz matrix {check['toeplitz']:.1e}, "
         f"and the diagonal is d/2 = {check['diagonal']:g} everywhere. What positions add to the test accuracy, in "
-        f"points (a star: within the noise of the seeds): {'; '.join(parts)}. {_loudness(outcome, norms)} (The "
+        f"points (a star: within the noise of the seeds): {'; '.join(parts)}. {_decided(outcome, every)} "
+        f"{_loudness(outcome, norms)} (The "
         "practical says that BERT uses relative positions; it uses learnt absolute ones.)"
     )
 
@@ -159,16 +161,26 @@ def _points(outcome: Outcome, pairs: Sequence[tuple[str, Model, Model]]) -> str:
             said.append(f"{name} {_NOT_RUN}")
             continue
         found = gap(outcome, first, second)
-        said.append(f"{name} {found.mean * 100:+.1f}{'*' if verdict_above(found) == 'cannot tell' else ''}")
+        points = f"{found.mean * 100:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0").replace("-", "−")
+        said.append(f"{name} {points}{'*' if verdict_above(found) == 'cannot tell' else ''}")
     return ", ".join(said)
+
+
+def _decided(outcome: Outcome, pairs: Sequence[tuple[str, Model, Model]]) -> str:
+    """How many of these comparisons are more than noise."""
+    verdicts = [
+        verdict_above(gap(outcome, first, second)) for _, first, second in pairs if outcome.enough(first, second)
+    ]
+    up, down = verdicts.count("holds"), verdicts.count("does not hold")
+    return f"Clear gains: {up} of {len(verdicts)} comparisons; clear losses: {down}."
 
 
 def _loudness(outcome: Outcome, norms: dict[str, float]) -> str:
     """Sinusoidal positions against the words: how long their vectors are, and what a smaller factor does."""
     said = (
-        f"Why: a sinusoidal position has the norm {norms['position']:.2f} = √(d/2), the GloVe vectors of the reviews' "
-        f"words have {norms['words']:.2f} on average (without the {norms['zero']:.0%} of tokens that have none), so "
-        f"positions added as they are, are {norms['position'] / norms['words']:.1f} times as long as the words."
+        f"The scale: a sinusoidal position has the norm {norms['position']:.2f} = √(d/2), the GloVe vectors of the "
+        f"reviews' words have {norms['words']:.2f} on average (without the {norms['zero']:.0%} of tokens that have "
+        f"none), so positions added as they are, are {norms['position'] / norms['words']:.1f} times as long as words."
     )
     cured = []
     for embeddings, family in product(outcome.size.embeddings, BLOCKS):
@@ -193,18 +205,19 @@ def _fourth(outcome: Outcome) -> str:
     title = "**Question 4: `<cls>` or mean?**"
     if "cls" not in outcome.size.poolings:
         return f"{title} Not run."
-    parts = []
+    parts, every = [], []
     for embeddings, family in product(outcome.size.embeddings, BLOCKS):
-        pairs = []
+        pairs: list[tuple[str, Model, Model]] = []
         for positions in outcome.size.positions:
             first, second = (Model(family, embeddings, positions, pooling, 3) for pooling in ("cls", "mean"))
             if first in main_models(outcome):
                 pairs.append((position_name(first, outcome), first, second))
+        every += pairs
         nothing = not any(outcome.enough(first, second) for _, first, second in pairs)
         parts.append(f"{family}, {embeddings} vectors: {_NOT_RUN if nothing else _points(outcome, pairs)}")
     return (
         f"{title} Test accuracy from `<cls>` less that from the mean, in points, by kind of positions (a star: within "
-        f"the noise of the seeds): {'; '.join(parts)}."
+        f"the noise of the seeds): {'; '.join(parts)}. {_decided(outcome, every)}"
     )
 
 
@@ -245,10 +258,11 @@ def _overall(outcome: Outcome) -> str:
         text += f"; the best with self-attention is {named(outcome, own)}, at {accuracy(outcome, own)}"
     if outcome.tfidf is not None:
         words = outcome.tfidf["metrics"]["test"]["accuracy"]
-        place = "above" if words > accuracy(outcome, best).mean else "below"
+        most = max(accuracy(outcome, model).mean for model in main_models(outcome) if outcome.complete(model))
+        place = "more than every model here" if words > most else "less than the best model here"
         text += (
             f". TF-IDF with logistic regression, which sees words and pairs of words and no order beyond, reaches "
-            f"{words:.3f}, {place} the former"
+            f"{words:.3f}, {place}"
         )
     return text + "."
 

@@ -36,14 +36,16 @@ def curves(outcome: Outcome) -> Figure:
         color=alt.Color(
             "model:N", scale=alt.Scale(domain=list(names.values()), range=list(COLOURS[:3])), title="model"
         ),
-        strokeDash=alt.StrokeDash("reviews:N", title="reviews"),
+        strokeDash=alt.StrokeDash(
+            "reviews:N", scale=alt.Scale(domain=["train", "validation"], range=[[1, 0], [4, 3]]), legend=None
+        ),
         column=alt.Column("vectors:N"),
     )
     return Figure(
         "curves",
         chart,
-        "Training curves, three layers, no positions, mean over seeds: where the lines of training and validation "
-        "reviews part, a model learns the reviews by heart.",
+        "Training curves, three layers, no positions, mean over the seeds that were still training; solid on the "
+        "training reviews, dashed on the validation reviews. Where the two part, a model learns the reviews by heart.",
     )
 
 
@@ -71,12 +73,14 @@ def depth(outcome: Outcome) -> Figure:
     """Accuracy by number of layers; a dot for each seed."""
     points, lines = [], []
     for family in BLOCKS:
+        stretch = 0  # no line across depths that lack a seed
         for layers in outcome.size.depths:
             values = accuracies(outcome.of(Model(family, "frozen", layers=layers)))
-            if not values:
-                continue
             points += [{"layers": layers, "accuracy": value, "block": family} for value in values]
-            lines.append({"layers": layers, "accuracy": mean(values), "block": family})
+            if len(values) == len(outcome.seeds):
+                lines.append({"layers": layers, "accuracy": mean(values), "block": family, "stretch": stretch})
+            else:
+                stretch += 1
     colour = alt.Color("block:N", scale=alt.Scale(domain=list(BLOCKS), range=list(COLOURS[:2])), title="block")
     x = alt.X(
         "layers:O",
@@ -85,11 +89,12 @@ def depth(outcome: Outcome) -> Figure:
         scale=alt.Scale(domain=list(outcome.size.depths)),  # also those that were not run
     )
     y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
-    line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line().encode(x=x, y=y, color=colour)
+    line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line()
+    line = line.encode(x=x, y=y, color=colour, detail="stretch:N")
     dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.6, size=36).encode(x=x, y=y, color=colour)
     caption = "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
     if len(points) < len(BLOCKS) * len(outcome.size.depths) * len(outcome.seeds):
-        caption += " Not all depths and seeds were run: a lone dot is one seed."
+        caption += " Not all of it was run: a line is drawn only through depths with all seeds."
     return Figure("depth", alt.layer(line, dots), caption)
 
 
@@ -114,7 +119,8 @@ def _ranked(outcome: Outcome) -> Sequence[dict[str, Any]]:
             continue
         found = accuracy(outcome, model)
         short = NAMES[model.family].split(":")[0].split(" (TP 8)")[0]
-        inside = "" if model.layers is None else f", {position_name(model, outcome)} positions, {model.pooling}"
+        positions = "no" if model.positions == "none" else position_name(model, outcome)
+        inside = "" if model.layers is None else f", {positions} positions, {model.pooling}"
         rows.append(
             {
                 "model": f"{short}{inside}, {model.embeddings}",

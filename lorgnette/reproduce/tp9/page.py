@@ -42,6 +42,7 @@ def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
         provenance=origin(
             settings,
             "tp9",
+            partial=settings.partial,
             texts=some["texts"],
             corpus_fingerprint=some["corpus_fingerprint"],
             devices=sorted({one["device"] for one in outcome.finals.values()}),
@@ -65,8 +66,9 @@ def _setup(outcome: Outcome, some: Any) -> list[str]:
         f"IMDB: {texts['train']:,} reviews to train on, {texts['validation']:,} of the training reviews to choose "
         f"settings and epoch by, {texts['test']:,} test reviews, read once by each run. Words are split from "
         f"punctuation, `<br />` is stripped, n't becomes not; reviews are cut to {size.max_length} tokens. GloVe "
-        "6B, 100-d: with frozen vectors every word that has one, with trained vectors the words of at least two "
-        "training reviews or places (those without a vector start at zero).",
+        "6B, 100-d, 100,000 words (the list at hand lacks single letters and numbers, so “a” and “I” too): with frozen "
+        "vectors every word that has one; with trained vectors the words that occur at least twice in the training "
+        "reviews, those without a vector starting at zero.",
         "Models: the equations of the practical, one head, three layers unless told otherwise; padding is masked "
         "in the softmax and in the mean. Sinusoidal positions are added as the practical says, and multiplied by "
         "a factor chosen on the validation reviews; learnt positions start near zero; relative ones are a learnt "
@@ -74,6 +76,8 @@ def _setup(outcome: Outcome, some: Any) -> list[str]:
         f"Training: Adam, batches of {size.batch_size}, the learning rate falling linearly to zero over at most "
         f"{epochs}, stopped after {size.patience} epochs without progress; the epoch with the best validation "
         f"accuracy is kept. Seeds {', '.join(map(str, outcome.seeds))}. On a GPU, products of matrices are in TF32.",
+        "Intervals are 95 %, from the spread over seeds (t distribution). They are not widened for the number of "
+        "comparisons: of twenty between equals, about one comes out as a difference.",
     ]
 
 

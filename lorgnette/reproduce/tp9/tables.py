@@ -1,6 +1,7 @@
 """The tables of TP 9."""
 
 import math
+import re
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any
@@ -146,15 +147,22 @@ def search_table(outcome: Outcome) -> Table:
             {
                 "model": NAMES[family],
                 "vectors": embeddings,
-                "tried": key.split(f"-{embeddings}-", 1)[1].replace("-", ", ").replace("lr1e, ", "lr1e-"),
+                "tried": _tried(key.split(f"-{embeddings}-", 1)[1]),
                 "validation": best,
-                "best epoch": one["best"]["epoch"],
+                "best epoch": int(one["best"]["epoch"]),
                 "train": at_best(one)["train"]["accuracy"],
             }
         )
     tried = ", ".join(f"{scale:g}" for scale in SCALES)
-    note = f"Seed {outcome.seeds[0]}; no test review was read. Scales of sinusoidal positions tried: {tried}."
+    note = f"Seed {outcome.seeds[0]}; no test review was read. Factors of sinusoidal positions tried: {tried}."
+    note += " They were tried with the first learning rate and the last dropout of their family."
     return Table("What was tried on the validation reviews", pd.DataFrame(rows), note)
+
+
+def _tried(words: str) -> str:
+    """Turns "lr0.001-dropout0.2" and "scale0.3" into words."""
+    words = re.sub(r"lr(.+)-dropout(.+)", r"learning rate \1, dropout \2", words)
+    return re.sub(r"scale(.+)", r"sinusoidal × \1", words)
 
 
 def _family(key: str) -> tuple[str, str]:
