@@ -64,6 +64,22 @@ def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, 
     )
 
 
+def class_matrix(frame: Any, down: str, across: str, value: str) -> Any:
+    """Class × class, with the number in each cell; cosines, so the scale is centred on the right angle."""
+    rows = [
+        {"down": str(d), "across": str(a), "value": float(v), "label": f"{v:.2f}"}
+        for d, a, v in frame[[down, across, value]].itertuples(index=False)
+    ]
+    axis = alt.Axis(labelAngle=0, ticks=False, domain=False)
+    base = alt.Chart(alt.Data(values=rows), width=alt.Step(64), height=alt.Step(40)).encode(
+        x=alt.X(field="across", type="nominal", title="class", sort=None, axis=axis),
+        y=alt.Y(field="down", type="nominal", title="direction of", sort=None, axis=axis),
+    )
+    scale = alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0, reverse=True)
+    cells = base.mark_rect().encode(color=alt.Color(field="value", type="quantitative", scale=scale, title="cosine"))
+    return cells + base.mark_text().encode(text=alt.Text(field="label", type="nominal"))
+
+
 def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
     """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
 

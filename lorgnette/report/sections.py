@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE
+from lorgnette.axes import CATEGORY, DIRECTION, DIRECTION_B, HEAD, LABEL, LAYER, STACK, STATE
 from lorgnette.report import charts
 from lorgnette.report.cells import beside, chosen, partition, shown, table, titled
 from lorgnette.results import Result
@@ -18,6 +18,7 @@ TITLES = {
     "norms": "How much of it arrives",
     "distances": "Which heads look alike",
     "geometry": "The shape of the embeddings",
+    "cones": "A direction for each class",
 }
 _MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
 
@@ -163,6 +164,23 @@ def of_geometry(result: Result) -> list[Figure]:
     drawn = [(states, name, title) for name, title in by_state.items() if name in shown(states)]
     drawn += [(result, name, title) for name, title in by_head.items() if name in shown(result)]
     return [variable_figure(*one) for one in drawn] or by_default(result)
+
+
+@figures_for("cones")
+def of_cones(result: Result) -> list[Figure]:
+    """The angles between the classes, and the texts of each class in the cone of each."""
+    matrices = (
+        ("class_cosine", DIRECTION_B, "Cosine between the classes' mean directions"),
+        ("cosine", LABEL, "Mean cosine of a class's texts with a representative of each class"),
+    )
+    figures = []
+    for name, across, title in matrices:
+        rows = result.to_dataframe(name).dropna(subset=[name])
+        if len(rows):
+            caption = "1 is the same direction, 0 a right angle, −1 the opposite direction."
+            chart = charts.class_matrix(rows, DIRECTION, across, name)
+            figures.append(Figure(name, title, caption, chart, rows, rows))
+    return figures
 
 
 def _states_as_layers(data: "xr.Dataset") -> "xr.Dataset":
