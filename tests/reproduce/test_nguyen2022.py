@@ -8,7 +8,7 @@ from made_up import write_hatexplain, write_vectors
 
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
-from lorgnette.reproduce.nguyen2022 import cell, grid, page, reproduce, runs, shape
+from lorgnette.reproduce.nguyen2022 import answers, cell, grid, page, reproduce, runs, shape
 from lorgnette.reproduce.record import Settings, published
 
 TINY = grid.Size(
@@ -119,3 +119,31 @@ def test_published_columns_have_one_number_for_each_strength():
         entry = told[name]
         assert entry["status"] in ("code", "paper")
         assert all(len(column) == len(entry["lambda"]) for column in entry.values() if isinstance(column, list))
+
+
+def test_accuracy_that_moves_and_a_classifier_that_learnt_nothing_are_told():
+    outcome = made_up(True)
+    for key, one in outcome.results.items():
+        if key.startswith("esnli") and "lambda0.1-" in key:
+            one["metrics"] = {"test": {"accuracy": 0.34, "macro_f1": 0.2, "entropy": 0.95}}
+    strength, move, verdict = answers.accuracy_moves(outcome, "esnli", "glove-100")
+    assert (strength, verdict) == (0.1, "does not hold")
+    assert move.mean == pytest.approx(-0.36)
+    told = published("nguyen2022")
+    fall = next(
+        claim for claim in answers.claims(outcome, told) if "e-SNLI, glove-100: pooled AUROC falls" in claim.text
+    )
+    assert "learnt nothing (accuracy 0.340 of 3 classes)" in fall.why
+    assert "hardly sharpened attention (H 1.00 → 0.95)" in fall.why
+    # Like is compared with like: the printed AUROC at 0.01 and 0.02 together against 0, and at 0.1 against these.
+    assert fall.published == pytest.approx(0.6997 - (0.7422 + 0.7331) / 2)
+    said = " ".join(answers.summary(outcome, told))
+    assert "e-SNLI, glove-100 (to a classifier at chance)" in said
+    assert "“holds” in 2, “does not hold” in 0, “cannot tell” in 0" in said
+
+
+def test_noise_of_accuracy_is_not_called_still():
+    outcome = made_up(True)
+    for key, one in outcome.results.items():
+        one["metrics"]["test"] = {**one["metrics"]["test"], "accuracy": 0.7 + 0.02 * int(key[-1])}
+    assert answers.accuracy_moves(outcome, "hatexplain", "glove-100")[2] == "cannot tell"
