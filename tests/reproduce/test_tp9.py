@@ -288,3 +288,10 @@ def test_why_a_richer_model_is_worse(richer, reading):
     text = " ".join(diagnosis.worse(outcome))
     assert ("No model is clearly worse" in text) == (reading is None)
     assert ("Maas et al. 2011" in text) == (reading == "test only")
+
+
+def test_partial_is_refused_where_it_means_nothing(tmp_path):
+    from lorgnette.cli.reproduce import reproduce as command
+
+    with pytest.raises(UserError, match="--partial is for tp9"):
+        command("clark2019", partial=True, out=tmp_path)
