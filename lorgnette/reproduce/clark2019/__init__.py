@@ -1,7 +1,7 @@
 """What does BERT look at? (Clark et al. 2019), the surface part: §3 and §6, on other encoders.
 
 cell      → one model under one condition, measured
-gradients → §3.3, on a translation's loss
+gradients → §3.3, on a translation's and a classifier's loss
 tables, figures, claims, words → what is read off
 """
 
@@ -23,13 +23,17 @@ def reproduce(settings: Settings) -> Reproduction:
     from lorgnette.reproduce.record import origin, published
 
     found = run(settings, f"{__name__}.cell:measure", (TRAINED, RANDOM, SHUFFLED), NAME)
-    slopes = None
-    if gradients.there(settings.models):
-        texts = QUICK_SENTENCES if settings.quick else SENTENCES
-        asked = {"gradients": Cell(f"{__name__}.gradients:measure", {"texts": texts})}
-        slopes = finished(settings, asked, NAME)["gradients"]
+    texts = QUICK_SENTENCES if settings.quick else SENTENCES
+    asked = {
+        which: Cell(
+            f"{__name__}.gradients:measure", {"texts": texts} | ({} if which == "gradients" else {"which": which})
+        )
+        for which in gradients.LOSSES
+        if gradients.there(which, settings.models)
+    }
+    slopes = finished(settings, asked, NAME) if asked else {}
     printed = published(NAME)
-    more = {} if slopes is None else {"gradients": {k: slopes[k] for k in slopes if k not in ("gradient", "error")}}
+    more = {which: {k: v for k, v in cell.items() if k not in ("gradient", "error")} for which, cell in slopes.items()}
     claimed = [*claims(found, printed["numbers"]), *words.gradient_claim(slopes, printed["numbers"])]
     return Reproduction(
         name=NAME,
@@ -38,7 +42,7 @@ def reproduce(settings: Settings) -> Reproduction:
         question=words.QUESTION,
         setup=words.setup(found),
         summary=[*words.summary(found, slopes), about_the_claims(claimed)],
-        tables=[*tables(found, printed["numbers"]), *([gradients.table(slopes)] if slopes else [])],
+        tables=[*tables(found, printed["numbers"]), *(gradients.table(*slope) for slope in slopes.items())],
         figures=figures(found),
         claims=claimed,
         provenance=origin(settings, NAME, conditions=provenance(found), **more),

@@ -1,9 +1,10 @@
-"""How much a loss depends on what heads read (Clark et al. 2019, §3.3), on the one loss at hand: a translation's.
+"""How much a loss depends on what heads read (Clark et al. 2019, §3.3), on the losses at hand.
 
-The paper's loss is that of masked words. Encoders without their head have none, so this is another quantity, on another
-kind of model, and said to be so.
+The paper's loss is that of masked words. Encoders without their head have none; a translation model and an encoder that
+was fine-tuned as a classifier do, so these are other quantities, and said to be so.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,52 +18,86 @@ from lorgnette.reproduce.readings import plain
 from lorgnette.reproduce.record import Table
 from lorgnette.subject import load
 
-MODEL, CORPUS = "opus-mt-en-fr", "multi30k:en-fr"
 COLUMNS = ("cls", "sep", "period_comma", "other", "all")
-STACKS = {"encoder": "encoder", "cross": "decoder reads encoder"}
-_NAMES = {"cls": "start", "sep": "</s>", "period_comma": ". and ,", "other": "other", "all": "all"}
 
 
-def there(models: str | None) -> bool:
-    return models is not None and Path(models, MODEL).is_dir()
+@dataclass(frozen=True)
+class Losing:
+    """A model with a loss, and text that it can be taken on."""
+
+    model: str
+    corpus: str
+    loss: str
+    names: dict[str, str]
+    """what its opening and closing tokens are called"""
+    stacks: dict[str, str]
+    made: str = ""
 
 
-def measure(texts: int, **local: Any) -> dict[str, Any]:
+LOSSES = {
+    "gradients": Losing(
+        "opus-mt-en-fr",
+        "multi30k:en-fr",
+        "the cross-entropy of the reference translation",
+        {"cls": "start", "sep": "</s>"},
+        {"encoder": "encoder", "cross": "decoder reads encoder"},
+    ),
+    "gradients-classifier": Losing(
+        "minilm-sst2",
+        "sst2",
+        "the cross-entropy of the class, after fine-tuning",
+        {"cls": "[CLS]", "sep": "[SEP]"},
+        {"encoder": "encoder"},
+        made="lorgnette train minilm --corpus sst2 --epochs 2 --learning-rate 5e-5 --batch-size 32",
+    ),
+}
+"""By the name of their cell."""
+
+
+def there(which: str, models: str | None) -> bool:
+    return models is not None and Path(models, LOSSES[which].model).is_dir()
+
+
+def measure(texts: int, which: str = "gradients", **local: Any) -> dict[str, Any]:
     """Mean |∂loss/∂α| by kind of token, layer and head, and its standard error over sentences."""
-    # The published checkpoint is a pickle; transformers reads it as tensors only, and the reader gave the folder.
-    subject = load(str(Path(local["models"], MODEL)), device=local.get("device"), allow_pickle=True)
-    subject.name = MODEL
-    sentences = open_corpus(CORPUS, split="test", data=local.get("data"), limit=texts)
+    asked = LOSSES[which]
+    # The published translation checkpoint is a pickle; it is read as tensors only, from a folder the reader gave.
+    subject = load(str(Path(local["models"], asked.model)), device=local.get("device"), allow_pickle=True)
+    subject.name = asked.model
+    sentences = open_corpus(asked.corpus, split="test", data=local.get("data"), limit=texts)
     result = look(subject, sentences, [Gradients()], progress=False)["gradients"]
     data = result.data.sel(category=list(COLUMNS))
     mean = data["gradient"].mean(HEAD)
     # Heads are averaged within a sentence before sentences are; without that, an upper bound: errors that all agree.
     error = data["gradient_se"].mean(HEAD)
     return {
-        "model": MODEL,
+        "model": asked.model,
         "weights_sha256": subject.weights_hash,
-        "corpus": CORPUS,
+        "corpus": asked.corpus,
         "corpus_fingerprint": sentences.fingerprint(),
         "texts": result.provenance.texts,
         "tokens": result.provenance.tokens,
-        "gradient": {stack: plain(mean.sel(stack=stack).values) for stack in STACKS},
-        "error": {stack: plain(error.sel(stack=stack).values) for stack in STACKS},
+        "gradient": {stack: plain(mean.sel(stack=stack).values) for stack in asked.stacks},
+        "error": {stack: plain(error.sel(stack=stack).values) for stack in asked.stacks},
     }
 
 
-def table(cell: dict[str, Any]) -> Table:
+def table(which: str, cell: dict[str, Any]) -> Table:
+    asked = LOSSES[which]
+    names = {"period_comma": ". and ,", "other": "other", "all": "all", **asked.names}
     rows = []
-    for stack, name in STACKS.items():
+    for stack, name in asked.stacks.items():
         for layer, (means, errors) in enumerate(zip(cell["gradient"][stack], cell["error"][stack], strict=True), 1):
             row: dict[str, Any] = {"stack": name, "layer": layer}
             for kind, mean, error in zip(COLUMNS, means, errors, strict=True):
                 if mean is not None:
-                    row[_NAMES[kind]] = f"{1000 * mean:.3f} ± {1000 * (error or 0):.3f}"
+                    row[names[kind]] = f"{1000 * mean:.3f} ± {1000 * (error or 0):.3f}"
             rows.append(row)
+    made = f" The classifier was made by `{asked.made}`." if asked.made else ""
     return Table(
-        f"|∂loss/∂α| × 1000 by kind of token: {MODEL} on {cell['texts']} sentences of {CORPUS}",
+        f"|∂loss/∂α| × 1000 by kind of token: {asked.model} on {cell['texts']} sentences of {asked.corpus}",
         pd.DataFrame(rows),
-        "The loss is the cross-entropy of the reference translation; mean over pairs of a query and such a token, then "
-        "over heads and sentences, ± a standard error over sentences (an upper bound: the mean of the heads' own). No "
-        "model with a masked-word loss and no fine-tuned classifier was at hand, so this is not the paper's quantity.",
+        f"The loss is {asked.loss}; mean over pairs of a query and such a token, then over heads and sentences, ± a "
+        f"standard error over sentences (an upper bound: the mean of the heads' own).{made} No model with a "
+        "masked-word loss was at hand, so this is not the paper's quantity.",
     )

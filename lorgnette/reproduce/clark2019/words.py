@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lorgnette.reproduce.clark2019.claims import peak_layer, sink
-from lorgnette.reproduce.clark2019.gradients import COLUMNS, MODEL
+from lorgnette.reproduce.clark2019.gradients import COLUMNS, LOSSES
 from lorgnette.reproduce.clark2019.tables import heads_of, mass
 from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED
 from lorgnette.reproduce.readings import Found, about_the_models, about_the_text, array
@@ -27,7 +27,7 @@ def setup(found: Found) -> list[str]:
     ]
 
 
-def summary(found: Found, slopes: dict[str, Any] | None) -> list[str]:
+def summary(found: Found, slopes: Mapping[str, dict[str, Any]]) -> list[str]:
     out = about_the_models(found)
     for model, cells in found.items():
         out += [_sink(model, cells), _heads(model, cells), _entropy(model, cells)]
@@ -74,30 +74,42 @@ def _entropy(model: str, cells: Mapping[str, Any]) -> str:
     return text
 
 
-def _gradients(slopes: dict[str, Any] | None) -> str:
-    start = "**Gradients.** No model with a masked-word loss and no fine-tuned classifier was at hand. "
-    if slopes is None:
-        return start + f"{MODEL} was not there either, so nothing is shown."
-    ratio = _ratio(slopes)
-    return start + (
-        f"On the translation loss of {MODEL}, |∂loss/∂α| for the closing </s> in the encoder is, by layer, "
-        f"{', '.join(f'{value:.2f}' for value in ratio)} times that for ordinary tokens. It is another model, another "
-        "loss, and sentences of a dozen words, so it says nothing of BERT's [SEP]."
-    )
+def _gradients(slopes: Mapping[str, dict[str, Any]]) -> str:
+    text = "**Gradients.** No model with a masked-word loss was at hand"
+    if not slopes:
+        return text + ", nor another model with a loss, so nothing is shown."
+    text += "; what follows is of other models and other losses, on short sentences, and says nothing of BERT's [SEP]."
+    for which, cell in slopes.items():
+        asked = LOSSES[which]
+        ratios = ", ".join(f"{value:.2f}" for value in _ratio(cell))
+        text += (
+            f" On {asked.loss} ({asked.model}), |∂loss/∂α| for {asked.names['sep']} in the encoder is, by layer, "
+            f"{ratios} times that for ordinary tokens."
+        )
+    return text
 
 
-def _ratio(slopes: dict[str, Any]) -> Any:
-    """|∂loss/∂α| for </s> over that for other tokens, by encoder layer."""
-    values = np.array(slopes["gradient"]["encoder"], dtype=float)
+def _ratio(cell: dict[str, Any]) -> Any:
+    """|∂loss/∂α| for the closing token over that for other tokens, by encoder layer."""
+    values = np.array(cell["gradient"]["encoder"], dtype=float)
     return values[:, COLUMNS.index("sep")] / values[:, COLUMNS.index("other")]
 
 
-def gradient_claim(slopes: dict[str, Any] | None, numbers: Mapping[str, Any]) -> list[Claim]:
+def gradient_claim(slopes: Mapping[str, dict[str, Any]], numbers: Mapping[str, Any]) -> list[Claim]:
     """§3.3 on what is at hand: shown, never decided."""
     text = "the loss hardly depends on the weight on separators in the upper layers"
     printed = numbers["gradient"]["value"]
-    if slopes is None:
-        return [Claim(text=text, ours=None, published=printed, verdict="cannot tell", why=f"{MODEL} was not there.")]
-    upper = float(_ratio(slopes)[len(slopes["gradient"]["encoder"]) // 2 :].mean())
-    why = f"|∂loss/∂α| for </s> over other tokens, upper half of the encoder of {MODEL}, on its translation loss."
-    return [Claim(text=text, ours=upper, published=printed, verdict="not the same quantity", why=why)]
+    if not slopes:
+        why = "No model with a loss was there."
+        return [Claim(text=text, ours=None, published=printed, verdict="cannot tell", why=why)]
+    claims = []
+    for which, cell in slopes.items():
+        asked = LOSSES[which]
+        upper = float(_ratio(cell)[len(cell["gradient"]["encoder"]) // 2 :].mean())
+        why = f"|∂loss/∂α| for {asked.names['sep']} over other tokens, upper half of the encoder, on {asked.loss}."
+        claims.append(
+            Claim(
+                text=f"{asked.model}: {text}", ours=upper, published=printed, verdict="not the same quantity", why=why
+            )
+        )
+    return claims
