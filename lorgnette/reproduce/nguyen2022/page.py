@@ -25,7 +25,6 @@ _SHORT = "ham_part1(50words)"  # the part of YelpHat that the printed numbers ar
 
 def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
     told = published("nguyen2022")
-    some = next(iter(outcome.results.values()))
     return Reproduction(
         name="nguyen2022",
         title="Nguyen et al. 2022: does sharper attention look more like what people mark?",
@@ -42,7 +41,7 @@ def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
             texts={corpus: _any(outcome, corpus)["texts"] for corpus in outcome.size.corpora},
             corpus_fingerprints={c: _any(outcome, c)["corpus_fingerprint"] for c in outcome.size.corpora},
             devices=sorted({one["device"] for one in outcome.results.values()}),
-            trained_with=some["versions"],
+            trained_with={one["device"]: one["versions"] for one in outcome.results.values()},
             runs={key: _kept(one) for key, one in outcome.results.items()},
         ),
     )

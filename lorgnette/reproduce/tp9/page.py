@@ -46,7 +46,7 @@ def page_of(settings: "Settings", outcome: Outcome) -> Reproduction:
             texts=some["texts"],
             corpus_fingerprint=some["corpus_fingerprint"],
             devices=sorted({one["device"] for one in outcome.finals.values()}),
-            trained_with=some["versions"],
+            trained_with={one["device"]: one["versions"] for one in outcome.finals.values()},
             chosen={" ".join(key): vars(choice) for key, choice in outcome.chosen.items()},
             position_scales={" ".join(key): scale for key, scale in outcome.scales.items()},
             runs={key: _kept(one) for key, one in outcome.finals.items()},
