@@ -31,6 +31,8 @@ class Losing:
     names: dict[str, str]
     """what its opening and closing tokens are called"""
     stacks: dict[str, str]
+    sink: str = "sep"
+    """the special token that gets most of the weight"""
     made: str = ""
 
 
@@ -48,6 +50,7 @@ LOSSES = {
         "the cross-entropy of the class, after fine-tuning",
         {"cls": "[CLS]", "sep": "[SEP]"},
         {"encoder": "encoder"},
+        sink="cls",
         made="lorgnette train minilm --corpus sst2 --epochs 2 --learning-rate 5e-5 --batch-size 32",
     ),
 }

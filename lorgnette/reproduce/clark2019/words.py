@@ -81,23 +81,28 @@ def _gradients(slopes: Mapping[str, dict[str, Any]]) -> str:
     text += "; what follows is of other models and other losses, on short sentences, and says nothing of BERT's [SEP]."
     for which, cell in slopes.items():
         asked = LOSSES[which]
-        ratios = ", ".join(f"{value:.2f}" for value in _ratio(cell))
+        kinds = dict.fromkeys((asked.sink, "sep"))
+        said = "; ".join(
+            f"for {asked.names[kind]}{' (its sink)' if kind == asked.sink else ''} "
+            + ", ".join(f"{value:.2f}" for value in _ratio(cell, kind))
+            for kind in kinds
+        )
         text += (
-            f" On {asked.loss} ({asked.model}), |∂loss/∂α| for {asked.names['sep']} in the encoder is, by layer, "
-            f"{ratios} times that for ordinary tokens."
+            f" On {asked.loss} ({asked.model}), |∂loss/∂α| in the encoder is, by layer and as a multiple of that for "
+            f"ordinary tokens, {said}."
         )
     return text
 
 
-def _ratio(cell: dict[str, Any]) -> Any:
-    """|∂loss/∂α| for the closing token over that for other tokens, by encoder layer."""
+def _ratio(cell: dict[str, Any], kind: str) -> Any:
+    """|∂loss/∂α| for a kind of special token over that for other tokens, by encoder layer."""
     values = np.array(cell["gradient"]["encoder"], dtype=float)
-    return values[:, COLUMNS.index("sep")] / values[:, COLUMNS.index("other")]
+    return values[:, COLUMNS.index(kind)] / values[:, COLUMNS.index("other")]
 
 
 def gradient_claim(slopes: Mapping[str, dict[str, Any]], numbers: Mapping[str, Any]) -> list[Claim]:
     """§3.3 on what is at hand: shown, never decided."""
-    text = "the loss hardly depends on the weight on separators in the upper layers"
+    text = "the loss hardly depends on the weight on the sink in the upper layers"
     printed = numbers["gradient"]["value"]
     if not slopes:
         why = "No model with a loss was there."
@@ -105,8 +110,8 @@ def gradient_claim(slopes: Mapping[str, dict[str, Any]], numbers: Mapping[str, A
     claims = []
     for which, cell in slopes.items():
         asked = LOSSES[which]
-        upper = float(_ratio(cell)[len(cell["gradient"]["encoder"]) // 2 :].mean())
-        why = f"|∂loss/∂α| for {asked.names['sep']} over other tokens, upper half of the encoder, on {asked.loss}."
+        upper = float(_ratio(cell, asked.sink)[len(cell["gradient"]["encoder"]) // 2 :].mean())
+        why = f"|∂loss/∂α| for {asked.names[asked.sink]} over other tokens, upper half of the encoder, on {asked.loss}."
         claims.append(
             Claim(
                 text=f"{asked.model}: {text}", ours=upper, published=printed, verdict="not the same quantity", why=why
