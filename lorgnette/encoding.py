@@ -104,18 +104,24 @@ class Encoder:
     def _named(
         ids: list[int | None], owner: list[int | None], offsets: list[tuple[int, int]], which: int, text: str
     ) -> tuple[list[int], list[str]]:
-        """Words numbered from 0 in order, and their text."""
-        numbers: dict[int, int] = {}
+        """Words numbered from 0 in order, and their text.
+
+        Llama and Gemma cut nothing before their pieces, and their tokenizers call a whole text one word; so a word of
+        theirs also ends where there is white space.
+        """
+        chunk = _chunks(text)
+        numbers: dict[tuple[int, int], int] = {}
         spans: list[list[int]] = []
         out = []
         for word, o, (start, end) in zip(ids, owner, offsets, strict=True):
             if word is None or o != which:
                 out.append(-1)
                 continue
-            if word not in numbers:
-                numbers[word] = len(numbers)
+            place = (word, chunk[max(end - 1, 0)])
+            if place not in numbers:
+                numbers[place] = len(numbers)
                 spans.append([start, end])
-            number = numbers[word]
+            number = numbers[place]
             spans[number][1] = max(spans[number][1], end)
             out.append(number)
         return out, [text[start:end].strip() for start, end in spans]
@@ -128,8 +134,11 @@ class Encoder:
         encoding = self.tokenizer(" ".join(parts) if given else text)
         return self._by_mark(encoding["input_ids"], parts)
 
-    def _by_mark(self, ids: list[int], parts: tuple[str, ...]) -> Side:
-        """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word."""
+    def _by_mark(self, ids: list[int], parts: tuple[str, ...], which: str = "text") -> Side:
+        """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word.
+
+        `which` is the tokenizer's argument: Marian cuts `text_target` with other pieces than `text`.
+        """
         special = [i in self._specials for i in ids]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         word, number = [], -1
@@ -137,7 +146,7 @@ class Encoder:
             number += not flag and (piece.startswith("▁") or number < 0)
             word.append(-1 if flag else number)
         if number + 1 != len(parts):
-            per_word = [self.tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts]
+            per_word = [self.tokenizer(**{which: part}, add_special_tokens=False)["input_ids"] for part in parts]
             inner = [i for part in per_word for i in part]
             ids = self.tokenizer.build_inputs_with_special_tokens(inner)
             start = next((k for k in range(len(ids)) if ids[k : k + len(inner)] == inner), 0)
@@ -154,7 +163,7 @@ class Encoder:
         if example.target is None:
             return Side([start], [True], [-1], ())
         ids = self.tokenizer(text_target=example.target)["input_ids"]
-        side = self._by_mark(ids, tuple(example.target.split())) if not self.tokenizer.is_fast else None
+        side = self._by_mark(ids, tuple(example.target.split()), "text_target") if not self.tokenizer.is_fast else None
         if side is None:
             side = self._fast(example.target, None, None)
         # The last piece (the end of the sentence) is predicted, never read.
@@ -254,8 +263,11 @@ class Encoder:
 
     @cached_property
     def _texts(self) -> list[str]:
-        pieces = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-        return [(piece or "").removeprefix("##").lstrip(_MARKS) for piece in pieces]
+        pieces = [piece or "" for piece in self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))]
+        # GPT-2, RoBERTa and ModernBERT write each byte of a piece as a character of its own.
+        if self.tokenizer.is_fast and "ByteLevel" in repr(self.tokenizer.backend_tokenizer.decoder):
+            return [_from_bytes(piece).strip() for piece in pieces]
+        return [piece.removeprefix("##").lstrip(_MARKS) for piece in pieces]
 
     @cached_property
     def _punctuation(self) -> Tensor:
@@ -280,8 +292,35 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
 
 
+def _byte_characters() -> dict[str, int]:
+    """The character that byte-level tokenizers write for each byte: itself if it prints, else one behind 255."""
+    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
+
+
+def _from_bytes(piece: str) -> str:
+    """The text of a byte-level piece; a piece that is part of a character is not text, and an added token is as is."""
+    if any(character not in _BYTES for character in piece):
+        return piece
+    return bytes(_BYTES[character] for character in piece).decode("utf-8", errors="replace")
+
+
 def _is_punctuation(character: str) -> bool:
     return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def _chunks(text: str) -> list[int]:
+    """For each character the number of its run between white space; white space belongs to the run behind it."""
+    out, number, inside = [], 0, False
+    for character in text:
+        number += inside and character.isspace()
+        inside = not character.isspace()
+        out.append(number)
+    return [*out, number]
 
 
 def _by_offset(

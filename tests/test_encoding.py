@@ -106,3 +106,77 @@ def test_words_from_pieces_sum_and_average():
                 expected = sum(float(weights[h, i, j]) for i in rows for j in columns) / len(rows)
                 assert float(out[h, a, b]) == pytest.approx(expected, abs=1e-12)
     torch.testing.assert_close(out.sum(-1), torch.ones(2, 4, dtype=torch.float64))
+
+
+def _made(pieces: list[str], model: type, **parts):
+    """A tokenizer with these pieces."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(["<pad>", "<unk>", *pieces]))}
+    tokenizer = Tokenizer(model(vocabulary, [], unk_token="<unk>"))
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
+
+
+def test_a_tokenizer_that_takes_a_text_for_one_word():
+    """Llama's and Gemma's do: they leave the marked text in one part, so `word_ids` is 0 everywhere."""
+    from tokenizers import models, pre_tokenizers
+
+    from lorgnette.encoding import Encoder
+
+    whole = pre_tokenizers.Metaspace(split=False)
+    tokenizer = _made(list("▁thecats."), models.BPE, pre_tokenizer=whole)
+    assert set(tokenizer("the cat sat.").word_ids()) == {0}
+    encoder = Encoder(tokenizer, bert().model.config, None)
+    side = encoder.encode(Example("x", "the cat  sat.")).source
+    assert side.words == ("the", "cat", "sat.")
+    assert side.word == [0] * 4 + [1] * 4 + [2] * 6
+    side = encoder.encode(Example("x", "the cat", pair="cat sat.")).source
+    assert side.words == ("the", "cat", "cat", "sat.")
+    assert side.word == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 5
+
+
+def test_punctuation_in_pieces_of_bytes():
+    """’ is three bytes, written âĢĻ; the last byte of 你 is written ł and of û is written », which is no mark there."""
+    from tokenizers import decoders, models, pre_tokenizers
+
+    from lorgnette.encoding import Encoder
+
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = _made(
+        [*sorted(pre_tokenizers.ByteLevel.alphabet()), "âĢĻ", "Ġ.", "##"],
+        models.BPE,
+        pre_tokenizer=level,
+        decoder=decoders.ByteLevel(),
+    )
+    encoder = Encoder(tokenizer, bert().model.config, None)
+    named = tokenizer.get_vocab()
+    punctuation = {piece for piece, number in named.items() if encoder._punctuation[number]}
+    assert {"âĢĻ", "Ġ.", "##", ",", "!"} <= punctuation
+    assert not {"»", "¿", "¡", "§", "a", "Ġ", "Ċ", "<pad>"} & punctuation
+    assert {piece for piece, number in named.items() if encoder._period_comma[number]} == {".", ",", "Ġ."}
+
+
+def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
+    """Marian has pieces of its own for each side; a word that is normalised to several must not mix them."""
+    from lorgnette.encoding import Encoder
+
+    class TwoSided:
+        is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
+
+        def __call__(self, text=None, text_target=None, add_special_tokens=True):
+            offset, words = (10, text) if text_target is None else (20, text_target)
+            ids = [offset + len(word) for word in words.split()]
+            return {"input_ids": [*ids, 1] if add_special_tokens else ids}
+
+        def convert_ids_to_tokens(self, ids):
+            return ["x" for _ in ids]  # no mark: the count is off
+
+        def build_inputs_with_special_tokens(self, ids):
+            return [*ids, 1]
+
+    target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
+    assert target.ids == [0, 23, 22, 21]
+    assert target.word == [-1, 0, 1, 2]
