@@ -1,5 +1,6 @@
 """The thing looked at: a model, its tokenizer, and where its attention lives."""
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -147,12 +148,21 @@ def load(name: str, *, dtype: str = "float32", device: str | None = None, allow_
     """
     if dtype not in DTYPES:
         raise UserError(f"Unknown dtype {dtype!r}: expected {', '.join(DTYPES)}.")
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    where = device or _own_device()
     try:
-        torch.device(where)
-    except RuntimeError as error:
-        raise UserError(f"Unknown device {where!r}: expected cpu, cuda or cuda:N.") from error
+        known = torch.device(where).type in ("cpu", "cuda")
+    except RuntimeError:
+        known = False
+    if not known:
+        raise UserError(f"Unknown device {where!r}: expected cpu, cuda or cuda:N.")
     if where.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"The device {where!r} was asked for, but no GPU is available. Use --device cpu.")
     loaded = load_model(str(name), dtype=DTYPES[dtype], device=where, allow_pickle=allow_pickle)
     return Subject(loaded.model, loaded.tokenizer, name=str(name), loaded=loaded)
+
+
+def _own_device() -> str:
+    """A GPU if there is one; under `torchrun` the processes of a machine share its GPUs out."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"

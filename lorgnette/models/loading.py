@@ -60,12 +60,20 @@ def load_model(name: str, *, dtype: torch.dtype, device: str, allow_pickle: bool
         ) from error
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise _cannot_open(name, folder, error) from error
+    except RuntimeError as error:
+        if "mismatched" not in str(error):
+            raise
+        raise UserError(
+            f"The weights of {name!r} do not have the shapes that its config.json says. Put the config.json that came "
+            "with the weights beside them."
+        ) from error
     finally:
         transformers.logging.set_verbosity(quiet)
         if bars:
             transformers.logging.enable_progress_bar()
     model, missing = _without_new_parts(model, sorted(info["missing_keys"]))
     _refuse_not_finite(name, model)
+    _refuse_without_words(name, tokenizer)
     return Loaded(name, folder, model.eval().to(device), tokenizer, missing)
 
 
@@ -193,3 +201,12 @@ def _refuse_not_finite(name: str, model: nn.Module) -> None:
                 f"The weights of {name!r} hold NaN or infinity (in {parameter_name}): every number would be wrong. "
                 "Use a checkpoint from before training diverged."
             )
+
+
+def _refuse_without_words(name: str, tokenizer: Any) -> None:
+    """Without files transformers makes an empty tokenizer, for which every word is unknown."""
+    if len(tokenizer) - len(set(tokenizer.all_special_ids)) < 3:
+        raise UserError(
+            f"The model {name!r} has no tokenizer: its vocabulary is empty, and every word would be unknown. Put the "
+            "tokenizer's files (tokenizer.json, or vocab.txt) beside config.json."
+        )

@@ -147,3 +147,40 @@ def test_minilm_comes_with_the_demo_extra():
     checks = subject.check()
     assert all(check.ok for check in checks), checks
     assert len(checks) == 7
+
+
+def test_a_folder_without_tokenizer_is_refused(folder):
+    """transformers makes an empty tokenizer instead, and every word is [UNK]."""
+    import json
+
+    for file in folder.glob("*token*"):
+        file.unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    with pytest.raises(UserError, match="has no tokenizer"):
+        lo.load(str(folder))
+
+
+def test_weights_of_another_shape_are_refused(folder):
+    def narrower(tensors):
+        name = "bert.encoder.layer.0.intermediate.dense.weight"
+        tensors[name] = tensors[name][:-1].clone()
+
+    edit(folder, narrower)
+    with pytest.raises(UserError, match="shapes that its config"):
+        lo.load(str(folder))
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "nonsense"])
+def test_devices_that_are_not_known(folder, device):
+    with pytest.raises(UserError, match="expected cpu, cuda"):
+        lo.load(str(folder), device=device)
+
+
+def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
+    from lorgnette.subject import _own_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert _own_device() == "cuda:0"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert _own_device() == "cuda:1"
