@@ -48,9 +48,10 @@ class Trace:
         """Run one example; further taps (a head knocked out, say) act on the pass."""
         if subject.encoder.translates and example.target is None:
             example = replace(example, target=_translation(subject, example))
-        batch = subject.encode([example])
-        if batch.source.ids.shape[1] == 0:
+        encoded = subject.tokenize(example)
+        if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
+        batch = subject.collate([encoded])
         keep = _Keep()
         with torch.no_grad(), subject.tapped(*taps, keep):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
@@ -108,11 +109,14 @@ class Trace:
 
     @property
     def probabilities(self) -> dict[str, float] | None:
-        """Class probabilities, if the subject is a classifier."""
-        labels = self.subject.labels
-        if labels is None or getattr(self.output, "logits", None) is None:
+        """Class probabilities, if the subject is a classifier of texts: they add up to one, unless labels may go
+        together. A classifier of tokens has none for the text, and a single output is a score, not a class."""
+        labels, logits = self.subject.labels, getattr(self.output, "logits", None)
+        if labels is None or logits is None or logits.dim() != 2 or len(labels) == 1:
             return None
-        return dict(zip(labels, self.output.logits[0].float().softmax(-1).tolist(), strict=True))
+        together = getattr(self.subject.model.config, "problem_type", None) == "multi_label_classification"
+        shares = logits[0].float().sigmoid() if together else logits[0].float().softmax(-1)
+        return dict(zip(labels, shares.tolist(), strict=True))
 
     def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
         """All layers of one stack as a labelled array; `words` only for weights."""

@@ -42,3 +42,32 @@ def test_classifier_and_translation():
 def test_what_is_not_there(name):
     with pytest.raises(UserError, match="has no"):
         bert().trace("good")[name]
+
+
+def _headed(cls: type, **config):
+    from families import BERT
+    from subjects import loud, word_pieces
+    from transformers import BertConfig
+
+    from lorgnette.subject import Subject
+
+    return Subject(loud(cls(BertConfig(**BERT, **config))), word_pieces()).trace("the cat")
+
+
+def test_probabilities_only_of_classes():
+    """Tokens have classes of their own, a single output is a score, and labels that go together do not share out."""
+    from transformers import BertForSequenceClassification, BertForTokenClassification
+
+    assert _headed(BertForTokenClassification, num_labels=3).probabilities is None
+    assert _headed(BertForSequenceClassification, num_labels=1).probabilities is None
+    kind = "multi_label_classification"
+    several = _headed(BertForSequenceClassification, num_labels=3, problem_type=kind)
+    logits = several.output.logits[0].tolist()
+    assert list(several.probabilities.values()) == pytest.approx([1 / (1 + np.exp(-x)) for x in logits])
+
+
+def test_a_text_without_tokens_is_refused():
+    from subjects import gpt2
+
+    with pytest.raises(UserError, match="no tokens"):
+        gpt2().trace("")
