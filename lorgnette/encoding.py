@@ -57,7 +57,9 @@ class Encoder:
 
     def __init__(self, tokenizer: Any, config: Any, limit: int | None) -> None:
         self.tokenizer, self.config, self.limit = tokenizer, config, limit
-        self.padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        # A decoder with a classifier finds the end of a text by the config's id.
+        ids = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
+        self.padding = next(int(number) for number in ids if number is not None and number >= 0)
         self.translates = bool(getattr(config, "is_encoder_decoder", False))
 
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:

@@ -180,3 +180,14 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
     target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
     assert target.ids == [0, 23, 22, 21]
     assert target.word == [-1, 0, 1, 2]
+
+
+def test_padding_is_the_configs_where_the_tokenizer_has_none():
+    """A GPT-2 with a classifier looks for the last token that is not the config's padding."""
+    subject = gpt2()
+    subject.tokenizer.pad_token = None
+    subject.model.config.pad_token_id = 7
+    from lorgnette.subject import Subject
+
+    batch = Subject(subject.model, subject.tokenizer).encode(["the cat sat", "cat"])
+    assert batch.inputs["input_ids"][1, 1:].tolist() == [7, 7]
