@@ -48,7 +48,7 @@ class _Examiner(Tap):
         self.padding = max(self.padding, _largest(weights.masked_fill(keys[:, None, None, :], 0)[asked]))
         mixed = weights.to(call.value.dtype) @ call.value
         scale = float(mixed.abs().max()) or 1.0
-        self.mixing = max(self.mixing, _largest((mixed - context)[asked]) / scale)
+        self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
         again = torch.special.entr(weights).sum(-1)
         self.streamed = max(self.streamed, _largest((again - entropy)[asked]))
 
@@ -99,4 +99,5 @@ def _states(subject: Subject, batch: Any) -> Tensor:
 
 
 def _largest(tensor: Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
+    """Infinity for what is not a number: Python's max would pass over NaN, and the check would hold."""
+    return float(tensor.abs().nan_to_num(nan=torch.inf).max()) if tensor.numel() else 0.0
