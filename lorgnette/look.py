@@ -1,5 +1,6 @@
 """The one loop: corpus → subject → lenses → results."""
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,6 +61,8 @@ def look(
     chosen = [_lens(lens) for lens in lenses]
     if not chosen:
         raise UserError("No lens was given. `lorgnette list lenses` names them.")
+    if resume and _corpus_fingerprint(corpus) is None:
+        raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
     if batch_tokens < 1:
         raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
     if not subject.sites and not all(lens.wants_hidden_states for lens in chosen):
@@ -224,7 +227,11 @@ def _fingerprint(
 
 
 def _corpus_fingerprint(corpus: Any) -> str | None:
-    return corpus.fingerprint() if isinstance(corpus, Corpus) else None
+    if isinstance(corpus, Corpus):
+        return corpus.fingerprint()
+    if isinstance(corpus, list | tuple):
+        return hashlib.sha256("\n".join(map(repr, corpus)).encode()).hexdigest()[:16]
+    return None  # an iterator cannot be read twice
 
 
 def _provenance(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:

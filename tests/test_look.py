@@ -203,3 +203,21 @@ def test_two_processes_give_the_results_of_one(tmp_path, dtype, tolerance):
     assert one.provenance.texts == two.provenance.texts == len(EXAMPLES)
     assert json.loads(two.to_json())["provenance"]["dtype"] == dtype
     assert np.isfinite(two.data["entropy"]).all()
+
+
+def test_resume_of_a_list_knows_its_texts(tmp_path):
+    """Two lists are two corpora, and an iterator cannot be told from another."""
+    subject, options = bert(), {"progress": False, "out": tmp_path / "run", "batch_tokens": 5}
+
+    class Stop(lo.lenses.Weights):
+        def update(self, call, batch):
+            if batch.examples[0].text == "cat":
+                raise KeyboardInterrupt
+            super().update(call, batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        look_function(subject, ["the cat sat on the mat", "cat"], [Stop()], **options)
+    with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
+        look_function(subject, ["the dog sat on the mat", "dog"], ["weights"], resume=True, **options)
+    with pytest.raises(UserError, match="can be recognised"):
+        look_function(subject, iter(["cat"]), ["weights"], resume=True, **options)
