@@ -82,6 +82,8 @@ def find(name: str) -> Path | None:
     if Path(name).is_dir():
         return Path(name)
     shelf = os.environ.get("LORGNETTE_MODELS")
+    if shelf and not Path(shelf).is_dir():
+        raise UserError(f"LORGNETTE_MODELS is {shelf!r}, which is not a folder. Correct it, or unset it.")
     if shelf and Path(shelf, name).is_dir():
         return Path(shelf, name)
     if name in PACKAGED:

@@ -184,3 +184,9 @@ def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
     assert _own_device() == "cuda:0"
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert _own_device() == "cuda:1"
+
+
+def test_a_shelf_that_is_not_there_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("LORGNETTE_MODELS", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="LORGNETTE_MODELS"):
+        lo.load("minilm")
