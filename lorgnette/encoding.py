@@ -180,9 +180,7 @@ class Encoder:
                 f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Pass --truncate to "
                 "cut it (cuts are counted), or split the text."
             )
-        # Keep what closes the text: a model that never saw a text without [SEP] or </s> should not see one now.
-        tail = 1 if side.special and side.special[-1] else 0
-        keep = [*range(self.limit - tail), *range(len(side) - tail, len(side))]
+        keep = _kept(side.special, self.limit)
         types = None if side.types is None else [side.types[k] for k in keep]
         return Side(
             [side.ids[k] for k in keep],
@@ -343,6 +341,22 @@ def _by_offset(
             number += 1
         out.append(number)
     return out
+
+
+def _kept(special: list[bool], limit: int) -> list[int]:
+    """Positions that stay when a text is cut: all specials, and the longest part between two of them is cut first.
+
+    So a text still closes with [SEP] or </s>, and of a pair the longer text gives way, not the second.
+    """
+    parts: list[list[int]] = [[]]
+    for position, flag in enumerate(special):
+        if flag:
+            parts.append([])
+        else:
+            parts[-1].append(position)
+    for _ in range(len(special) - limit):
+        max(parts, key=len).pop()
+    return sorted([position for part in parts for position in part] + [p for p, flag in enumerate(special) if flag])
 
 
 def _padded(rows: list[list[Any]], value: Any) -> Tensor:

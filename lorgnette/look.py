@@ -68,7 +68,6 @@ def look(
     if not subject.sites and not all(lens.wants_hidden_states for lens in chosen):
         raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
     for lens in chosen:
-        _refuse_what_is_not_there(lens, subject)
         lens.bind(subject)
     if out is not None:
         refuse_other_folder(out)
@@ -194,14 +193,6 @@ def _lens(lens: Lens | str) -> Lens:
     from lorgnette.lenses import get
 
     return get(lens) if isinstance(lens, str) else lens
-
-
-def _refuse_what_is_not_there(lens: Lens, subject: Subject) -> None:
-    if lens.wants_logits and not hasattr(subject.model, "classifier") and not hasattr(subject.model, "lm_head"):
-        raise UserError(
-            f"The lens {lens.name!r} needs a model with an output head; {type(subject.model).__name__} of "
-            f"{subject.name!r} has none. Give a classifier, masked-LM or translation checkpoint."
-        )
 
 
 def _size(corpus: Any) -> int | None:

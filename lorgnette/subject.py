@@ -124,7 +124,15 @@ class Subject:
 
     def run(self, batch: Batch, **options: Any) -> Any:
         """One forward pass."""
-        return self.model(**batch.inputs, **options)
+        try:
+            return self.model(**batch.inputs, **options)
+        except ValueError as error:
+            if "padding token" not in str(error):
+                raise
+            raise UserError(
+                f"{type(self.model).__name__} {self.name!r} does not know its padding token, so it takes one text at a "
+                "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
+            ) from error
 
     def trace(self, text: str | Example, pair: str | None = None, *, target: str | None = None) -> "Trace":
         """Everything of one pass over one text (or pair, or text and its translation), kept."""

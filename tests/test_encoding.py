@@ -91,6 +91,15 @@ def test_truncation_keeps_what_closes_the_text():
         subject.encode([Example("x", "cat " * 100)])
 
 
+def test_of_a_pair_the_longer_text_is_cut():
+    example = Example("x", "cat " * 90, pair="A dog ran.")
+    tokens = bert().encode([example], truncate=True).source
+    assert tokens.ids.shape[1] == 64
+    assert tokens.pieces[0][-6:] == ("[SEP]", "a", "dog", "ran", ".", "[SEP]")
+    assert tokens.pieces[0][:2] == ("[CLS]", "cat")
+    assert tokens.categories["sep"][0].sum() == 2
+
+
 def test_words_from_pieces_sum_and_average():
     """To a word the sum, from a word the mean, against a loop."""
     torch.manual_seed(0)

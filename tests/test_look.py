@@ -164,6 +164,18 @@ def test_long_texts_are_refused_or_cut_and_counted():
     assert looked(bert(), [long], truncate=True).provenance.truncated == 1
 
 
+def test_a_classifier_that_does_not_know_its_padding_is_told_so():
+    import transformers
+    from subjects import word_pieces
+
+    config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=1, n_head=4, n_positions=64, num_labels=2)
+    model = transformers.GPT2ForSequenceClassification(config).eval()
+    subject = lo.Subject(model, word_pieces(specials=False), name="gpt2")
+    assert model.config.pad_token_id is None
+    with pytest.raises(UserError, match="does not know its padding token"):
+        looked(subject, EXAMPLES)
+
+
 def test_nan_never_reaches_a_result():
     subject = bert()
     with torch.no_grad():

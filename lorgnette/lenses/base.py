@@ -29,7 +29,6 @@ class Lens(torchmetrics.Metric):
     summary: ClassVar[str] = ""
     wants_residual: ClassVar[bool] = False
     wants_hidden_states: ClassVar[bool] = False
-    wants_logits: ClassVar[bool] = False
     wants_gradients: ClassVar[bool] = False
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     full_state_update: bool | None = False

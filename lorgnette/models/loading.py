@@ -74,7 +74,7 @@ def load_model(name: str, *, dtype: torch.dtype, device: str, allow_pickle: bool
     model, missing = _without_new_parts(model, sorted(info["missing_keys"]))
     _refuse_not_finite(name, model)
     _refuse_without_words(name, tokenizer)
-    return Loaded(name, folder, model.eval().to(device), tokenizer, missing)
+    return Loaded(name, folder or _snapshot(name), model.eval().to(device), tokenizer, missing)
 
 
 def find(name: str) -> Path | None:
@@ -105,10 +105,18 @@ def known_names() -> tuple[str, ...]:
     return tuple(sorted({*packaged, *shelved}))
 
 
+def _snapshot(name: str) -> Path | None:
+    """Where the hub's files of this model lie on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def weights_hash(loaded: Loaded) -> str:
     """SHA-256 of the weights file; of a sharded checkpoint, that of its shards' hashes in order.
 
-    Without a folder (a hub name, a model made in memory) it is the hash of the parameters as loaded.
+    Without a folder (a model made in memory) it is the hash of the parameters as loaded.
     """
     files: list[Path] = []
     if loaded.folder is not None:
