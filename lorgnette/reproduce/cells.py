@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
+
+if TYPE_CHECKING:
+    from lorgnette.reproduce.record import Settings
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
 _FAILED = ".failed.json"
@@ -228,6 +231,17 @@ def _attempt(cell: Cell, local: Mapping[str, Any]) -> dict[str, Any]:
     except Exception:
         outcome = {"error": traceback.format_exc()}
     return {**outcome, "seconds": round(time.monotonic() - started, 3)}
+
+
+def scratch_of(settings: "Settings") -> Path:
+    """Token ids lie beside the outcome until all cells are done."""
+    return settings.out.with_name(f".{settings.out.name}.unfinished")
+
+
+def cells_of(settings: "Settings") -> Cells:
+    """The cells of a reproduction that trains, in its folder."""
+    local = {"data": settings.data, "scratch": str(scratch_of(settings))}
+    return Cells(settings.out / "cells", local=local, device=settings.device)
 
 
 def main(arguments: list[str] | None = None) -> int:

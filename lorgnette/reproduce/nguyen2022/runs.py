@@ -4,11 +4,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError
-from lorgnette.reproduce.cells import Cells
+from lorgnette.reproduce.cells import cells_of, scratch_of
 from lorgnette.reproduce.nguyen2022 import grid
 
 if TYPE_CHECKING:
@@ -30,16 +29,6 @@ class Outcome:
 
 def size_of(settings: "Settings") -> grid.Size:
     return grid.QUICK if settings.quick else grid.FULL
-
-
-def scratch_of(settings: "Settings") -> Path:
-    """Token ids lie beside the outcome until all cells are done."""
-    return settings.out.with_name(f".{settings.out.name}.unfinished")
-
-
-def cells_of(settings: "Settings") -> Cells:
-    local = {"data": settings.data, "scratch": str(scratch_of(settings))}
-    return Cells(settings.out / "cells", local=local, device=settings.device)
 
 
 def train_cells(settings: "Settings", *, until: float | None = None) -> int:
