@@ -233,16 +233,6 @@ class Encoder:
         }
 
     @cached_property
-    def categories(self) -> tuple[str, ...]:
-        """The categories that this tokenizer's texts have: GPT-2 adds neither an opening nor a closing token."""
-        side = self._fast("a", None, None) if self.tokenizer.is_fast else self._slow("a", None, None)
-        specials = [bool(self._opening[i]) for i, flag in zip(side.ids, side.special, strict=True) if flag]
-        missing = {name for name, kind in (("cls", True), ("sep", False)) if kind not in specials}
-        if self.translates:
-            missing.discard("cls")
-        return tuple(name for name in CATEGORIES if name not in missing)
-
-    @cached_property
     def _specials(self) -> set[int]:
         words = {self.tokenizer.unk_token_id}
         return {i for i in self.tokenizer.all_special_ids if i not in words}
