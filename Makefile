@@ -38,5 +38,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lorgnette needs Python 3.11 or later; try: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Lorgnette into $(VENV) (once; some minutes) …" >&2
-	@$(PIP) -c constraints.txt -e '.[demo,dev]'
+	@$(PIP) -c constraints.txt -e '.[demo,dev,export]'
 	@touch $@
