@@ -31,6 +31,9 @@ DIRECTION: Final = "direction"
 DIRECTION_B: Final = "direction_b"
 NEIGHBOUR: Final = "neighbour"
 RANK: Final = "rank"
+ABLATION: Final = "ablation"
+WAY: Final = "way"
+PART: Final = "part"
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
@@ -61,6 +64,10 @@ DESCRIPTION: Final[dict[str, str]] = {
     DIRECTION_B: "the other of two classes whose directions are compared",
     NEIGHBOUR: "own_nearest, other_nearest, own_farthest: texts of the class, or not of it, by cosine to the direction",
     RANK: "place in an order, counted from 1",
+    ABLATION: 'what a head gives when it is taken away: nothing ("zero"), or its mean over the corpus ("mean")',
+    WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
+    "read_by_head: of all rows, the head's gives the dependent most",
+    PART: 'part of the texts, by a hash of their ids: "development" (to choose on) or "held_out" (to test on)',
     READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',
 }
 

@@ -71,6 +71,7 @@ def look(
         lens.bind(subject)
     if out is not None:
         refuse_other_folder(out)
+    _prepare(subject, corpus, chosen, batch_tokens=batch_tokens, truncate=truncate, progress=progress)
     ranks = Ranks.join()
     counts = Counts()
     keeper = None
@@ -106,6 +107,17 @@ def look(
     if keeper is not None and ranks.first:
         keeper.clear()
     return results
+
+
+def _prepare(subject: Subject, corpus: Any, lenses: Sequence[Lens], **options: Any) -> None:
+    """A look of its own for lenses that need to know something of the whole corpus before they begin."""
+    for lens in lenses:
+        if first := lens.before():
+            if iter(corpus) is corpus:
+                raise UserError(
+                    f"The lens {lens.name!r} goes through the corpus twice. Give a Corpus or a list of texts."
+                )
+            lens.prepare(look(subject, corpus, first, **options))
 
 
 def batches(

@@ -19,7 +19,7 @@ LEVELS = (
     ("files", "provenance", "schema", "results", "progress", "distributed"),
     ("maths", "corpora"),
     ("attention",),
-    ("models", "encoding", "subject", "checks", "trace", "planted"),
+    ("models", "encoding", "subject", "checks", "knockout", "trace", "planted"),
     ("lenses",),
     ("look", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),

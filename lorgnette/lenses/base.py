@@ -55,6 +55,13 @@ class Lens(torchmetrics.Metric):
     def allocate(self, subject: Subject) -> None:
         """Declare the states."""
 
+    def before(self) -> "Sequence[Lens]":
+        """Lenses that must have looked through the whole corpus before this one begins."""
+        return ()
+
+    def prepare(self, found: Mapping[str, Result]) -> None:
+        """Take in what they found, by lens."""
+
     def taps(self, batch: Batch) -> Sequence[Tap]:
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""
         return ()

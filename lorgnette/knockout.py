@@ -1,0 +1,98 @@
+"""Heads taken out of a pass: which ones, and the tap that does it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site, Tap
+from lorgnette.errors import UserError, near
+from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    from lorgnette.subject import Subject
+
+Head = str | Sequence[str | int]
+"""A head as results name it: ("encoder", 3, 7), "encoder.3.7", or "3.7" where there is one stack; both from 1."""
+
+
+class Knockout(Tap):
+    """Replaces what some heads give by nothing, or by what they give on average, before the output projection.
+
+    `means` is a result of the `head_means` lens; without it a head gives zero (Michel et al. 2019). The attention
+    weights stay as they are, and so does the bias of the output projection.
+    """
+
+    def __init__(self, heads: Mapping[Site, Sequence[int]], means: Mapping[Site, Tensor] | None = None) -> None:
+        self.heads, self.means = heads, means
+
+    @classmethod
+    def of(cls, subject: "Subject", heads: Iterable[Head], means: Result | None = None) -> "Knockout":
+        """By the names that results give the heads; one that the subject does not have is a `UserError`."""
+        found = heads_at(subject, heads)
+        return cls(found, None if means is None else {site: mean_outputs(means, site) for site in found})
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        assert call.site is not None
+        heads = self.heads.get(call.site, ())
+        if not heads:
+            return context
+        context = context.clone()
+        for head in heads:
+            context[:, head] = 0.0 if self.means is None else self.means[call.site][head].to(context)
+        return context
+
+
+def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int, ...]]:
+    """Named heads (counted from 1) as site → indices from 0."""
+    found: dict[Site, list[int]] = {}
+    for name in [heads] if isinstance(heads, str) else heads:
+        site, head = _placed(subject, name)
+        found.setdefault(site, [])
+        if head not in found[site]:
+            found[site].append(head)
+    return {site: tuple(indices) for site, indices in found.items()}
+
+
+def head_names(heads: Mapping[Site, Sequence[int]]) -> tuple[str, ...]:
+    """The same as "encoder.3.7"."""
+    return tuple(f"{site.name}.{site.layer + 1}.{head + 1}" for site, indices in heads.items() for head in indices)
+
+
+def mean_outputs(means: Result, site: Site) -> Float[Tensor, "head dim"]:
+    """What the heads of one site give on average, from a result of the `head_means` lens."""
+    if means.lens != "head_means":
+        raise UserError(f"Mean ablation needs a result of the lens 'head_means'. Got one of {means.lens!r} instead.")
+    if site.name not in means.data[axes.STACK].values or site.layer >= means.data.sizes[axes.LAYER]:
+        raise UserError(f"These means are of another model: they have no {site}.")
+    return torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
+
+
+def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
+    parts = name.split(".") if isinstance(name, str) else [str(part) for part in name]
+    stacks = subject.layers
+    if len(parts) == 2 and len(stacks) == 1:
+        parts = [next(iter(stacks)), *parts]
+    if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+        form = "LAYER.HEAD" if len(stacks) == 1 else f"STACK.LAYER.HEAD ({', '.join(stacks)})"
+        raise UserError(f"{_written(name)} names no head of {subject.name!r}: expected {form}, both counted from 1.")
+    stack, layer, head = parts[0], int(parts[1]), int(parts[2])
+    if stack not in stacks:
+        raise UserError(f"{subject.name!r} has no stack {stack!r}.{near(stack, stacks)} It has: {', '.join(stacks)}.")
+    site = next((site for site in stacks[stack] if site.layer == layer - 1), None)
+    if site is None or not 1 <= head <= subject.anatomy[site].heads:
+        count = subject.anatomy[site or stacks[stack][0]].heads
+        raise UserError(
+            f"There is no head {_written(name)}: the {stack} of {subject.name!r} has {len(stacks[stack])} layers of "
+            f"{count} heads."
+        )
+    return site, head - 1
+
+
+def _written(name: Head) -> str:
+    return name if isinstance(name, str) else ".".join(map(str, name))
