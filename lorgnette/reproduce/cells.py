@@ -238,9 +238,9 @@ def scratch_of(settings: "Settings") -> Path:
     return settings.out.with_name(f".{settings.out.name}.unfinished")
 
 
-def cells_of(settings: "Settings") -> Cells:
-    """The cells of a reproduction that trains, in its folder."""
-    local = {"data": settings.data, "scratch": str(scratch_of(settings))}
+def cells_of(settings: "Settings", **more: str | None) -> Cells:
+    """The cells of a reproduction that trains, in its folder; `more` is told to each of them, too."""
+    local = {"data": settings.data, "scratch": str(scratch_of(settings)), **more}
     return Cells(settings.out / "cells", local=local, device=settings.device)
 
 
@@ -249,27 +249,34 @@ def main(arguments: list[str] | None = None) -> int:
     from lorgnette.reproduce.record import Settings
 
     parser = argparse.ArgumentParser(prog="python -m lorgnette.reproduce.cells", description=main.__doc__)
-    parser.add_argument("name", help="the reproduction: tp9, nguyen2022")
+    parser.add_argument("name", help="the reproduction: tp9, nguyen2022, fosse2023")
     parser.add_argument("--quick", action="store_true", help="a small part, to see that it works")
     parser.add_argument("--out", type=Path, help="the folder of the outcome; its cells lie in OUT/cells")
     parser.add_argument("--data", default=os.environ.get("LORGNETTE_DATA"), help="the folder with the corpora")
+    parser.add_argument("--models", default=os.environ.get("LORGNETTE_MODELS"), help="the folder with the models")
     parser.add_argument("--seeds", default="0,1,2", help="seeds, between commas")
     parser.add_argument("--device", help="cpu or cuda")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--budget-seconds", type=float, help="start no new cell after so many seconds")
     parser.add_argument("--only", choices=["train"], default="train", help="the part that this command runs")
+    parser.add_argument("--part", help="only this part, of a reproduction that has parts")
     asked = parser.parse_args(arguments)
+    module = import_module(f"lorgnette.reproduce.{asked.name}")
+    if asked.part and not hasattr(module, "PARTS"):
+        parser.error(f"{asked.name} has no parts.")
     until = None if asked.budget_seconds is None else time.monotonic() + asked.budget_seconds
     settings = Settings(
         quick=asked.quick,
         out=asked.out or Path("out" if asked.quick else "reproductions") / asked.name,
         data=asked.data,
+        models=asked.models,
         seeds=tuple(int(seed) for seed in asked.seeds.split(",")),
+        only=asked.part,
         device=asked.device,
         jobs=asked.jobs,
     )
     try:
-        left = import_module(f"lorgnette.reproduce.{asked.name}").train_cells(settings, until=until)
+        left = module.train_cells(settings, until=until)
     except UserError as error:
         print("lorgnette:", " ".join(str(error).split()), file=sys.stderr)
         return 1
