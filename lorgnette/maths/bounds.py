@@ -1,0 +1,53 @@
+"""How far apart directions can be: bounds on the largest cosine between C unit vectors in d dimensions."""
+
+import math
+
+from lorgnette.errors import UserError
+
+
+def least_largest_cosine(vectors: int, dim: int) -> float:
+    """A number that the largest of the cosines between C unit vectors in d dimensions cannot go below.
+
+    −1/(C−1)     C ≤ d + 1   reached by a simplex
+    0            C ≤ 2d      reached by ± the axes (Rankin 1955)
+    cos 2φ       beyond      C caps of radius φ, half the smallest angle, do not overlap: C · area(φ) ≤ 1
+
+    Cosines here have a sign. Welch's bound (`least_largest_absolute_cosine`) does not: in the plane five directions 72°
+    apart have a largest cosine of .31, and Welch gives .61 for the largest |cos|. Beyond 2d the bound is not tight in
+    general.
+    """
+    _check(vectors, dim)
+    if vectors <= dim + 1:
+        return -1 / (vectors - 1)
+    if vectors <= 2 * dim:
+        return 0.0
+    return max(0.0, math.cos(2 * cap_radius(1 / vectors, dim)))
+
+
+def least_largest_absolute_cosine(vectors: int, dim: int) -> float:
+    """√((C−d) / (d(C−1))) for C > d, else 0: no C lines in d dimensions have a smaller largest |cos| (Welch 1974)."""
+    _check(vectors, dim)
+    return math.sqrt((vectors - dim) / (dim * (vectors - 1))) if vectors > dim else 0.0
+
+
+def least_mean_cosine(vectors: int) -> float:
+    """−1/(C−1): the mean cosine of C unit vectors is never less, in any dimension, since ‖Σ u‖² ≥ 0."""
+    _check(vectors, 1)
+    return -1 / (vectors - 1)
+
+
+def cap_radius(share: float, dim: int) -> float:
+    """The angle φ ≤ π/2 at which the cap of the unit sphere around a point has this share of the sphere's area.
+
+    share = ½ I_{sin²φ}((d−1)/2, ½), I the regularised incomplete beta function.
+    """
+    if dim < 2 or not 0 < share <= 0.5:
+        raise UserError(f"A cap needs at least two dimensions and a share in (0, ½]; got {dim} and {share}.")
+    from scipy.special import betaincinv
+
+    return math.asin(math.sqrt(float(betaincinv((dim - 1) / 2, 0.5, 2 * share))))
+
+
+def _check(vectors: int, dim: int) -> None:
+    if vectors < 2 or dim < 1:
+        raise UserError(f"Cosines are between at least two vectors in at least one dimension; got {vectors} and {dim}.")

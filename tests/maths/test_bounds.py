@@ -1,0 +1,87 @@
+"""Bounds on the largest cosine, against configurations that reach them and random ones that must not beat them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lorgnette.errors import UserError
+from lorgnette.maths.bounds import (
+    cap_radius,
+    least_largest_absolute_cosine,
+    least_largest_cosine,
+    least_mean_cosine,
+)
+
+
+def off_diagonal(vectors: torch.Tensor) -> torch.Tensor:
+    units = vectors.double() / vectors.double().norm(dim=-1, keepdim=True)
+    cosines = units @ units.T
+    return cosines[~torch.eye(len(units), dtype=torch.bool)]
+
+
+@pytest.mark.parametrize("dim", [2, 3, 7, 16])
+def test_a_simplex_reaches_the_bound_up_to_one_more_vector_than_dimensions(dim: int) -> None:
+    for vectors in range(2, dim + 2):
+        corners = torch.eye(vectors, dtype=torch.float64) - 1 / vectors  # lie in C − 1 ≤ d dimensions
+        assert off_diagonal(corners).max().item() == pytest.approx(least_largest_cosine(vectors, dim), abs=1e-12)
+        assert off_diagonal(corners).mean().item() == pytest.approx(least_mean_cosine(vectors), abs=1e-12)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 8])
+def test_the_axes_and_their_opposites_reach_zero(dim: int) -> None:
+    axes = torch.cat([torch.eye(dim), -torch.eye(dim)])
+    assert off_diagonal(axes).max().item() == 0.0
+    for vectors in range(dim + 2, 2 * dim + 1):
+        assert least_largest_cosine(vectors, dim) == 0.0
+
+
+@pytest.mark.parametrize("vectors", [5, 6, 11, 100])
+def test_in_the_plane_the_bound_is_the_regular_polygon(vectors: int) -> None:
+    angle = torch.arange(vectors, dtype=torch.float64) * 2 * math.pi / vectors
+    polygon = torch.stack([angle.cos(), angle.sin()], -1)
+    assert off_diagonal(polygon).max().item() == pytest.approx(least_largest_cosine(vectors, 2), abs=1e-12)
+
+
+def test_welch_bounds_absolute_cosines_and_not_signed_ones() -> None:
+    angle = torch.arange(5, dtype=torch.float64) * 2 * math.pi / 5
+    pentagon = torch.stack([angle.cos(), angle.sin()], -1)
+    welch = least_largest_absolute_cosine(5, 2)
+    assert off_diagonal(pentagon).max() < welch < off_diagonal(pentagon).abs().max()
+    # Three lines 60° apart reach it.
+    lines = torch.tensor([[math.cos(a), math.sin(a)] for a in (0.0, math.pi / 3, 2 * math.pi / 3)])
+    assert off_diagonal(lines).abs().max().item() == pytest.approx(least_largest_absolute_cosine(3, 2), abs=1e-6)
+    # So do the six diagonals of the icosahedron.
+    golden = (1 + 5**0.5) / 2
+    rows = [(0, 1, golden), (0, 1, -golden), (1, golden, 0), (1, -golden, 0), (golden, 0, 1), (-golden, 0, 1)]
+    found = off_diagonal(torch.tensor(rows, dtype=torch.float64)).abs().max().item()
+    assert found == pytest.approx(least_largest_absolute_cosine(6, 3), abs=1e-12) == pytest.approx(5**-0.5)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 8, 31])
+@pytest.mark.parametrize("vectors", [2, 5, 9, 17, 64, 300])
+def test_random_vectors_never_beat_a_bound(vectors: int, dim: int) -> None:
+    draw = torch.Generator().manual_seed(vectors * dim)
+    for _ in range(5):
+        found = off_diagonal(torch.randn(vectors, dim, generator=draw, dtype=torch.float64))
+        assert found.max() >= least_largest_cosine(vectors, dim) - 1e-12
+        assert found.abs().max() >= least_largest_absolute_cosine(vectors, dim) - 1e-12
+        assert found.mean() >= least_mean_cosine(vectors) - 1e-12
+
+
+@pytest.mark.parametrize("dim", [2, 3, 6])
+def test_the_share_of_a_cap_is_the_share_of_random_points_in_it(dim: int) -> None:
+    points = np.random.default_rng(0).standard_normal((200_000, dim))
+    first = points[:, 0] / np.linalg.norm(points, axis=1)
+    for share in (0.5, 0.2, 0.05):
+        assert (first > math.cos(cap_radius(share, dim))).mean() == pytest.approx(share, abs=0.004)
+
+
+@pytest.mark.parametrize(("vectors", "dim"), [(1, 3), (4, 0)])
+def test_less_than_two_vectors_or_no_dimension_is_refused(vectors: int, dim: int) -> None:
+    for bound in (least_largest_cosine, least_largest_absolute_cosine):
+        with pytest.raises(UserError, match="at least two vectors"):
+            bound(vectors, dim)
+    with pytest.raises(UserError, match="A cap needs"):
+        cap_radius(0.7, 3)
