@@ -1,0 +1,172 @@
+"""Gates on heads: what they do to a model, what they cost, which heads they keep, and that they survive a file."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from families import inputs, tiny
+
+from lorgnette.attention import Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.models.interface import tapped
+from lorgnette.models.layouts import anatomy_of
+from lorgnette.training.gates import HeadGates, freeze
+
+TWO = {Site("encoder", "self", 0): (0, 1, 2), Site("encoder", "self", 1): (0, 1)}
+
+
+def logits(model, batch, *taps):
+    with torch.no_grad(), tapped(model, *taps):
+        output = model(**batch)
+    return output["logits"] if "logits" in output else output[0]
+
+
+class Closed(Tap):
+    """Zeroes chosen heads by hand."""
+
+    def __init__(self, closed):
+        self.closed = closed
+
+    def context(self, call, context):
+        out = context.clone()
+        out[:, self.closed.get(call.site, [])] = 0
+        return out
+
+
+@pytest.mark.parametrize("family", ["bert-classifier", "marian", "gpt2", "mpnet", "llama", "t5"])
+def test_a_trained_model_is_unchanged_at_the_start(family):
+    model = tiny(family, dtype=torch.float64)
+    batch = inputs(model)
+    gates = HeadGates.of(model).eval()
+    assert torch.equal(logits(model, batch, gates), logits(model, batch))
+    assert gates.open_heads == sum(site.heads for site in anatomy_of(model).sites)
+
+
+def test_closed_gates_are_heads_at_zero():
+    model = tiny("marian", dtype=torch.float64)
+    batch = inputs(model)
+    gates = HeadGates.of(model).eval()
+    closed = {site: [1, 3] for site in gates.heads if site.layer == 1}
+    with torch.no_grad():
+        for site, heads in closed.items():
+            for head in heads:
+                gates.log_alpha[gates.place[site]][head] = -3.0
+    assert torch.equal(logits(model, batch, gates), logits(model, batch, Closed(closed)))
+
+
+@pytest.mark.parametrize("stacks", [("encoder",), ("decoder",), ("cross",), ("decoder", "cross")])
+def test_gates_touch_only_the_sites_they_are_given(stacks):
+    model = tiny("marian")
+    batch = inputs(model)
+    gates = HeadGates.of(model, stacks, start=-4.0).eval()
+    assert {site.name for site in gates.heads} == set(stacks)
+    everything = {site: list(range(4)) for site in gates.heads}
+    assert torch.equal(logits(model, batch, gates), logits(model, batch, Closed(everything)))
+
+
+def test_gates_are_drawn_anew_in_training_and_fixed_in_evaluation():
+    model = tiny("bert-classifier")
+    batch = inputs(model)
+    gates = HeadGates.of(model, start="scratch").train()
+    first, second = logits(model, batch, gates), logits(model, batch, gates)
+    assert not torch.equal(first, second)
+    gates.eval()
+    assert torch.equal(logits(model, batch, gates), logits(model, batch, gates))
+
+
+def test_the_penalty_is_a_sum_over_heads_and_a_mean_over_sites():
+    gates = HeadGates(TWO, over="mean")
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.tensor([0.0, 1.0, -1.0, 2.0, -4.0]))
+    open_ = [1 / (1 + math.exp(-(a - 0.33 * math.log(0.1 / 1.1)))) for a in gates.log_alpha.tolist()]
+    assert gates.expected_open().item() == pytest.approx((sum(open_[:3]) + sum(open_[3:])) / 2, rel=1e-6)
+    summed = HeadGates(TWO, over="sum")
+    summed.log_alpha.data.copy_(gates.log_alpha.data)
+    assert summed.value.item() == pytest.approx(sum(open_), rel=1e-6)
+
+
+def test_the_weight_warms_up_in_training_and_is_whole_in_evaluation():
+    gates = HeadGates(TWO, weight=0.4, warmup=4).train()
+    seen = []
+    for _ in range(6):
+        seen.append(gates.weight)
+        gates.advance()
+    assert seen == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.4])
+    gates.steps = 0
+    assert gates.eval().weight == 0.4
+
+
+def test_the_two_rules_and_their_disagreement():
+    gates = HeadGates(TWO)
+    first, second = TWO
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.tensor([3.0, -3.0, 3.0, -3.0, -3.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert gates.kept("code") == gates.kept("paper") == {first: [0, 2], second: []}
+    with torch.no_grad():
+        gates.log_alpha[1] = -1.0  # ẑ = .22, yet likelier 0 than 1
+    with pytest.warns(UserWarning, match="1 of 5 gates are neither open nor closed.* 2 heads stay, by .* 3"):
+        assert gates.kept("code")[first] == [0, 1, 2]
+    with pytest.warns(UserWarning, match="Train longer"):
+        assert gates.kept("paper")[first] == [0, 2]
+    assert gates.strongest(3) == {first: [0, 1, 2], second: []}
+
+
+def test_gates_come_back_from_a_file(tmp_path):
+    gates = HeadGates(TWO, weight=0.3, warmup=7, over="sum", temperature=2 / 3)
+    gates.log_alpha.data.normal_()
+    gates.steps = 5
+    gates.save(tmp_path)
+    back = HeadGates.load(tmp_path)
+    assert back.record() == gates.record()
+    assert torch.equal(back.log_alpha, gates.log_alpha)
+    assert back.steps == 5
+    other = HeadGates(TWO, weight=0.1)
+    with pytest.raises(UserError, match="differ in over, temperature, warmup, weight"):
+        other.restore(tmp_path)
+    with pytest.raises(UserError, match="cannot be read as gates"):
+        HeadGates.load(tmp_path / "nowhere")
+
+
+def test_log_alpha_stays_within_its_limits():
+    gates = HeadGates(TWO)
+    gates.log_alpha.data.fill_(50.0)
+    gates.advance()
+    assert gates.log_alpha.max().item() == pytest.approx(math.log(100))
+
+
+def test_freezing_the_rest():
+    model = tiny("marian")
+    gates = HeadGates.of(model, ("encoder",))
+    freeze(model, gates, "gated")
+    assert all(p.requires_grad for p in model.model.encoder.parameters())
+    assert not any(p.requires_grad for p in model.model.decoder.layers.parameters())
+    freeze(model, gates, "none")
+    assert not any(p.requires_grad for p in model.parameters())
+    assert gates.log_alpha.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight": -1.0}, "must be 0 or more"),
+        ({"warmup": -1}, "number of steps"),
+        ({"over": "men"}, "mean or sum.*Did you mean 'mean'"),
+        ({"temperature": 0.0}, "above 0"),
+        ({"stretch": (0.0, 1.1)}, "begin below 0"),
+        ({"start": "traind"}, "Did you mean 'trained'"),
+        ({"start": float("nan")}, "finite"),
+    ],
+)
+def test_wrong_settings_are_told(options, message):
+    with pytest.raises(UserError, match=message):
+        HeadGates(TWO, **options)
+
+
+def test_unknown_stacks_are_told():
+    with pytest.raises(UserError, match="expected some of encoder, which"):
+        HeadGates.of(tiny("bert"), ("decoder",))
+    with pytest.raises(UserError, match="no head to put a gate on"):
+        HeadGates({})
