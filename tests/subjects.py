@@ -45,6 +45,29 @@ EXAMPLES = tuple(
     for number, text in enumerate(TEXTS)
 )
 
+_TREES = (  # words, heads (0 the root) and relations of each
+    ("The cat sat on the mat .", "2 3 0 6 6 3 3", "det nsubj root case det obl punct"),
+    ("A dog ran , and it was good !", "2 3 0 8 8 8 8 3 3", "det nsubj root punct cc nsubj cop conj punct"),
+    ("good", "0", "root"),
+    ("It was not very unbelievably bad .", "6 6 6 5 6 0 6", "nsubj:pass cop advmod advmod advmod root punct"),
+    ("cat dog cat dog .", "2 0 2 3 2", "compound root appos appos punct"),
+    ("the cat ran on unbelievably , bad mat", "2 3 0 8 3 8 8 3", "det nsubj root case advmod punct amod obl"),
+    ("a dog was the cat", "2 5 5 5 0", "det nsubj:pass cop det root"),
+)  # fmt: skip
+TREEBANK = tuple(
+    Example(
+        f"tree {number}",
+        words,
+        words=tuple(words.split()),
+        heads=tuple(map(int, heads.split())),
+        relations=tuple(relations.split()),
+        tags={"upos": tuple("PUNCT" if word in ".,!" else "X" for word in words.split())},
+        target=words.lower().replace("cat", "chat"),
+        label=number % 2,
+    )
+    for number, (words, heads, relations) in enumerate(_TREES)
+)
+
 
 def word_pieces(specials: bool = True) -> PreTrainedTokenizerFast:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

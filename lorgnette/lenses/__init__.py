@@ -17,6 +17,7 @@ OURS = {
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
+    "relations": ("lorgnette.lenses.relations", "Relations"),
     "geometry": ("lorgnette.lenses.geometry", "Geometry"),
     "cones": ("lorgnette.lenses.cones", "Cones"),
     "convexity": ("lorgnette.lenses.convexity", "Convexity"),

@@ -1,7 +1,7 @@
 """From word pieces to words."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -24,3 +24,17 @@ def to_words(
     total = summed.new_zeros(*summed.shape[:-2], rows, summed.shape[-1]).index_add(-2, query, summed)
     pieces = torch.bincount(query, minlength=rows).to(weights.dtype)
     return total / pieces[:, None]
+
+
+def between_words(
+    weights: Float[Tensor, "batch head query key"], word: Int[Tensor, "batch token"], words: int
+) -> tuple[Float[Tensor, "batch head word word2"], Bool[Tensor, "batch word"]]:
+    """`to_words` for a padded batch: attention between the words 0 … words − 1 of each text, and which have a piece.
+
+    Pieces of no word (−1: special tokens, padding) are left out, so rows sum to what they give to words. A word
+    without a piece gives and receives nothing.
+    """
+    member = (word[..., None] == torch.arange(words, device=word.device)).to(weights.dtype)
+    pieces = member.sum(1)
+    mean = member / pieces.clamp(min=1)[:, None]
+    return mean.mT[:, None] @ (weights @ member[:, None]), pieces > 0

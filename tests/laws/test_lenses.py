@@ -1,7 +1,7 @@
 """The common laws, for every registered lens on an encoder, a decoder and a translation model."""
 
 import pytest
-from subjects import EXAMPLES, MAKERS, classifier
+from subjects import EXAMPLES, MAKERS, TREEBANK, classifier
 
 from lorgnette import lenses
 from lorgnette.errors import UserError
@@ -9,6 +9,12 @@ from lorgnette.testing import check_head_permutation, check_lens
 
 # What a lens cannot be without, so that the laws have something to hold for.
 NEEDS = {"gradients": {"classifier", "gpt2", "marian"}, "alignment": {"marian"}, "cones": {"classifier"}}
+# Lenses that compare attention with a treebank.
+TREES = ("relations",)
+
+
+def texts(name):
+    return TREEBANK if name in TREES else EXAMPLES
 
 
 @pytest.mark.parametrize("kind", [*MAKERS, "classifier"])
@@ -19,16 +25,16 @@ def test_laws(name, kind):
         if kind == "classifier" or name not in NEEDS:
             return  # a classifier is a BERT for lenses that need no head
         with pytest.raises(UserError):
-            check_lens(lambda: lenses.get(name), subject, EXAMPLES)
+            check_lens(lambda: lenses.get(name), subject, texts(name))
         return
-    check_lens(lambda: lenses.get(name), subject, EXAMPLES, tolerance=1e-9)
+    check_lens(lambda: lenses.get(name), subject, texts(name), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(lenses.OURS))
 def test_permuting_heads_permutes_the_result(name):
     if name in ("alignment",):
         with pytest.raises(UserError):
-            check_head_permutation(lambda: lenses.get(name), classifier(), EXAMPLES)
+            check_head_permutation(lambda: lenses.get(name), classifier(), texts(name))
         return
     subject = classifier() if name in NEEDS else MAKERS["bert"]()
-    check_head_permutation(lambda: lenses.get(name), subject, EXAMPLES, tolerance=1e-9)
+    check_head_permutation(lambda: lenses.get(name), subject, texts(name), tolerance=1e-9)

@@ -1,0 +1,84 @@
+"""The gold trees of a batch as tensors, for the lenses that compare attention with syntax."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from lorgnette.attention import Call, Site
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.example import Example
+from lorgnette.corpora.treebank import is_tree
+from lorgnette.errors import UserError
+from lorgnette.lenses.rollout import rollable
+from lorgnette.maths.words import between_words
+
+
+@dataclass(frozen=True)
+class GoldTrees:
+    """What the treebank says of the words of a batch.
+
+    `governor` is the position of each word's head, −1 for the root, for words that are not there and for texts whose
+    heads are no tree. A word without a piece (cut off, or nothing to the tokenizer) is not there.
+    """
+
+    examples: tuple[Example, ...]
+    governor: Int[Tensor, "batch word"]
+    there: Bool[Tensor, "batch word"]  # the text has this word, and the model sees a piece of it
+    root: Bool[Tensor, "batch word"]
+    relations: tuple[tuple[str, ...], ...]
+    broken: tuple[str, ...]  # ids of texts whose heads are no tree
+    unseen: Int[Tensor, " batch"]  # words without a piece
+
+    @property
+    def pairs(self) -> Bool[Tensor, "batch word"]:
+        """Dependents that are there together with their heads."""
+        at_head = self.there.gather(-1, self.governor.clamp(min=0))
+        return self.there & at_head & (self.governor >= 0)
+
+    @classmethod
+    def of(cls, batch: Batch) -> "GoldTrees":
+        examples = batch.examples
+        size = max((len(example.words or ()) for example in examples), default=0)
+        governor = torch.full((len(examples), size), -1)
+        root = torch.zeros(len(examples), size, dtype=torch.bool)
+        given = torch.zeros_like(root)
+        broken = []
+        for text, example in enumerate(examples):
+            heads = heads_of(example)
+            if not is_tree(heads):
+                broken.append(example.id)
+                continue
+            governor[text, : len(heads)] = torch.tensor(heads) - 1
+            root[text, : len(heads)] = torch.tensor(heads) == 0
+            given[text, : len(heads)] = True
+        word = batch.source.word.cpu()
+        seen = (word[..., None] == torch.arange(size)).any(1)
+        there = given & seen
+        relations = tuple(example.relations or ("_",) * len(example.heads or ()) for example in examples)
+        return cls(examples, governor, there, root & there, relations, tuple(broken), (given & ~seen).sum(-1))
+
+
+def heads_of(example: Example) -> tuple[int, ...]:
+    """The gold tree of an example, or a UserError that says it has none."""
+    if example.words is None or example.heads is None:
+        raise UserError(
+            f"The text {example.id!r} has no gold tree. Give a treebank: a CoNLL-U file, 'ud_en_pud' or the like."
+        )
+    return example.heads
+
+
+def parsed_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
+    """Where a treebank's words read each other: self-attention of stacks that read no other text."""
+    return tuple(site for site in sites if site in rollable(sites))
+
+
+def word_attention(call: Call, batch: Batch, trees: GoldTrees) -> Tensor:
+    """α between the words of the gold tokenisation: [batch head word word]; on the CPU."""
+    weights = call.weights
+    if not weights.dtype.itemsize >= 4:
+        weights = weights.float()
+    attention, _ = between_words(weights, batch.source.word, trees.there.shape[1])
+    return attention.cpu()
