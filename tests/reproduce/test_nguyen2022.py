@@ -8,7 +8,8 @@ from made_up import write_hatexplain, write_vectors
 
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
-from lorgnette.reproduce.nguyen2022 import answers, cell, grid, page, reproduce, runs, shape
+from lorgnette.reproduce.nguyen2022 import answers, grid, page, reproduce, runs, shape
+from lorgnette.reproduce.plausible import measured
 from lorgnette.reproduce.record import Settings, published
 
 TINY = grid.Size(
@@ -55,7 +56,7 @@ def test_measured_against_loops():
         Example("c", "w", words=("w",), rationale=(1.0,), extra={"part": "two"}),
     ]
     words = [torch.tensor(row, dtype=torch.float64) for row in ([0.6, 0.3, 0.1], [0.9, 0.1], [1.0])]
-    found = cell.measured(words, examples, 4)
+    found = measured(words, examples, 4)
     # Rescaled: 1, 0.4, 0 | 1, 0 | 0; marked: the first, the fifth and the sixth.
     whole = found["all"]
     assert whole["pooled"]["auprc"] == pytest.approx(1 / 3 * 1 / 2 + 2 / 3 * 3 / 6)
