@@ -1,0 +1,50 @@
+"""Explanations: how much of what a model says comes from each token, and through which heads."""
+
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError, near
+from lorgnette.explanations.backward import integrated, propagated
+from lorgnette.explanations.explanation import Explanation
+from lorgnette.explanations.start import Target
+from lorgnette.subject import Subject
+
+__all__ = ["Explanation", "Target", "explain", "explanation_methods"]
+
+METHODS = {
+    "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
+    "ah": "relevance with attention weights and norms held fixed (Ali et al. 2022)",
+    "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
+    "gradient_x_input": "the true gradient times the word vectors",
+    "integrated_gradients": "gradients along the line from word vectors of zero (Sundararajan et al. 2017)",
+}
+
+
+def explanation_methods() -> dict[str, str]:
+    """Every method that `explain` knows, with one line on each."""
+    return dict(METHODS)
+
+
+def explain(
+    subject: Subject,
+    batch: Batch,
+    method: str = "attnlrp",
+    target: Target = None,
+    *,
+    steps: int = 16,
+    biases: bool = False,
+) -> Explanation:
+    """How much of a logit comes from each token of each text, and through each head.
+
+    `target`: None explains the largest logit of each text; a class explains that one, a tensor one for each text, and
+    (a, b) the difference of two. Where a model predicts at every token, the predictions of a text are added up
+    (translation: all pieces of the target; masked-LM: the masked pieces). `steps` is for integrated gradients; `biases`
+    asks the methods of propagation how much the biases took.
+
+    What it does not tell you: what the model would say without the token. Methods disagree; compare them.
+    """
+    if method not in METHODS:
+        raise UserError(
+            f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
+        )
+    if method == "integrated_gradients":
+        return integrated(subject, batch, target, steps=steps)
+    return propagated(subject, batch, method, target, biases=biases)

@@ -1,0 +1,213 @@
+"""One pass forward and one backward: relevance of every token and of every head of every layer at once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attention import Site, Tap
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError
+from lorgnette.explanations.explanation import Explanation, masked
+from lorgnette.explanations.rules import RULES, Rules, is_linear, is_norm, ruled
+from lorgnette.explanations.start import Target, explained, fixed
+from lorgnette.models.embeddings import WordEmbeddings
+from lorgnette.models.positions import LearntPositions, SinusoidalPositions
+from lorgnette.subject import Subject
+
+
+def propagated(
+    subject: Subject, batch: Batch, method: str, target: Target = None, *, biases: bool = False
+) -> Explanation:
+    """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one."""
+    return _Pass(subject, batch, RULES[method], biases=biases).explanation(method, target)
+
+
+def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: int = 16) -> Explanation:
+    """x ⊙ ∫₀¹ ∂f/∂x (t x) dt: gradients along the line from word vectors of zero; positions stay as they are.
+
+    The integral is taken at `steps` Gauss–Legendre points. Adds up to f(x) − f(0). Sundararajan, Taly, Yan 2017,
+    "Axiomatic Attribution for Deep Networks", ICML. Heads get none. Zero is a vector that no text has.
+    """
+    if steps < 1:
+        raise UserError(f"Integrated gradients need at least one step. Got {steps} instead.")
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    with torch.no_grad(), subject.tapped(Tap()):
+        outputs = subject.run(batch, **_options(subject))
+        target = fixed(subject, batch, outputs, target)
+        start = explained(subject, batch, outputs, target)
+    tokens, target_tokens = 0.0, None
+    for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+        part = _Pass(subject, batch, RULES["gradient_x_input"], path=float(point)).explanation("", target)
+        # R there is t x ⊙ gradient, and x is what the gradient is to be multiplied by.
+        tokens = tokens + part.tokens * float(weight / point)
+        if part.target_tokens is not None:
+            more = part.target_tokens * float(weight / point)
+            target_tokens = more if target_tokens is None else target_tokens + more
+    assert isinstance(tokens, Tensor)
+    return Explanation("integrated_gradients", start, tokens, target_tokens)
+
+
+class _Pass:
+    """One pass over one batch with rules in place, and where its graph begins."""
+
+    def __init__(
+        self, subject: Subject, batch: Batch, rules: Rules, *, path: float = 1.0, biases: bool = False
+    ) -> None:
+        if subject.model.training:
+            raise UserError(
+                f"{subject.name!r} is in training mode, where dropout makes relevance random: model.eval()."
+            )
+        self.subject, self.batch, self.rules, self.path = subject, batch, rules, path
+        self.words: list[Tensor] = []
+        self.added: list[Tensor] = []
+        self.biased: list[tuple[Tensor, Tensor]] | None = [] if biases else None
+
+    def explanation(self, method: str, target: Target) -> Explanation:
+        heads = self.rules.attention()
+        with torch.enable_grad(), ExitStack() as undo:
+            # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
+            undo.enter_context(self.begun())
+            undo.enter_context(ruled(self.subject.model, self.rules))
+            if self.biased is not None:
+                undo.enter_context(self.kept_biases(self.biased))
+            with self.subject.tapped(heads):
+                outputs = self.subject.run(self.batch, **_options(self.subject))
+            start = explained(self.subject, self.batch, outputs, target)
+        return self.backward(method, start, heads.outputs, self._output_bias(outputs, target))
+
+    def backward(
+        self, method: str, start: Float[Tensor, " batch"], heads: dict[Site, Tensor], leaked: Tensor | None
+    ) -> Explanation:
+        biased = self.biased or []
+        kept = [*self.words, *self.added, *heads.values(), *(output for output, _ in biased)]
+        found = torch.autograd.grad(start.sum(), kept, allow_unused=True)
+        gradients = iter(zip(kept, found, strict=True))
+        words = [_sum(*next(gradients), last=1) for _ in self.words]
+        added = [_sum(*next(gradients), last=1) for _ in self.added]
+        by_head = {site: _sum(*next(gradients), last=2) for site in heads}
+        for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
+            if gradient is not None:
+                leaked = leaked + (gradient * bias).flatten(1).sum(-1)
+        return self._sorted_out(method, start.detach(), words, added, by_head, leaked)
+
+    def _sorted_out(
+        self,
+        method: str,
+        start: Tensor,
+        words: list[Tensor],
+        added: list[Tensor],
+        heads: dict[Site, Tensor],
+        leaked: Any,
+    ) -> Explanation:
+        """The first word vectors that were looked up are the source's, the second the target's."""
+        source, target = self.batch.source, self.batch.target
+        position: list[Tensor | None] = [None, None]
+        for part, side in zip(added, self.side, strict=True):
+            before = position[side]
+            position[side] = part if before is None else before + part
+        return Explanation(
+            method,
+            start,
+            masked(words[0], source),
+            None if target is None else masked(words[1], target),
+            None if position[0] is None else masked(position[0], source),
+            None if target is None or position[1] is None else masked(position[1], target),
+            {site: heads[site] for site in self.subject.sites if site in heads},
+            leaked,
+        )
+
+    def _output_bias(self, outputs: Any, target: Target) -> Float[Tensor, " batch"] | None:
+        """What a bias that is added to the logits themselves (Marian has one) takes of the start."""
+        if self.biased is None:
+            return None
+        bias = getattr(self.subject.model, "final_logits_bias", None)
+        if bias is None:
+            return torch.zeros(len(self.batch), dtype=outputs.logits.dtype, device=outputs.logits.device)
+        target = fixed(self.subject, self.batch, outputs, target)
+        added = SimpleNamespace(logits=bias.detach().expand(outputs.logits.shape))
+        return explained(self.subject, self.batch, added, target)
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Word vectors, and what is added to them, begin the graph."""
+        self.side: list[int] = []
+        model = self.subject.model
+        words = {id(module) for module in _word_tables(self.subject)}
+
+        def begin(x: Tensor) -> Tensor:
+            return x.detach().clone().requires_grad_()
+
+        def word(x: Tensor) -> Tensor:
+            x = (x.detach() * self.path).requires_grad_()
+            self.words.append(x)
+            return x
+
+        def more(x: Tensor) -> Tensor:
+            x = begin(x.expand(len(self.batch), *x.shape[-2:]))
+            self.added.append(x)
+            self.side.append(max(0, len(self.words) - 1))
+            return x
+
+        with ExitStack() as undo:
+            for name, module in model.named_modules():
+                if isinstance(module, WordEmbeddings):
+                    hook = module.register_forward_pre_hook(lambda m, args: (word(args[0]), *args[1:]))
+                elif isinstance(module, LearntPositions | SinusoidalPositions):
+                    hook = module.register_forward_hook(lambda m, args, out: args[0] + more(out - args[0]))
+                elif id(module) in words:
+                    hook = module.register_forward_hook(lambda m, args, out: word(out))
+                elif isinstance(module, nn.Embedding) and "relative" not in name and not _own_words(model):
+                    hook = module.register_forward_hook(lambda m, args, out: more(out))
+                else:
+                    continue
+                undo.callback(hook.remove)
+            yield
+
+    @contextmanager
+    def kept_biases(self, into: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
+        """Keep the output of everything that has a bias, whose relevance is bias ⊙ c."""
+
+        def keep(module: Any, arguments: Any, output: Tensor) -> None:
+            if output.requires_grad:
+                into.append((output, module.bias.detach()))
+
+        with ExitStack() as undo:
+            for module in self.subject.model.modules():
+                if (is_linear(module) or is_norm(module)) and getattr(module, "bias", None) is not None:
+                    undo.callback(module.register_forward_hook(keep).remove)
+            yield
+
+
+def _own_words(model: nn.Module) -> bool:
+    return any(isinstance(module, WordEmbeddings) for module in model.modules())
+
+
+def _word_tables(subject: Subject) -> list[nn.Module]:
+    """The tables of word vectors: one, or one for each stack that has its own."""
+    base = getattr(subject.model, "base_model", subject.model)
+    if _own_words(subject.model):
+        return []  # <cls> has a vector of its own there: the graph begins behind the table
+    found = [subject.model.get_input_embeddings()]
+    for stack in (getattr(base, name, None) for name in ("encoder", "decoder")):
+        table = getattr(stack, "embed_tokens", None)
+        if table is not None:
+            found.append(table)
+    return found
+
+
+def _options(subject: Subject) -> dict[str, Any]:
+    return {"return_dict": True} | ({"use_cache": False} if hasattr(subject.model.config, "use_cache") else {})
+
+
+def _sum(x: Tensor, gradient: Tensor | None, *, last: int) -> Tensor:
+    """Σ x ⊙ c over the last dimensions; zero where nothing of the start comes from x."""
+    axes = tuple(range(-last, 0))
+    if gradient is None:
+        return x.detach().sum(axes) * 0.0
+    return (x.detach() * gradient).sum(axes)

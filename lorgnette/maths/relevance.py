@@ -1,0 +1,141 @@
+"""Rules of layer-wise relevance propagation, as gradients.
+
+Relevance R is carried as c = R / x, so that a rule is a gradient that is not the true one and R = x ⊙ c everywhere:
+sums, permutations and products with constants need no rule at all. Every function here gives the value that it is
+given, to the last bit, and changes only what goes backwards. What a linear map does under the ε-rule with ε → 0, its
+bias taking its own share, is its true gradient.
+
+Ali et al. 2022, "XAI for Transformers: Better Explanations through Conservative Propagation", ICML (`constant_std`,
+weights held fixed). Achtibat et al. 2024, "AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for
+Transformers", ICML (`half_product`, ½ and ¼ in attention). Voita et al. 2019, "Analyzing Multi-Head Self-Attention",
+ACL, App. A (`without_bias`, `product_by_size`, `weighted_by_size`).
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+TINY = 1e-6
+"""Added, with the sign of what it is added to, to denominators of ratio rules that may vanish."""
+
+
+class _Factor(torch.autograd.Function):
+    """Some value, whose gradient to x is that of a product with `factor`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, factor: Tensor | float) -> Tensor:
+        ctx.factor = factor
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0] * ctx.factor, None, None
+
+
+class _Centred(torch.autograd.Function):
+    """Some value, whose gradient to x is that of (x − mean(x)) ⊙ gain."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, gain: Tensor) -> Tensor:
+        ctx.gain = gain
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        directed = gradients[0] * ctx.gain
+        return directed - directed.mean(-1, keepdim=True), None, None
+
+
+class _Product(torch.autograd.Function):
+    """a ⊙ b with a gradient of its own to each."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, to_a: Tensor, to_b: Tensor) -> Tensor:
+        ctx.save_for_backward(to_a, to_b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        to_a, to_b = ctx.saved_tensors
+        return gradients[0] * to_a, gradients[0] * to_b, None, None
+
+
+def stabilised(denominator: Float[Tensor, "*any"], tiny: float = TINY) -> Float[Tensor, "*any"]:
+    """d + tiny · sign(d), with sign(0) = 1: never zero, and never of another sign."""
+    return denominator + torch.where(denominator < 0, -tiny, tiny)
+
+
+def scaled_gradient(x: Float[Tensor, "*any"], factor: float) -> Float[Tensor, "*any"]:
+    """x, of whose relevance only this share goes on."""
+    return _Factor.apply(x, x.detach(), factor)
+
+
+def passed(x: Float[Tensor, "*any"], value: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """f(x) of a point-wise non-linearity, all of whose relevance goes to x: c_x = c_f · f(x) / x, and 0 where x = 0.
+
+    Plain gradient × input gives x f′(x) / f(x) of it: 0 where tanh is flat.
+    """
+    ratio = value.detach() / x.detach()
+    return _Factor.apply(x, value.detach(), torch.where(x.detach() == 0, 0.0, ratio))
+
+
+def constant_std(
+    x: Float[Tensor, "*any model"], value: Float[Tensor, "*any model"], gain: Float[Tensor, "*any model"], centred: bool
+) -> Float[Tensor, "*any model"]:
+    """The value of a norm γ ⊙ (x − mean) / s (+ β) for which s is a constant: `gain` is γ / s; RMSNorm is not centred.
+
+    The LN-rule of Ali et al. 2022 and the identity through 1/s of Achtibat et al. 2024. With the true gradient
+    ΣR(x) = ε/(Var + ε) ΣR(y): all relevance is lost.
+    """
+    return (_Centred if centred else _Factor).apply(x, value.detach(), gain.detach())
+
+
+def half_product(a: Float[Tensor, "*any"], b: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """a ⊙ b, half of whose relevance goes to each (Achtibat et al. 2024, Prop. 3.3)."""
+    return _Product.apply(a, b, b.detach() / 2, a.detach() / 2)
+
+
+def product_by_size(a: Float[Tensor, "*any"], b: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """a ⊙ b, whose relevance is shared out as a / (a + b) and b / (a + b) (Voita et al. 2019, App. A).
+
+    a + b may vanish while a b does not: shares are then large and of opposite sign. Stabilised by TINY.
+    """
+    share = (a.detach() * b.detach()) / stabilised(a.detach() + b.detach())
+    return _Product.apply(a, b, share, share)
+
+
+def without_bias(value: Float[Tensor, "*any"], bias: Float[Tensor, " out"]) -> Float[Tensor, "*any"]:
+    """W x + b, of whose relevance the bias takes nothing: W_uv u / Σ_u′ W_u′v u′ (Voita et al. 2019, App. A)."""
+    whole = value.detach()
+    return _Factor.apply(value, whole, whole / stabilised(whole - bias.detach()))
+
+
+class _WeightedBySize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, weights: Tensor, context: Tensor) -> Tensor:
+        ctx.save_for_backward(value, weights)
+        return context
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        value, weights = ctx.saved_tensors
+        out = torch.empty_like(value)
+        for head in range(value.shape[1]):  # [batch query key dim] of one head at a time
+            a, v = weights[:, head, :, :, None], value[:, head, None]
+            share = a * v / stabilised(a + v)
+            out[:, head] = torch.einsum("bqkd,bqd->bkd", share, gradients[0][:, head])
+        return out, None, None
+
+
+def weighted_by_size(
+    value: Float[Tensor, "batch head key dim"],
+    weights: Float[Tensor, "batch head query key"],
+    context: Float[Tensor, "batch head query dim"],
+) -> Float[Tensor, "batch head query dim"]:
+    """Σ_j α_ij v_j, in which every product α_ij v_jd gives v_jd the share v / (α + v) (Voita et al. 2019, App. A).
+
+    The share of the weights, α / (α + v), ends there: the paper does not say how relevance goes through a softmax.
+    """
+    return _WeightedBySize.apply(value, weights.detach(), context.detach())
