@@ -17,10 +17,10 @@ ROOT = Path(lorgnette.__file__).parent
 LEVELS = (
     ("axes", "errors"),
     ("files", "provenance", "schema", "results", "progress", "distributed"),
-    ("maths", "corpora"),
+    ("maths", "corpora", "bleu"),
     ("attention",),
     ("models", "encoding", "subject", "checks", "knockout", "trace", "planted"),
-    ("lenses",),
+    ("lenses", "explanations"),
     ("look", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),
 )
