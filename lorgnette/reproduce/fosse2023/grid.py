@@ -1,0 +1,91 @@
+"""The trainings of pure-attention models: how deep, how sharp, on which corpus, from which vectors, by which seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from lorgnette.reproduce.cells import Cell
+
+FUNCTION = "lorgnette.reproduce.fosse2023.cell:trained"
+CORPORA = ("hatexplain", "yelphat", "esnli")
+DEPTHS = (1, 2, 3, 4, 5)
+STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+WIDTHS = {"glove-100": 100, "random-300": 300}
+"""Vectors → width. The 300-d GloVe of the paper is not at hand."""
+MAIN, WIDE = "glove-100", "random-300"
+_WIDE_SEEDS = 3  # so many seeds of the models that are beside the point
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it is run."""
+
+    epochs: int = 50
+    patience: int = 5
+    batch_size: int = 64
+    max_length: int = 400  # the longest text has 200 words, which are more tokens
+    depths: Sequence[int] = DEPTHS
+    strengths: Sequence[float] = STRENGTHS
+    corpora: Sequence[str] = CORPORA
+    vectors: Mapping[str, int] = field(default_factory=lambda: dict(WIDTHS))
+    limit: int | None = None
+    test_limit: int | None = None
+    seeds: int | None = None  # at most so many of those asked for
+
+
+FULL = Size()
+QUICK = Size(
+    epochs=4,
+    depths=(1, 2),
+    strengths=(0.0, 1e-1),
+    corpora=("hatexplain",),
+    vectors={"glove-100": 100},
+    limit=2500,
+    test_limit=500,
+    seeds=2,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training: one layer with a penalty, or several without."""
+
+    corpus: str
+    vectors: str
+    layers: int
+    strength: float
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return f"attention-{self.corpus}-{self.vectors}-L{self.layers}-lambda{self.strength:g}-seed{self.seed}"
+
+    def cell(self, size: Size) -> Cell:
+        arguments = {"corpus": self.corpus, "layers": self.layers, "strength": self.strength, "seed": self.seed}
+        arguments |= {"embeddings": self.vectors.split("-")[0], "width": size.vectors[self.vectors]}
+        arguments |= {"epochs": size.epochs, "patience": size.patience, "batch_size": size.batch_size}
+        arguments |= {"max_length": size.max_length, "limit": size.limit, "test_limit": size.test_limit}
+        return Cell(FUNCTION, arguments)
+
+
+def points(size: Size) -> list[tuple[int, float]]:
+    """(layers, λ): all depths without a penalty, and one layer with each."""
+    deep = [(layers, 0.0) for layers in size.depths]
+    return deep + [(1, strength) for strength in size.strengths if strength > 0]
+
+
+def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
+    """Seed by seed, so that what is there after any time is as even as can be; wide random models come last."""
+    seeds = list(seeds)[: size.seeds]
+    out = [
+        Run(corpus, MAIN, layers, strength, seed)
+        for seed, (layers, strength), corpus in product(seeds, points(size), size.corpora)
+    ]
+    if WIDE in size.vectors:
+        few = product(seeds[:_WIDE_SEEDS], points(size), size.corpora)
+        out += [Run(corpus, WIDE, layers, strength, seed) for seed, (layers, strength), corpus in few]
+    return out
+
+
+def cells(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
+    return {run.key: run.cell(size) for run in runs(size, seeds)}
