@@ -4,6 +4,7 @@ from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError, near
 from lorgnette.explanations.backward import integrated, propagated
 from lorgnette.explanations.explanation import Explanation
+from lorgnette.explanations.mixing import MEASURES, mixed
 from lorgnette.explanations.start import Target
 from lorgnette.subject import Subject
 
@@ -15,6 +16,12 @@ METHODS = {
     "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
     "gradient_x_input": "the true gradient times the word vectors",
     "integrated_gradients": "gradients along the line from word vectors of zero (Sundararajan et al. 2017)",
+    "attention": "weights of the last layer, mean over heads, from where the prediction is made",
+    "rollout": "products of the layers' weights, half of each for the residual (Abnar & Zuidema 2020)",
+    "norm_rollout": "products of the layers' norms, residual and LayerNorm included (Kobayashi et al. 2021)",
+    "globenc": "products of norms behind both norms of a layer (Modarressi et al. 2022)",
+    "alti": "products of how near each token brings a layer's output (Ferrando et al. 2022)",
+    "value_zeroing": "products of how far outputs move without a token's value (Mohebbi et al. 2023)",
 }
 
 
@@ -45,6 +52,8 @@ def explain(
         raise UserError(
             f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
         )
+    if method in MEASURES:
+        return mixed(subject, batch, method, target)
     if method == "integrated_gradients":
         return integrated(subject, batch, target, steps=steps)
     return propagated(subject, batch, method, target, biases=biases)

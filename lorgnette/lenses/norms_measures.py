@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.lenses.norms_layer import LayerNorms
@@ -41,14 +41,21 @@ class Alti:
                 self._rows(some, text, torch.arange(start, stop, device=weights.device))
 
     def _rows(self, weights: Float[Tensor, "1 head row key"], text: int, rows: Tensor) -> None:
+        contributions = self.contributions(weights, text, rows)
+        total = contributions.sum(-1)
+        own = contributions[torch.arange(len(rows), device=rows.device), rows]
+        self.shares[text, rows] = (total - own) / total  # NaN if nothing contributes
+
+    def contributions(
+        self, weights: Float[Tensor, "1 head row key"], text: int, rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row key"]:
+        """C_ij of some rows of one text, not yet normalised."""
         parts = terms(weights, self.transformed[text : text + 1])
         here = torch.arange(len(rows), device=rows.device)
         parts[0, here, rows] += self.x[text, rows]
         if self.scale is not None:
             parts = parts * self.scale[text, rows, None]
-        contributions = alti(parts, self.output[text : text + 1, rows])[0]
-        total = contributions.sum(-1)
-        self.shares[text, rows] = (total - contributions[here, rows]) / total  # NaN if nothing contributes
+        return alti(parts, self.output[text : text + 1, rows])[0]
 
     def share(self) -> Float[Tensor, "text token"]:
         return self.shares
@@ -76,9 +83,13 @@ class GlobEnc:
         self.own[texts, rows] = own
         self.total[texts, rows] = norms.sum(-1)
 
-    def share(self) -> Float[Tensor, "text token"]:
+    def own_norm(self, own_weight: Float[Tensor, "text head token"]) -> Float[Tensor, "text token"]:
+        """The norm of a token's own term, residual included, from its weights on itself."""
         layer = self.layer
-        own = self.directed(layer.parts.project(layer.own_weight[..., None] * layer.value) + layer.x).norm(dim=-1)
+        return self.directed(layer.parts.project(own_weight[..., None] * layer.value) + layer.x).norm(dim=-1)
+
+    def share(self) -> Float[Tensor, "text token"]:
+        own = self.own_norm(self.layer.own_weight)
         others = (self.total - self.own).clamp(min=0)
         return others / (others + own)
 

@@ -68,7 +68,7 @@ class Rollout(Lens):
             return
         if batch is not self.batch:
             self.batch, self.product = batch, {}
-        mixing = _mixing(call, self.projections)
+        mixing = mixing_of(call, self.projections)
         for measure in MEASURES:
             before = self.product.get((site.name, measure)) if site.layer else None
             layer = mixing.get(measure)
@@ -136,7 +136,7 @@ def rollout(
     mixing = []
     for call in chosen:
         assert call.site is not None
-        found = _mixing(call, projections).get(measure)
+        found = mixing_of(call, projections).get(measure)
         if found is None:
             raise UserError(f"{call.site} is not x + attention with a norm that is known: no rollout from norms.")
         mixing.append(found[0])
@@ -149,7 +149,7 @@ def rollable(sites: Sequence[Site]) -> set[Site]:
     return {site for site in sites if site.kind == "self" and site.stack not in fed}
 
 
-def _mixing(call: Call, projections: SiteWeights | None) -> dict[str, Float[Tensor, "batch query key"]]:
+def mixing_of(call: Call, projections: SiteWeights | None) -> dict[str, Float[Tensor, "batch query key"]]:
     """M of one layer from weights, and from norms if the layer's terms are known; a block of rows at a time."""
     batch, heads, queries, keys = call.scores.shape
     texts = max(1, BLOCK // (heads * queries * keys))

@@ -22,6 +22,12 @@ from lorgnette.subject import Subject
 
 def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
     """For every self-attention the part of C_ij that is not a token's own; one more pass, then n of each layer."""
+    for site, distances in zeroing_distances(subject, batch):
+        yield site, off_diagonal_share(distances)
+
+
+def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token token"]]]:
+    """C_ij of every self-attention, in the order of the passes; zero for a padded j."""
     inputs = _layer_inputs(subject, batch)
     with torch.no_grad(), switched(subject.model, subject.anatomy):
         for around, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
@@ -34,7 +40,7 @@ def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[
                 zero.token = token
                 distance = cosine_distance(_output(around.layer, arguments, keywords, zero), whole)
                 columns.append(distance.masked_fill(~mask[:, token, None], 0.0))  # padding contributes nothing
-            yield site, off_diagonal_share(torch.stack(columns, -1))
+            yield site, torch.stack(columns, -1)
 
 
 def _layers(subject: Subject) -> list[Any]:

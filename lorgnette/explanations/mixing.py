@@ -1,0 +1,166 @@
+"""Explanations that only follow how tokens are mixed: weights of attention, rollouts of weights, norms and others.
+
+They are the same whatever class is asked about, and never negative: they say what was read, not what it spoke for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attention import Call, Site, Tap
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError
+from lorgnette.explanations.explanation import Explanation, masked
+from lorgnette.explanations.start import Target, explained, positions
+from lorgnette.lenses.norms_layer import LayerNorms
+from lorgnette.lenses.norms_measures import Alti, GlobEnc, further_measures
+from lorgnette.lenses.norms_weights import SiteWeights
+from lorgnette.lenses.rollout import mixing_of, rollable
+from lorgnette.lenses.value_zeroing import zeroing_distances
+from lorgnette.maths.norms import all_heads_norms
+from lorgnette.maths.rollout import rolled_out, row_shares
+from lorgnette.subject import Subject
+
+Mixing = Float[Tensor, "batch query key"]
+Maps = dict[Site, Mixing]
+
+
+def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
+    """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
+    measure = MEASURES[method]
+    watch = _Watch(subject, batch, measure)
+    with torch.no_grad():
+        with subject.tapped(watch):
+            outputs = subject.run(batch, return_dict=True)
+        start = explained(subject, batch, outputs, target)
+        reading = watch.reading(_rows(subject, batch, outputs))
+        if method == "attention":
+            tokens = reading if watch.reads_source else _last(watch, reading)
+        else:
+            if method == "value_zeroing":
+                watch.maps = {
+                    site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in watch.rolling
+                }
+            tokens = _rolled(watch, reading, method)
+    return Explanation(method, start, masked(tokens.to(start.dtype), batch.source))
+
+
+class _Watch(Tap):
+    """Keeps the mixing of each layer, and the last weights with which something else reads the source."""
+
+    wants_residual = True
+
+    def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
+        self.subject, self.batch, self.measure = subject, batch, measure
+        self.around = SiteWeights(subject, layer_norm=True)
+        self.rolling = rollable(subject.sites)
+        self.maps: Maps = {}
+        self.reader: Mixing | None = None
+        self.last: Mixing | None = None
+
+    def see(self, call: Call) -> None:
+        site = call.site
+        assert site is not None
+        if site.kind == "cross":  # a decoder's look at the encoder, or the pooler of our own classifier
+            self.reader = call.weights.mean(1)
+        elif site in self.rolling:
+            self.last = call.weights.mean(1)
+            if self.measure is not None:
+                found = self.measure(call, self.around, self.batch)
+                if found is None:
+                    raise UserError(
+                        f"{site} of {self.subject.name!r} is not x + attention with a norm that is known: this method "
+                        "has no terms there. Use rollout, or a method of relevance."
+                    )
+                self.maps[site] = found
+
+    @property
+    def reads_source(self) -> bool:
+        return self.reader is not None
+
+    def reading(self, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch token"]:
+        """How much of each of the source's last states goes into the prediction: where it is made, or read from."""
+        if self.reader is None:
+            return rows
+        rows = rows if self.reader.shape[1] > 1 else rows.new_ones(len(rows), 1)
+        return (rows[:, None].to(self.reader.dtype) @ self.reader)[:, 0]
+
+
+def _last(watch: _Watch, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch key"]:
+    if watch.last is None:
+        raise UserError(f"{watch.subject.name!r} has no attention over its text to explain by.")
+    return (rows[:, None].to(watch.last.dtype) @ watch.last)[:, 0]
+
+
+def _rolled(watch: _Watch, rows: Float[Tensor, "batch query"], method: str) -> Float[Tensor, "batch key"]:
+    if not watch.maps:
+        if watch.reads_source:
+            return rows
+        raise UserError(f"{watch.subject.name!r} has no layer of self-attention to roll out ({method}).")
+    layers = [watch.maps[site] for site in sorted(watch.maps, key=lambda site: site.layer)]
+    product = rolled_out(torch.stack(layers))[-1]
+    return (rows[:, None].to(product.dtype) @ product)[:, 0]
+
+
+def _rows(subject: Subject, batch: Batch, outputs: Any) -> Float[Tensor, "batch query"]:
+    """Where the prediction is made, as shares that add up to one."""
+    logits = outputs.logits
+    if logits.dim() == 3:
+        rows = positions(subject, batch)
+    else:
+        config, mask = subject.model.config, batch.source.mask
+        pooling = getattr(config, "pooling", getattr(config, "classifier_pooling", "cls"))
+        place = torch.arange(mask.shape[1], device=mask.device)
+        if pooling == "mean":
+            rows = mask
+        elif subject.anatomy.causal:
+            rows = place == mask.sum(-1, keepdim=True) - 1
+        else:
+            rows = (place == 0).expand(mask.shape)
+    shares = rows.to(logits.dtype)
+    return shares / shares.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _weights(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    return mixing_of(call, None)["weights"]
+
+
+def _norms(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    return mixing_of(call, around).get("norms")
+
+
+def _alti(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+    measure = further_measures(layer, ["alti"]).get("alti")
+    if not isinstance(measure, Alti):
+        return None
+    weights = call.weights.to(layer.wide)
+    out = torch.empty_like(weights[:, 0])
+    for text in range(len(out)):
+        for row in torch.arange(out.shape[1], device=out.device).split(64):
+            out[text, row] = measure.contributions(weights[text, None, :, row], text, row)
+    return row_shares(out)
+
+
+def _globenc(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+    measure = further_measures(layer, ["globenc"]).get("globenc")
+    if not isinstance(measure, GlobEnc):
+        return None
+    weights = call.weights.to(layer.wide)
+    norms = all_heads_norms(weights, measure.gram)
+    norms.diagonal(dim1=-2, dim2=-1).copy_(measure.own_norm(weights.diagonal(dim1=-2, dim2=-1)))
+    return row_shares(norms)
+
+
+MEASURES: dict[str, Callable[..., Mixing | None] | None] = {
+    "attention": None,
+    "rollout": _weights,
+    "norm_rollout": _norms,
+    "globenc": _globenc,
+    "alti": _alti,
+    "value_zeroing": None,
+}
