@@ -54,8 +54,8 @@ class Importance(Lens):
     Means are over texts. A head's output is what it gives before the output projection; the mean is over all tokens of
     the corpus, which `look` goes through once before. For classifiers also the change of accuracy.
 
-    What it does not tell you: heads stand in for each other. A head that can go alone may not be able to go with another,
-    and one that the model leans on may have a task that a few steps of training would give to others (see pruning).
+    What it does not tell you: heads stand in for each other. Two heads that can each go alone may not be able to go
+    together, and what the model leans on today a few steps of training might give to others.
     """
 
     name: ClassVar[str] = "importance"
