@@ -15,7 +15,7 @@ from lorgnette.encoding import Encoded, Encoder
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
+from lorgnette.models.layouts import PRUNED, anatomy_of
 from lorgnette.models.loading import Loaded, load_model, state_hash, weights_hash
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Subject:
 
     @property
     def heads(self) -> int:
-        """The largest number of heads at any site."""
-        return max((site.heads for site in self.anatomy.sites), default=0)
+        """The largest number of heads at any site, counting those that were removed: numbers go up to it."""
+        return max((site.total for site in self.anatomy.sites), default=0)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Subject:
         positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         if positions and positions > 0 and getattr(config, "model_type", "") != "t5":
             # RoBERTa's positions start behind the padding id; so do those of the models built on it.
-            family = getattr(config, "model_type", "")
+            family = getattr(config, "model_type", "").removeprefix(PRUNED)
             shift = config.pad_token_id + 1 if family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
             limits.append(int(positions) - shift)
         known = getattr(self.tokenizer, "model_max_length", None)

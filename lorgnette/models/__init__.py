@@ -1,3 +1,4 @@
-"""Models: where the attention of each family lives, and our own classifier, which registers itself on import."""
+"""Models: where the attention of each family lives; our own classifier and pruned models register on import."""
 
-import lorgnette.models.classifier  # noqa: F401  (for the Auto classes of transformers)
+import lorgnette.models.classifier
+import lorgnette.models.pruned  # noqa: F401  (for the Auto classes of transformers)

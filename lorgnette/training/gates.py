@@ -97,7 +97,7 @@ class HeadGates(nn.Module, Tap):
                 )
         chosen = [each for each in sites if stacks is None or each.site.name in stacks]
         base = model.model if hasattr(model, "anatomy") else model
-        gates = cls({each.site: getattr(each, "numbers", range(each.heads)) for each in chosen}, **options)
+        gates = cls({each.site: each.numbers for each in chosen}, **options)
         return gates.to(next(base.parameters()).device)
 
     # The tap.

@@ -1,0 +1,226 @@
+"""Removed heads: the smaller model computes what the whole one did with those heads at zero, and opens again."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers as hf
+from families import inputs, tiny
+from tiny_subjects import subject, tokenizer
+
+import lorgnette as lo
+from lorgnette.attention import Site
+from lorgnette.errors import CaptureError, UserError
+from lorgnette.models.classifier import SelfAttentionClassifier
+from lorgnette.models.interface import tapped
+from lorgnette.models.layouts import anatomy_of
+from lorgnette.models.presets import preset
+from lorgnette.models.slicing import NoHeads
+from lorgnette.training.gates import HeadGates
+from lorgnette.training.removal import count_heads, prune_by_gates, remove_heads
+
+FAMILIES = ("bert-classifier", "roberta", "distilbert", "mpnet", "gpt2", "marian", "electra", "bert-mlm")
+OWN = {
+    "own bare": {"block": "bare", "transform": "relu-linear"},
+    "own post-norm": {"block": "post-norm", "transform": "none", "positions": "relative"},
+    "own residual": {"block": "residual", "transform": "feed-forward", "pooling": "query"},
+}
+
+
+def made(family, dtype=torch.float64):
+    if family not in OWN:
+        return tiny(family, dtype=dtype)
+    torch.manual_seed(0)
+    settings = {"layers": 3, "width": 32, "heads": 4, "vocab_size": 97, "freeze_embeddings": False, **OWN[family]}
+    model = SelfAttentionClassifier(preset("tp9-residual", **settings))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "attention" in name:
+                parameter.copy_(torch.randn_like(parameter) * 0.5)
+    return model.eval().to(dtype)
+
+
+def logits(model, batch, *taps):
+    with torch.no_grad():
+        if taps:
+            with tapped(model, *taps):
+                output = model(**batch)
+        else:
+            output = model(**batch)
+    return output["logits"] if "logits" in output else output[0]
+
+
+def closed(model, **options):
+    """Gates that leave a ragged choice of heads: some layers whole, some thinned, one without any."""
+    gates = HeadGates.of(model, **options).eval()
+    choice = ([0, 2], [], [1, 2, 3], [3])
+    with torch.no_grad():
+        for site, place in gates.place.items():
+            keep = [n in choice[(site.layer + (site.kind == "cross")) % 4] for n in gates.heads[site]]
+            gates.log_alpha[place] = torch.where(torch.tensor(keep), 5.0, -5.0)
+    return gates
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("family", [*FAMILIES, *OWN])
+def test_removed_heads_are_heads_at_zero(family, dtype):
+    model = made(family, dtype)
+    batch = inputs(model)
+    gates = closed(model)
+    expected = logits(model, batch, gates)
+    before = copy.deepcopy(model.state_dict())
+    small = remove_heads(model, gates.kept())
+    assert not torch.allclose(expected, logits(model, batch), atol=1e-3)
+    scale = expected.abs().max()
+    found = logits(small, batch)
+    assert (found - expected).abs().max() <= scale * (1e-10 if dtype == torch.float64 else 1e-5)
+    assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
+    after = model.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before), "the model itself was changed"
+    # And the same when watched: through attend, with what each family needs of shims.
+    seen = logits(small, batch, HeadGates.of(small).eval())
+    assert (seen - expected).abs().max() <= scale * (1e-10 if dtype == torch.float64 else 1e-5)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *OWN])
+def test_a_pruned_checkpoint_opens_again(family, tmp_path):
+    model = made(family, torch.float32)
+    small = remove_heads(model, closed(model).kept())
+    small.save_pretrained(tmp_path)
+    tokenizer(family).save_pretrained(tmp_path)
+    batch = inputs(model)
+    expected = logits(small, batch)
+    opened = lo.load(str(tmp_path))
+    assert type(opened.model) is type(small)
+    assert not opened.missing or family == "mpnet"
+    assert torch.equal(logits(opened.model, batch), expected)
+    assert count_heads(opened.model) == count_heads(small)
+    base = hf.AutoModel.from_pretrained(tmp_path)
+    assert count_heads(base) == count_heads(small)
+    if "classif" in type(model).__name__.lower():
+        auto = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        assert torch.equal(logits(auto, batch), expected)
+
+
+def test_a_fresh_process_opens_it(tmp_path):
+    model = made("bert-classifier", torch.float32)
+    small = remove_heads(model, closed(model).kept())
+    small.save_pretrained(tmp_path)
+    batch = inputs(model)
+    torch.save({"batch": batch, "logits": logits(small, batch)}, tmp_path / "expected.pt")
+    code = (
+        "import sys, torch, lorgnette.models, transformers as hf\n"
+        "given = torch.load(sys.argv[1] + '/expected.pt')\n"
+        "model = hf.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])\n"
+        "with torch.no_grad(): found = model(**given['batch']).logits\n"
+        "print(type(model).__name__, torch.equal(found, given['logits']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["PrunedBertForSequenceClassification", "True"], done.stderr
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "own post-norm", "own bare"])
+def test_heads_can_be_removed_in_two_steps(family):
+    model = made(family)
+    batch = inputs(model)
+    first = {site: [0, 1, 3] for site in HeadGates.of(model).heads}
+    second = closed(model).kept()
+    second = {site: [n for n in numbers if n != 2] for site, numbers in second.items()}
+    twice = remove_heads(remove_heads(model, first), second)
+    once = remove_heads(model, second)
+    assert torch.equal(logits(twice, batch), logits(once, batch))
+    assert twice.config.kept_heads == once.config.kept_heads
+    assert all(set(numbers) <= {0, 1, 3} for numbers in HeadGates.of(twice).heads.values())
+
+
+@pytest.mark.parametrize("family", ["bert-classifier", "gpt2", "own bare", "mpnet"])
+def test_half_open_gates_go_into_the_weights(family):
+    model = made(family)
+    batch = inputs(model)
+    gates = closed(model)
+    with torch.no_grad():
+        gates.log_alpha[0] = 0.3
+    small = prune_by_gates(model, gates)
+    assert torch.allclose(logits(small, batch), logits(model, batch, gates), rtol=0, atol=1e-9)
+
+
+def generated(model, batch, **options):
+    fixed = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "num_beams": 2}
+    with torch.no_grad():
+        return model.generate(**batch, **fixed, eos_token_id=None, forced_eos_token_id=None, **options)
+
+
+def without_layer(family, empty):
+    """A model, gates that close one self-attention of its decoder, and the model without it."""
+    model = made(family)
+    batch = inputs(model, (7, 4) if family == "marian" else (7,))
+    batch.pop("decoder_input_ids", None)
+    gates = HeadGates.of(model, ("decoder",)).eval()
+    gates.log_alpha.data[gates.place[Site("decoder", "self", empty)]] = -5.0
+    return model, batch, gates, remove_heads(model, gates.kept())
+
+
+@pytest.mark.parametrize("empty", [0, 1, 2])
+@pytest.mark.parametrize("family", ["gpt2", "marian"])
+def test_generation_with_an_emptied_decoder_layer(family, empty):
+    """Tokens come out as without a cache, and as with the gates of that layer at zero."""
+    model, batch, gates, small = without_layer(family, empty)
+    cached = generated(small, batch)
+    assert torch.equal(cached, generated(small, batch, use_cache=False))
+    with tapped(model, gates):
+        assert torch.equal(cached, generated(model, batch))
+
+
+def stepwise(model, batch):
+    """Logits of the decoder's tokens, one token at a time with a cache; and all at once."""
+    name = "decoder_input_ids" if "decoder_input_ids" in batch else "input_ids"
+    cache, rows = None, []
+    with torch.no_grad():
+        for column in batch[name].split(1, dim=1):
+            output = model(**{**batch, name: column, "attention_mask": None}, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            rows.append(output.logits)
+        whole = model(**{**batch, "attention_mask": None}).logits
+    return torch.cat(rows, dim=1), whole
+
+
+@pytest.mark.parametrize("fed", [True, False])
+@pytest.mark.parametrize("family", ["gpt2", "marian"])
+def test_an_emptied_first_layer_feeds_the_cache(family, fed, monkeypatch):
+    """Positions come from the cache of layer 0: without an entry there every token would be the first."""
+    _, _, _, small = without_layer(family, 0)
+    if not fed:
+        monkeypatch.setattr(NoHeads, "_feed", lambda *_: None)
+    steps, whole = stepwise(small, inputs(small, (7,)))
+    assert ((steps - whole).abs().max() < 1e-10) == fed
+
+
+def test_generation_with_every_head_gone():
+    model = made("marian")
+    small = remove_heads(model, {site: [] for site in HeadGates.of(model).heads})
+    batch = inputs(model, (7, 4))
+    batch.pop("decoder_input_ids")
+    assert torch.equal(generated(small, batch), generated(small, batch, use_cache=False))
+    assert not anatomy_of(small).sites
+
+
+def test_a_subject_in_a_subject_out():
+    whole = subject("bert")
+    small = remove_heads(whole, {Site("encoder", "self", 1): [2]})
+    assert count_heads(small.model) == {"encoder": [4, 1, 4]}
+    assert small.anatomy[Site("encoder", "self", 1)].numbers == (2,)
+    assert all(check.ok for check in small.check())
+
+
+def test_wrong_heads_are_told():
+    model = made("bert-classifier")
+    with pytest.raises(UserError, match="encoder layer 1 has no head 9: its heads are 1, 2, 3, 4"):
+        remove_heads(model, {Site("encoder", "self", 0): [8]})
+    with pytest.raises(UserError, match="given a head twice"):
+        remove_heads(model, {Site("encoder", "self", 0): [1, 1]})
+    with pytest.raises(UserError, match="no heads there"):
+        remove_heads(model, {Site("decoder", "self", 0): [1]})
+    with pytest.raises(CaptureError, match="heads cannot be removed from its family"):
+        remove_heads(tiny("llama"), {Site("decoder", "self", 0): [1]})
