@@ -1,0 +1,37 @@
+"""Part 4, continued: a labelling task. Is there a cone for every part of speech?"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.reproduce.cells import Cell
+
+if TYPE_CHECKING:
+    from lorgnette.reproduce.fosse2023 import Part
+    from lorgnette.reproduce.record import Settings
+
+FUNCTION = "lorgnette.reproduce.fosse2023.tagging_cell:tagged"
+STARTS = ("pretrained", "random")
+
+
+def key(start: str, seed: int) -> str:
+    return f"tagging-minilm-{start}-seed{seed}"
+
+
+def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
+    """minilm with a linear layer on every word, from its checkpoint and from random weights."""
+    found = {}
+    for start in STARTS[:1] if quick else STARTS:
+        for seed in seeds[:1] if quick else seeds:
+            told: dict[str, Any] = {"model": "minilm", "start": start, "seed": seed, "steps": 800, "batch_size": 64}
+            told |= {"learning_rate": 5e-5 if start == "pretrained" else 2e-4, "draws": 20, "limit": None}
+            if quick:
+                told |= {"steps": 12, "batch_size": 16, "limit": 128}
+            found[key(start, seed)] = Cell(FUNCTION, told)
+    return found
+
+
+def part(settings: "Settings", done: Mapping[str, Any]) -> "Part":
+    """Tables, claims and figures of the finished cells."""
+    from lorgnette.reproduce.fosse2023.tagging_page import page_part
+
+    return page_part(settings, done)
