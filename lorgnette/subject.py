@@ -20,6 +20,7 @@ from lorgnette.models.loading import Loaded, load_model, state_hash, weights_has
 
 if TYPE_CHECKING:
     from lorgnette.checks import Check
+    from lorgnette.knockout import Head
     from lorgnette.trace import Trace
 
 DTYPES = {
@@ -134,12 +135,22 @@ class Subject:
                 "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
             ) from error
 
-    def trace(self, text: str | Example, pair: str | None = None, *, target: str | None = None) -> "Trace":
-        """Everything of one pass over one text (or pair, or text and its translation), kept."""
+    def trace(
+        self,
+        text: str | Example,
+        pair: str | None = None,
+        *,
+        target: str | None = None,
+        without: "Iterable[Head]" = (),
+    ) -> "Trace":
+        """Everything of one pass over one text (or pair, or text and its translation), kept.
+
+        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.change` says what that did.
+        """
         from lorgnette.trace import Trace
 
         example = text if isinstance(text, Example) else Example("text", text, pair=pair, target=target)
-        return Trace.of(self, example)
+        return Trace.of_without(self, example, without) if without else Trace.of(self, example)
 
     def check(self) -> "list[Check]":
         """Prove on a padded batch that what is seen is what the model does; see `lorgnette.checks`."""

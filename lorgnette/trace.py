@@ -1,6 +1,6 @@
 """Everything of one pass over one text, kept."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,12 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attention import Call, Site, Tap
+from lorgnette.change import Change
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
+from lorgnette.display import Shown
 from lorgnette.errors import UserError, near
+from lorgnette.knockout import Head, Knockout, head_names
 from lorgnette.maths.words import spans, to_words
 from lorgnette.subject import Subject
 
@@ -30,8 +33,8 @@ class _Keep(Tap):
         self.calls[call.site] = call
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Shown):
     """All calls of one pass, by site, with the hidden states and the model's output.
 
     `trace["weights"]` is a tensor [layer head query key]; `trace.data("weights", words=True)` the same as a labelled
@@ -42,6 +45,20 @@ class Trace:
     batch: Batch
     calls: dict[Site, Call]
     output: Any
+    change: Change | None = None
+    """What the heads that were taken out did to the output; None if all were there."""
+
+    @staticmethod
+    def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
+        """Run one example with some heads giving nothing, and compare with the whole model."""
+        knockout = Knockout.of(subject, heads)
+        intact = Trace.of(subject, example)
+        without = Trace.of(subject, intact.example, knockout)
+        said = None
+        if subject.encoder.translates:
+            said = _translation(subject, example), _translation(subject, example, knockout)
+        change = Change.between(intact, without, head_names(knockout.heads), said)
+        return replace(without, change=change)
 
     @staticmethod
     def of(subject: Subject, example: Example, *taps: Tap) -> "Trace":
@@ -158,14 +175,14 @@ class Trace:
         return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"
 
 
-def _translation(subject: Subject, example: Example) -> str:
+def _translation(subject: Subject, example: Example, *taps: Tap) -> str:
     """What the model itself says, greedily: a decoder must read something."""
     batch = subject.encode([example])
     names = ("input_ids", "attention_mask")
     # Generous, and within what the decoder takes: translations are rarely longer than twice their source.
     longest = min(2 * batch.source.ids.shape[1] + 10, (subject.limit or 10**6) - 1)
     greedy = {"num_beams": 1, "do_sample": False, "max_length": None, "max_new_tokens": longest}
-    with torch.no_grad():
+    with torch.no_grad(), subject.tapped(*taps):
         ids = subject.model.generate(**{name: batch.inputs[name] for name in names}, **greedy)
     return str(subject.tokenizer.decode(ids[0], skip_special_tokens=True))
 

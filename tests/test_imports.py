@@ -15,11 +15,11 @@ ROOT = Path(lorgnette.__file__).parent
 
 # From the ground up; a module may import its own level and those before it.
 LEVELS = (
-    ("axes", "errors"),
+    ("axes", "errors", "display"),
     ("files", "provenance", "schema", "results", "progress", "distributed"),
     ("maths", "corpora", "bleu"),
     ("attention",),
-    ("models", "encoding", "subject", "checks", "knockout", "trace", "planted"),
+    ("models", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
     ("lenses", "explanations"),
     ("look", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),

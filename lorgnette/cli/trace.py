@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from rich.table import Table
 
+    from lorgnette.subject import Subject
     from lorgnette.trace import Trace
 
 _LINKS = 10
@@ -31,7 +33,23 @@ def trace(
     ] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="With --head: all weights of one head.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="With --layer: all weights of one head.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[STACK.]LAYER.HEAD", help="Take a head out and show what that changes; repeatable."),
+    ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Word pieces as the model has them, not words.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write all views of the text as one page that needs no network.", metavar="FILE"),
+    ] = None,
+    explain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD",
+            help="With --html: explain the prediction by this; repeatable.",
+            show_default="attnlrp and gradient_x_input",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
@@ -48,6 +66,8 @@ def trace(
       lorgnette trace bert-base-uncased "The cat sat." --layer 3 --head 7
       lorgnette trace ./my-nli-model "A man sleeps." "Nobody is awake."
       lorgnette trace Helsinki-NLP/opus-mt-en-fr "The cat sat." --stack cross
+      lorgnette trace ./my-classifier "The cat sat." --without 3.7 --without 3.8
+      lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
       lorgnette trace bert-base-uncased "The cat sat." --json
     """
     if (layer is None) != (head is None):
@@ -55,7 +75,13 @@ def trace(
     from lorgnette.cli.consoles import out
     from lorgnette.subject import load
 
-    seen = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle).trace(text, pair, target=target)
+    if explain and html is None:
+        raise typer.BadParameter("--explain goes with --html.")
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    if html is not None:
+        typer.echo(_page(subject, html, text, pair, target, explain, without or []))
+        return
+    seen = subject.trace(text, pair, target=target, without=without or ())
     name = _stack(seen, stack)
     weights = seen.data(stack=name, words=not pieces)
     if layer is not None and head is not None:
@@ -73,6 +99,23 @@ def trace(
     if (links := _links(seen, weights, name, pieces)) is not None:
         out().print()
         out().print(links)
+
+
+def _page(
+    subject: "Subject",
+    path: Path,
+    text: str,
+    pair: str | None,
+    target: str | None,
+    methods: list[str] | None,
+    without: list[str],
+) -> Path:
+    from lorgnette.corpora.example import Example
+    from lorgnette.report.views import write_page
+    from lorgnette.report.views.gather import gathered
+
+    example = Example("text", text, pair=pair, target=target)
+    return write_page(gathered(subject, example, methods=methods or None, without=without), path)
 
 
 def _stack(seen: "Trace", stack: str | None) -> str:
@@ -104,6 +147,7 @@ def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) 
         "pair": example.pair,
         "target": example.target,
         "probabilities": seen.probabilities,
+        "change": None if seen.change is None else seen.change.to_dict(seen.subject.labels),
         "stack": stack,
         "stacks": list(seen.stacks),
         "unit": "piece" if pieces else "word",
@@ -121,9 +165,26 @@ def _about(seen: "Trace", stack: str) -> Iterator[str]:
         yield ", ".join(f"{label} {p:.3f}" for label, p in seen.probabilities.items())
     if seen.example.target is not None:
         yield f"→ {seen.example.target}"
+    yield from _changed(seen)
     if len(seen.stacks) > 1:
         others = ", ".join(name for name in seen.stacks if name != stack)
         yield f"{stack} (--stack: also {others})"
+
+
+def _changed(seen: "Trace") -> Iterator[str]:
+    """What the output was with the heads that were taken out, and what it is without them."""
+    change = seen.change
+    if change is None:
+        return
+    moved = f"last states moved by {change.shift:.3f} (1 − cos)"
+    if change.divergence is not None:
+        moved = f"KL {change.divergence:.3g} nats; {moved}"
+    yield f"without {', '.join(change.without)}: {moved}"
+    if change.said is not None:
+        before, after = change.said
+        yield f"  still says: {before}" if before == after else f"  said: {before}; now: {after}"
+    for label, logits in change.to_dict(seen.subject.labels)["logits"].items():
+        yield f"  {label}: logit {logits['before']:.3f} → {logits['after']:.3f}"
 
 
 def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
