@@ -39,7 +39,7 @@ def list_(
 
 _TITLES = {
     Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
-    Kind.presets: "Presets: classifiers that lorgnette train makes",
+    Kind.presets: "Presets: classifiers and translators that lorgnette train makes",
     Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
     Kind.lenses: "Lenses",
 }
@@ -64,9 +64,10 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _presets() -> list[tuple[str, str]]:
+    from lorgnette.models.marian_small import TRANSLATORS
     from lorgnette.models.presets import PRESETS
 
-    return [(name, preset.description) for name, preset in PRESETS.items()]
+    return [(name, preset.description) for name, preset in {**PRESETS, **TRANSLATORS}.items()]
 
 
 def _corpora() -> list[tuple[str, str]]:

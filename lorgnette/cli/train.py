@@ -1,4 +1,4 @@
-"""`lorgnette train MODEL --corpus C --out DIR`: a classifier, trained, as an ordinary checkpoint."""
+"""`lorgnette train MODEL --corpus C --out DIR`: a classifier or translator, trained, as an ordinary checkpoint."""
 
 import shlex
 import sys
@@ -48,15 +48,23 @@ def train(
     learning_rate: Annotated[
         float | None, _option(_LOSS, help="Step size.", show_default="1e-3, pretrained 5e-5")
     ] = None,
+    warmup: Annotated[
+        float | None, _option(_LOSS, help="Steps (below 1: their share) of growing step size.", min=0)
+    ] = None,
+    label_smoothing: Annotated[
+        float | None, _option(_LOSS, help="Of translations.", show_default="0.1", min=0, max=1)
+    ] = None,
     weight_decay: Annotated[float, _option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0,
     seeds: Annotated[str, _option(_RUN, help="One seed, or several: 0,1,2.")] = "0",
     epochs: Annotated[int, _option(_RUN, help="At most so many.", min=1)] = 20,
     batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 64,
     patience: Annotated[int, _option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5,
-    select: Annotated[str, _option(_RUN, help="Best by validation loss, cross_entropy or accuracy.")] = "loss",
+    select: Annotated[str, _option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss",
     evaluate_every: Annotated[
         int | None, _option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
     ] = None,
+    beams: Annotated[int, _option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1,
+    allow_pickle: Annotated[bool, _option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False,
     bf16: Annotated[bool, _option(_RUN, "--bf16", help="Train in bfloat16.")] = False,
     fp16: Annotated[bool, _option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False,
     resume: options.Resume = False,
@@ -72,7 +80,7 @@ def train(
     label_column: Annotated[str | None, _option(_TEXTS, help="The column of a table that holds the class.")] = None,
     data: options.Data = None,
 ) -> None:
-    """Train a classifier, or fine-tune an encoder.
+    """Train a classifier or a translation model, or fine-tune one.
 
     Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json; with several seeds, one folder for
     each. The best validation epoch is kept and the test texts are read once. --resume goes on after an interruption.
@@ -83,6 +91,7 @@ def train(
       lorgnette train pure-attention --corpus hatexplain --out runs/pure --entropy 0.01
       lorgnette train tp9-cls --corpus planted --embeddings random --positions relative --out runs/planted
       lorgnette train minilm --corpus sst2 --out runs/minilm-sst2 --epochs 3
+      lorgnette train marian-small --corpus multi30k:en-fr --out runs/en-fr --batch-size 256
     """
     asked = dict(locals())  # the options, most of them named as the fields of TrainingSettings
     numbers = _numbers(asked.pop("seeds"), "--seeds")
@@ -141,14 +150,18 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
     first = runs[0].record
     console, tested = out(), first["metrics"]["test"] is not None
     table = Table(box=None, pad_edge=False)
-    columns = ("seed", "epochs", "best", "train s", "validation", *(("test", "macro F1") if tested else ()))
+    translated = runs[0].bleu is not None
+    scores = ("BLEU",) if translated else ("test", "macro F1") if tested else ()
+    columns = ("seed", "epochs", "best", "train s", "validation", *scores)
     for column in columns:
         table.add_column(column, justify="right")
     for run in runs:
         record, metrics = run.record, run.metrics
         row = [str(record["seed"]), f"{record['epochs']:g}", f"{record['best']['epoch']:g}"]
         row += [f"{record['seconds']['training']:.1f}", f"{metrics['validation']['accuracy']:.4f}"]
-        if metrics["test"] is not None:
+        if translated:
+            row.append(f"{run.bleu:.2f}")
+        elif metrics["test"] is not None:
             row += [f"{metrics['test']['accuracy']:.4f}", f"{metrics['test']['macro_f1']:.4f}"]
         table.add_row(*row)
     sizes, counts = first["texts"], first["parameters"]
@@ -158,15 +171,22 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
         f"{counts['total']:,} parameters trained"
     )
     console.print(table)
-    console.print(f"{'test' if tested else 'validation'} accuracy {_mean([run.accuracy for run in runs])}")
+    which = "test" if tested else "validation"
+    if translated:
+        console.print(f"{which} BLEU {_mean([run.bleu or 0.0 for run in runs], digits=2)}")
+        console.print(
+            f"[dim]{escape(first['metrics'][which]['signature'])}, beam {first['metrics'][which]['beams']}[/dim]"
+        )
+    else:
+        console.print(f"{which} accuracy {_mean([run.accuracy for run in runs])}")
     for note in dict.fromkeys(note for run in runs for note in run.record["notes"]):
         console.print(f"note: {escape(note)}")
     console.print(f"The model is in {escape(str(runs[0].folder if len(runs) == 1 else settings.folder))}.")
 
 
-def _mean(values: list[float]) -> str:
+def _mean(values: list[float], digits: int = 4) -> str:
     from statistics import mean, stdev
 
     if len(values) == 1:
-        return f"{values[0]:.4f}"
-    return f"{mean(values):.4f} ± {stdev(values):.4f} (mean ± sd of {len(values)} seeds)"
+        return f"{values[0]:.{digits}f}"
+    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f} (mean ± sd of {len(values)} seeds)"

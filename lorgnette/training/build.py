@@ -14,7 +14,9 @@ from lorgnette.errors import UserError, near
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier_config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
 from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
+from lorgnette.models.layouts import PRUNED
 from lorgnette.models.loading import Loaded, find, known_names, load_model
+from lorgnette.models.marian_small import TRANSLATORS
 from lorgnette.models.presets import PRESETS, preset
 from lorgnette.models.tokenizer import build_tokenizer
 from lorgnette.training.data import text_and_pair
@@ -25,7 +27,18 @@ GLOVE = "glove_100d"
 
 
 def is_preset(settings: TrainingSettings) -> bool:
-    return settings.model in PRESETS
+    return settings.model in PRESETS or settings.model in TRANSLATORS
+
+
+def translates(settings: TrainingSettings) -> bool:
+    """Whether the model of these settings is a translator: a preset of ours, or an encoder-decoder to fine-tune."""
+    if is_preset(settings):
+        return settings.model in TRANSLATORS
+    folder = find(settings.model)
+    if folder is None or not (folder / "config.json").is_file():
+        return False
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    return bool(getattr(config, "is_encoder_decoder", False))
 
 
 class PresetBuilder:
@@ -148,9 +161,10 @@ class PretrainedBuilder:
             return open_(self.source, trust_remote_code=False, **options)
         except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            meant = near(self.name, (*PRESETS, *known_names()))
+            presets = (*PRESETS, *TRANSLATORS)
+            meant = near(self.name, (*presets, *known_names()))
             raise UserError(
-                f"there is no preset or model {self.name!r} to train ({first}).{meant} Presets: {', '.join(PRESETS)}."
+                f"there is no preset or model {self.name!r} to train ({first}).{meant} Presets: {', '.join(presets)}."
             ) from error
         finally:
             transformers.logging.set_verbosity(quiet)
@@ -206,7 +220,8 @@ def _longest(asked: int | None, config: Any, tokenizer: Any, name: str) -> int |
     limits = []
     positions = getattr(config, "max_position_embeddings", None)
     if positions:
-        shift = config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
+        family = config.model_type.removeprefix(PRUNED)
+        shift = config.pad_token_id + 1 if family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
         limits.append(int(positions) - shift)
     if tokenizer.model_max_length < 10**6:
         limits.append(int(tokenizer.model_max_length))

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from accelerate import PartialState
 
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
-from lorgnette.training.build import Builder, builder
-from lorgnette.training.data import Bucketed, Items, Mapper, Reader, Streamed
+from lorgnette.training.build import Builder, builder, translates
+from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts, check_labels, parts_of
+from lorgnette.training.trainer import PenalisedTrainer, Tally, metrics_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,21 @@ class Prepared:
     count: int
     fingerprint: str
     notes: tuple[str, ...]
+
+    trainer_class: ClassVar[type[PenalisedTrainer]] = PenalisedTrainer
+    tally_class: ClassVar[type[Tally]] = Tally
+
+    def trainer_parts(self) -> dict[str, Any]:
+        """What the Trainer is given to read batches and to score them."""
+        return {"data_collator": Collator(self.builder.tokenizer.pad_token_id), "compute_metrics": metrics_of}
+
+    def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
+        """What is measured of the trained model on "validation" or "test" besides the Trainer's numbers."""
+        return {}
+
+    def write(self, folder: Path, record: dict[str, Any]) -> None:
+        """What goes into the folder of a run beside its model and record."""
+        self.builder.tokenizer.save_pretrained(folder)
 
     def bucketed(self, settings: TrainingSettings) -> Any:  # a Bucketed; torch's base class is no type to check
         """The training texts as the Trainer will read them."""
@@ -51,6 +68,12 @@ class Prepared:
 
 def prepare(settings: TrainingSettings) -> Prepared:
     """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read."""
+    if translates(settings):
+        from lorgnette.training.translation import prepare_pairs
+
+        return prepare_pairs(settings, parts_of(settings, classes=False))
+    if settings.select == "bleu":
+        raise UserError("bleu is a score of translations: choose a classifier by loss, cross_entropy or accuracy.")
     parts = parts_of(settings)
     made = builder(settings, parts.labels, lambda: parts.train)
     reader = Reader(made.tokenizer, made.config, made.max_length, _maps(settings))

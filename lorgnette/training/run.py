@@ -19,13 +19,13 @@ from lorgnette.files import folder_written_whole
 from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
 from lorgnette.provenance import versions
-from lorgnette.training.build import is_preset
-from lorgnette.training.data import Collator, Items
+from lorgnette.training.arguments import arguments_of
+from lorgnette.training.data import Items
 from lorgnette.training.folder import RECORD, RunFolder
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.progress import Progress
 from lorgnette.training.settings import TrainingSettings
-from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, Tally, curve_of, metrics_of
+from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, Tally, curve_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ class Trained:
 
     folder: Path
     metrics: dict[str, Any]
-    """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty."""
+    """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty.
+
+    Of translations accuracy and cross_entropy are per token of the reference, and the test has bleu with its signature
+    (validation too, if there is no test)."""
     curve: list[dict[str, Any]]
     """One entry per evaluation: epoch, step, train, validation, seconds."""
     record: dict[str, Any]
@@ -44,6 +47,11 @@ class Trained:
     def accuracy(self) -> float:
         """On the test texts; without them, on the validation texts."""
         return float((self.metrics["test"] or self.metrics["validation"])["accuracy"])
+
+    @property
+    def bleu(self) -> float | None:
+        """On the test sentences; without them, on the validation sentences; None if the model does not translate."""
+        return (self.metrics["test"] or self.metrics["validation"]).get("bleu")
 
     @staticmethod
     def load(folder: str | Path) -> "Trained":
@@ -102,7 +110,7 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> Non
     set_seed(settings.seed)
     model = ready.builder.model()
     _check_layers(settings, model)
-    tally = Tally()
+    tally = ready.tally_class()
     progress = Progress(f"{settings.model} on {ready.parts.train.name}, seed {settings.seed}", tally)
     trainer = _trainer(settings, ready, run, model, tally, progress)
     with ExitStack() as undo:
@@ -111,9 +119,9 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> Non
         if settings.penalties:
             undo.enter_context(tapped(model, *settings.penalties))
         resumed = _fit(trainer, run)
-        validation = _tested(trainer, ready.validation)
+        validation = _tested(trainer, ready, ready.validation, "validation")
         test_items = ready.test()
-        test = None if test_items is None else _tested(trainer, test_items)
+        test = None if test_items is None else _tested(trainer, ready, test_items, "test")
     metrics = {"validation": validation, "test": test}
     curve = curve_of(trainer.state)
     record = _record(settings, ready, trainer, metrics, curve, test_items)
@@ -169,14 +177,13 @@ def _trainer(
         Record(tally),
         *([progress] if settings.progress else []),
     ]
-    trainer = PenalisedTrainer(
+    trainer = ready.trainer_class(
         model=model,
-        args=_arguments(settings, run),
+        args=arguments_of(settings, run),
         train_dataset=ready.bucketed(settings),
         eval_dataset=ready.validation,
-        data_collator=Collator(ready.builder.tokenizer.pad_token_id),
         processing_class=ready.builder.tokenizer,
-        compute_metrics=metrics_of,
+        **ready.trainer_parts(),
         callbacks=callbacks,
         penalties=settings.penalties,
         tally=tally,
@@ -185,63 +192,14 @@ def _trainer(
     return trainer
 
 
-def _arguments(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
-    here = torch.accelerator.is_available()
-    when = "epoch" if settings.evaluate_every is None else "steps"
-    steps = (
-        {} if settings.evaluate_every is None else dict.fromkeys(("eval_steps", "save_steps"), settings.evaluate_every)
-    )
-    small = is_preset(settings)
-    return TrainingArguments(
-        output_dir=str(run.work),
-        seed=settings.seed,
-        num_train_epochs=settings.epochs,
-        learning_rate=settings.learning_rate or (1e-3 if small else 5e-5),
-        lr_scheduler_type=settings.schedule or ("constant" if small else "linear"),
-        warmup_steps=settings.warmup,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.gradient_norm,
-        optim="adamw_torch",
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=2 * settings.batch_size,
-        gradient_accumulation_steps=settings.accumulate,
-        eval_strategy=when,
-        save_strategy=when,
-        **steps,
-        save_total_limit=2,
-        load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{settings.select}",
-        greater_is_better=settings.select == "accuracy",
-        restore_callback_states_from_checkpoint=True,
-        logging_strategy="steps",
-        logging_steps=50,
-        logging_nan_inf_filter=False,  # a loss that is no number stops the run: see compute_loss
-        report_to=["tensorboard"] if _has_tensorboard() else "none",
-        disable_tqdm=True,
-        log_level="error",
-        bf16=settings.bf16,
-        fp16=settings.fp16,
-        use_cpu=not here,
-        dataloader_pin_memory=here,
-        remove_unused_columns=False,
-        ddp_find_unused_parameters=False if small else None,  # presets use all they have
-        # Batches differ in length, so each process reads its own rather than getting slices of a common one.
-        accelerator_config={"dispatch_batches": False},
-    )
-
-
-def _has_tensorboard() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("tensorboard") is not None or find_spec("tensorboardX") is not None
-
-
-def _tested(trainer: PenalisedTrainer, items: Items) -> dict[str, float]:
+def _tested(trainer: PenalisedTrainer, ready: Prepared, items: Items, split: str) -> dict[str, Any]:
     trainer.tally.drain()
     found = trainer.predict(items).metrics
-    metrics = {key: found[f"test_{key}"] for key in ("accuracy", "macro_f1", "cross_entropy")}
+    own = ("accuracy", "macro_f1", "cross_entropy")
+    metrics = {key: found[f"test_{key}"] for key in own if f"test_{key}" in found}
     penalties = {key: value for key, value in trainer.tally.drain().items() if key not in ("loss", "accuracy")}
-    return {**metrics, **penalties, "texts": len(items)}
+    more = ready.more_metrics(trainer.accelerator.unwrap_model(trainer.model), split)
+    return {**metrics, **penalties, **more, "texts": len(items)}
 
 
 def _refuse_precision(settings: TrainingSettings) -> None:
@@ -326,7 +284,7 @@ def _record(
 def _write(folder: Path, model: Any, ready: Prepared, record: dict[str, Any], run: RunFolder) -> None:
     with folder_written_whole(folder, lambda _: set()) as partial:
         model.save_pretrained(partial)
-        ready.builder.tokenizer.save_pretrained(partial)
+        ready.write(partial, record)
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         for logs in run.work.glob("runs"):
             logs.rename(partial / "runs")

@@ -13,7 +13,7 @@ from lorgnette.errors import UserError, near
 if TYPE_CHECKING:
     from lorgnette.training.penalties import Penalty
 
-SELECTIONS: Final = ("loss", "cross_entropy", "accuracy")
+SELECTIONS: Final = ("loss", "cross_entropy", "accuracy", "bleu")
 _NOT_THE_RUN = ("out", "resume", "progress", "command")  # may differ between a run and its continuation
 
 
@@ -37,7 +37,10 @@ class TrainingSettings:
                  input vectors of a pretrained model)
     vocabulary   "train" (the words of the training texts) or "vectors" (those of the vectors, also unseen ones)
     validation   the share of the training texts that decides when to stop, where the corpus has no such split
-    select       which validation number is best: "loss" (penalties included), "cross_entropy" or "accuracy"
+    select       which validation number is best: "loss" (penalties included), "cross_entropy", "accuracy" or, of
+                 translations, "bleu"
+    warmup       steps over which the learning rate grows; below 1, their share of all steps
+    label_smoothing, beams   of translation models: ε of the loss, and the beam of the translations that are scored
     limit        only the first N training texts; `test_limit` of the test texts
     """
 
@@ -56,7 +59,9 @@ class TrainingSettings:
     epochs: int = 20
     learning_rate: float | None = None
     schedule: str | None = None
-    warmup: float = 0.0
+    warmup: float | None = None
+    label_smoothing: float | None = None
+    beams: int = 1
     weight_decay: float = 0.0
     gradient_norm: float = 1.0
     batch_size: int = 64
@@ -74,6 +79,7 @@ class TrainingSettings:
     label_column: str | None = None
     text_column: str = "text"
     data: Path | str | None = None
+    allow_pickle: bool = False
     bf16: bool = False
     fp16: bool = False
     resume: bool = False
@@ -81,13 +87,16 @@ class TrainingSettings:
     command: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "patience", "min_count"):
+        for name in ("epochs", "batch_size", "accumulate", "patience", "min_count", "beams"):
             _at_least(name, getattr(self, name), 1)
         for name in ("evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for name in ("warmup", "weight_decay", "gradient_norm"):
-            _at_least(name, getattr(self, name), 0)
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 0)
+        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
+            raise UserError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}.")
         if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
             raise UserError(f"learning_rate must be above 0; got {self.learning_rate}.")
         if not 0 < self.validation < 1:

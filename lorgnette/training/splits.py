@@ -20,16 +20,19 @@ class Parts:
     notes: tuple[str, ...] = ()
 
 
-def parts_of(settings: TrainingSettings) -> Parts:
-    """Opens the splits; a validation split that the corpus lacks is a seeded share of the training texts."""
+def parts_of(settings: TrainingSettings, *, classes: bool = True) -> Parts:
+    """Opens the splits; a validation split that the corpus lacks is a seeded share of the training texts.
+
+    Without `classes` the texts need none (translations).
+    """
     given = settings.corpus if isinstance(settings.corpus, Splits) else _opened(settings)
-    labels = given.train.labels
+    labels = given.train.labels if classes else ()
     if labels is None:
         raise UserError(
             f"the corpus {given.train.name!r} has no classes to learn: expected a labelled corpus, or name the column "
             "with --label-column."
         )
-    if len(labels) < 2:
+    if classes and len(labels) < 2:
         raise UserError(f"the corpus {given.train.name!r} has one class ({labels[0]}): a classifier needs two.")
     whole = given.train if settings.limit is None else given.train.take(settings.limit)
     notes = []
@@ -43,7 +46,7 @@ def parts_of(settings: TrainingSettings) -> Parts:
     if test is not None and settings.test_limit is not None:
         test = test.take(settings.test_limit)
     if test is None:
-        notes.append("the corpus has no test split: the accuracy is that of validation")
+        notes.append("the corpus has no test split: the numbers are those of validation")
     return Parts(train, validation, test, labels, tuple(notes))
 
 
@@ -97,6 +100,8 @@ def _present(name: str, settings: TrainingSettings) -> set[str] | None:
     first = name.split(":")[0]
     if first == "planted" or first in NAMED:
         known = set(SIZES) if first == "planted" else set(NAMED[first].splits)
+        if len(known) == 1:  # one set of texts without parts: a share of it validates, as of a file
+            return None
         if "train" not in known:
             raise UserError(f"the corpus {name!r} has no training split.")
         if settings.test_split not in known:

@@ -107,6 +107,7 @@ class Record(TrainerCallback):
         now = time.monotonic()
         validation = {"loss": metrics["eval_loss"], "accuracy": metrics["eval_accuracy"]}
         validation |= {"cross_entropy": metrics["eval_cross_entropy"], **penalties}
+        validation |= {"bleu": metrics["eval_bleu"]} if "eval_bleu" in metrics else {}
         entry = {"train": self.training, "validation": validation, "seconds": now - self.started}
         self.started = now
         state.log_history.append({"step": state.global_step, "epoch": state.epoch, CURVE: entry})
