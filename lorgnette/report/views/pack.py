@@ -1,0 +1,177 @@
+"""A trace as a document for the browser: √α in one byte each and deflated, norms per token, never lists of floats.
+
+A weight is kept as b = round(255 √α), so α = (b / 255)² is right to 0.004 where it is near one and to 0.00001 where it
+is near zero: what an eye can tell on the root scale that the views use. The norm of what a token sends is
+‖α f(x)‖ = α ‖f(x)‖ (Kobayashi et al. 2020), so one ‖f(x)‖ per token and head is enough for all pairs.
+"""
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.attention import Call
+from lorgnette.corpora.batch import Tokens
+from lorgnette.errors import UserError
+from lorgnette.maths.norms import head_norms, output_products
+from lorgnette.maths.words import spans
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.trace import Trace
+
+FORMAT, VERSION = "lorgnette-view", 1
+Relevance = Mapping[str, Float[Tensor, " token"]]
+
+
+def pack(
+    trace: Trace,
+    *,
+    relevance: Relevance | None = None,
+    induced: Int[np.ndarray, "layer head word"] | None = None,
+    norms: bool = True,
+) -> dict[str, Any]:
+    """One text as a document for the views.
+
+    `relevance` gives each method's value per source piece; `induced` the 1-based head of each word (0: root) in the
+    tree of each attention head of the first stack. The gold tree and the rationale come with the trace's example.
+    """
+    sides: list[Tokens] = []
+    stacks = [_stack(trace, name, sides, norms) for name in trace.stacks]
+    example = trace.example
+    source = _place(trace.batch.source, sides)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": trace.subject.name,
+        "text": example.text,
+        "pair": example.pair,
+        "target": example.target,
+        "prediction": prediction(trace),
+        "stacks": stacks,
+        "explanations": explanations(trace, relevance or {}, source),
+        "rationale": None if example.rationale is None else list(example.rationale),
+        "trees": _trees(trace, induced),
+        "sides": [_side(tokens) for tokens in sides],
+    }
+
+
+def prediction(trace: Trace) -> dict[str, Any] | None:
+    """What a classifier says of the text, by class; of a language model, the likeliest next pieces."""
+    shares = trace.probabilities
+    if shares is not None:
+        return {"what": "Classes", "labels": list(shares), "shares": [float(share) for share in shares.values()]}
+    logits = getattr(trace.output, "logits", None)
+    if not trace.subject.anatomy.causal or logits is None or logits.dim() != 3:
+        return None
+    best = logits[0, -1].float().softmax(-1).topk(6)
+    labels = [trace.subject.tokenizer.decode([number]) for number in best.indices.tolist()]
+    return {"what": "Next piece", "labels": labels, "shares": best.values.tolist()}
+
+
+def explanations(trace: Trace, relevance: Relevance, side: int = 0) -> list[dict[str, Any]]:
+    """Each method's value per piece of the source; signed if a value is below zero."""
+    count, out = len(trace.batch.source.pieces[0]), []
+    for method, values in relevance.items():
+        array = values.detach().cpu().float().numpy()
+        if array.shape != (count,):
+            raise UserError(f"The relevance by {method!r} has shape {array.shape}: expected ({count},), one per piece.")
+        signed = bool((array < 0).any())
+        out.append({"method": method, "side": side, "signed": signed, "values": floats(array)})
+    return out
+
+
+def deflated(array: np.ndarray) -> str:
+    """Bytes of an array, deflated (the zlib format, which browsers read), as base64."""
+    # Attention has few long repeats: the strategy for noisy data is smaller and faster here than the default.
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_FILTERED)
+    return base64.b64encode(squeeze.compress(np.ascontiguousarray(array).tobytes()) + squeeze.flush()).decode()
+
+
+def floats(array: np.ndarray) -> dict[str, Any]:
+    """An array as 32-bit floats, little-endian."""
+    return {"shape": list(array.shape), "data": deflated(array.astype("<f4"))}
+
+
+def root_bytes(weights: Float[Tensor, "*rest"]) -> np.ndarray:
+    """round(255 √α)."""
+    return np.rint(255 * np.sqrt(weights.detach().cpu().float().clamp(0, 1).numpy())).astype(np.uint8)
+
+
+def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[str, Any]:
+    sites = sorted((site for site in trace.calls if site.name == name), key=lambda site: site.layer)
+    calls = [trace.calls[site] for site in sites]
+    asking, read = trace.tokens(name)
+    lengths = None
+    if norms:
+        lengths = torch.stack([_norms(trace.subject.anatomy[site], trace.calls[site]) for site in sites])
+    return {
+        "name": name,
+        "layers": len(calls),
+        "heads": calls[0].query.shape[1],
+        "queries": _place(asking, sides),
+        "keys": _place(read, sides),
+        "weights": [deflated(root_bytes(call.weights[0])) for call in calls],
+        "entropy": floats(torch.stack([_bits(call) for call in calls]).numpy()),
+        "norms": None if lengths is None else floats(lengths.numpy()),
+        "moved": None if lengths is None else floats(torch.stack(list(map(_moved, calls, lengths))).numpy()),
+    }
+
+
+def _norms(around: AttentionSite, call: Call) -> Float[Tensor, "head key"]:
+    """‖f^h(x_j)‖: how long a value is after the output projection."""
+    value = call.value.detach()
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    output = around.head_weights().output.detach().to(value.dtype)
+    return head_norms(value, output_products(output))[0].cpu().float()
+
+
+def _bits(call: Call) -> Float[Tensor, " head"]:
+    """Entropy in bits, mean over the queries."""
+    return (call.entropy()[0].mean(-1) / math.log(2)).detach().cpu().float()
+
+
+def _moved(call: Call, lengths: Float[Tensor, "head key"]) -> Float[Tensor, " head"]:
+    """Σ_ij α_ij ‖f(x_j)‖."""
+    return (call.weights[0].detach().cpu().float().sum(1) * lengths).sum(-1)
+
+
+def _place(tokens: Tokens, sides: list[Tokens]) -> int:
+    """Number of a side, each packed once."""
+    for number, other in enumerate(sides):
+        if other is tokens:
+            return number
+    sides.append(tokens)
+    return len(sides) - 1
+
+
+def _side(tokens: Tokens) -> dict[str, Any]:
+    """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
+    number, word, pieces = spans(tokens.word[0]).tolist(), tokens.word[0].tolist(), tokens.pieces[0]
+    index, labels = [-1] * (number[-1] + 1), [""] * (number[-1] + 1)
+    for piece, which, own in zip(pieces, number, word, strict=True):
+        index[which] = own
+        labels[which] = piece if own < 0 else tokens.words[0][own]
+    return {"pieces": list(pieces), "words": labels, "word": number, "index": index}
+
+
+def _trees(trace: Trace, induced: "np.ndarray | None") -> dict[str, Any] | None:
+    """The gold tree, if the example has one, and the trees of the heads, if they were given."""
+    example = trace.example
+    if induced is None and example.heads is None:
+        return None
+    words: Sequence[str] = trace.batch.source.words[0]
+    if induced is not None and induced.shape[-1] != len(words):
+        raise UserError(f"The trees have {induced.shape[-1]} words, the text {len(words)}.")
+    gold = example.heads is not None and len(example.heads) == len(words)
+    return {
+        "stack": trace.stacks[0],
+        "words": list(words),
+        "gold": list(example.heads) if gold and example.heads is not None else None,
+        "relations": list(example.relations) if gold and example.relations is not None else None,
+        "induced": None if induced is None else {"shape": list(induced.shape), "data": deflated(induced.astype("<i2"))},
+    }

@@ -1,0 +1,32 @@
+// In words: numbers, heads, and what the views call things.
+
+export const MEASURES = { weight: "weight", norm: "norm" };
+
+/** A share as a percentage: two digits that count, and never more than the packed bytes know. */
+export function percent(value) {
+  const p = value * 100;
+  if (p === 0) return "0 %";
+  if (p < 0.05) return "< 0.1 %";
+  return `${p < 10 ? p.toFixed(1) : Math.round(p)} %`;
+}
+
+/** Any number with three digits that count; minus is a minus. */
+export function number(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const plain = size.toPrecision(size < 0.1 ? 2 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+  const text = size >= 1000 || size < 0.0001 ? size.toExponential(1) : plain;
+  return value < 0 ? `−${text}` : text;
+}
+
+export const amount = (value, measure) => (measure === "weight" ? percent(value) : number(value));
+
+export const headName = (layer, head) => `${layer + 1}.${head + 1}`;
+
+/** A piece or word as it is shown: white space can be seen, and nothing is endless. */
+export function shown(label) {
+  const text = label.replace(/^[Ġ▁]/, "␣").replace(/\s/g, "␣");
+  return text.length > 40 ? `${text.slice(0, 39)}…` : text || "∅";
+}
+
+export const offName = ([stack, layer, head]) => `${stack}.${layer + 1}.${head + 1}`;
