@@ -8,9 +8,14 @@ from lorgnette.errors import UserError
 from lorgnette.testing import check_head_permutation, check_lens
 
 # What a lens cannot be without, so that the laws have something to hold for.
-NEEDS = {"gradients": {"classifier", "gpt2", "marian"}, "alignment": {"marian"}, "cones": {"classifier"}}
+NEEDS = {
+    "gradients": {"classifier", "gpt2", "marian"},
+    "importance": {"classifier", "gpt2", "marian"},
+    "alignment": {"marian"},
+    "cones": {"classifier"},
+}
 # Lenses that compare attention with a treebank.
-TREES = ("relations",)
+TREES = ("relations", "trees")
 
 
 def texts(name):
