@@ -45,11 +45,12 @@ def explained(subject: Subject, texts: Sequence[Text]) -> dict[str, Any]:
     return {"plausibility": found, "faithfulness": {name: _faithful(drop) for name, drop in drops.items()}}
 
 
+@torch.no_grad()
 def one_word_outputs(subject: Subject, texts: Sequence[Text]) -> Float[Tensor, "vocabulary width"]:
     """u_t: the last state of <cls> for the text "<cls> t", for every token t of the texts; zeros for the others."""
     config = subject.model.config
     kinds = torch.cat([text.ids[1:] for text in texts]).unique()
-    table = torch.zeros(config.vocab_size, config.width, device=subject.device)
+    table = torch.zeros(config.vocab_size, config.width, device=subject.device, dtype=subject.dtype)
     for some in kinds.split(_VOCABULARY):
         ids = torch.stack([torch.full_like(some, config.cls_token_id), some], dim=1).to(subject.device)
         out = subject.model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)

@@ -1,0 +1,238 @@
+"""What is measured of a pure-attention model, against slow loops on a small model and made-up posts."""
+
+import itertools
+
+import pytest
+import torch
+from made_up import write_hatexplain, write_vectors
+
+from lorgnette.corpora import Example
+from lorgnette.errors import UserError
+from lorgnette.models.classifier import SelfAttentionClassifier
+from lorgnette.models.presets import preset
+from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.reproduce.fosse2023 import cell, explained, grid, measures, replaced, texts
+from lorgnette.subject import Subject
+
+WORDS = ["awful", "great", "film", "plot", "the", "a", "music", "dull"]
+
+
+def make(layers: int) -> Subject:
+    torch.manual_seed(layers)
+    tokenizer = build_tokenizer(vocabulary=WORDS)
+    config = preset("pure-attention", layers=layers, width=8, vocab_size=len(tokenizer), num_labels=3)
+    model = SelfAttentionClassifier(config).double().eval()
+    with torch.no_grad():
+        for weights in model.parameters():  # far from even attention
+            weights.mul_(2.0).add_(torch.randn_like(weights) * 0.3)
+    return Subject(model, tokenizer)
+
+
+def some_texts(subject: Subject, count: int = 7) -> list[texts.Text]:
+    draw = torch.Generator().manual_seed(3)
+    out = []
+    for number in range(count):
+        length = int(torch.randint(2, 9, (1,), generator=draw))
+        ids = torch.randint(3, 3 + len(WORDS), (length,), generator=draw)
+        words = tuple(WORDS[i - 3] for i in ids.tolist())
+        marks = tuple(float(at % 3 == 0) for at in range(length))
+        example = Example(str(number), " ".join(words), words=words, label=number % 3, rationale=marks)
+        out.append(texts.Text(number, torch.cat([torch.tensor([2]), ids]), torch.arange(-1, length), example))
+    return out
+
+
+def alone(subject: Subject, text: texts.Text) -> measures.Pass:
+    one = next(texts.batches([text], "cpu"))
+    with torch.no_grad():
+        return measures.passed(subject, one)
+
+
+def pair_mean(rows: torch.Tensor) -> float:
+    cosines = [torch.cosine_similarity(a, b, dim=0) for a, b in itertools.combinations(rows, 2)]
+    return float(sum(cosines) / len(cosines))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_means_over_texts_are_those_of_loops_over_pairs(layers):
+    subject = make(layers)
+    items = some_texts(subject)
+    found = measures.measured(subject, items, {"published": [0, 1, 2], "whole": list(range(7))})
+    runs = [alone(subject, text) for text in items]
+    for name, members in (("published", range(3)), ("whole", range(7))):
+        got = found[name]
+        assert got["texts"] == len(members)
+        for layer in range(layers):
+            some = [runs[m] for m in members]
+            assert got["key"][layer] == pytest.approx(
+                sum(pair_mean(r.calls[layer].key[0, 0]) for r in some) / len(some), abs=1e-6
+            )
+            assert got["value"][layer] == pytest.approx(
+                sum(pair_mean(r.calls[layer].value[0, 0]) for r in some) / len(some), abs=1e-6
+            )
+            assert got["state"][layer + 1] == pytest.approx(
+                sum(pair_mean(r.states[layer + 1][0]) for r in some) / len(some), abs=1e-6
+            )
+            rows = [r.calls[layer].weights[0, 0, 0] for r in some]
+            even = [float(-(row * row.log()).sum() / torch.tensor(float(len(row))).log()) for row in rows]
+            assert got["entropy"][layer] == pytest.approx(sum(even) / len(even), abs=1e-6)
+        # State 0: the word vectors before positions, without <cls>; a text of one word would have no pair.
+        vectors = [subject.model.embeddings.word_vectors(items[m].ids[None])[0, 1:].detach() for m in members]
+        assert got["state"][0] == pytest.approx(sum(map(pair_mean, vectors)) / len(vectors), abs=1e-6)
+        right = [int(runs[m].logits.argmax()) == items[m].example.label for m in members]
+        assert got["accuracy"] == pytest.approx(sum(right) / len(right))
+    one = torch.linalg.svdvals(runs[0].calls[0].value[0, 0])
+    share = one / one.sum()
+    rank = measures._rank(runs[0].calls[0].value[:, 0], torch.ones(1, len(items[0].ids)).bool(), torch.tensor([True]))
+    assert float(rank) == pytest.approx(float((-(share * share.log()).sum()).exp()), rel=1e-6)
+
+
+def test_a_text_without_a_pair_is_left_out_and_counted():
+    subject = make(1)
+    items = some_texts(subject, 3)
+    short = texts.Text(3, torch.tensor([2, 4]), torch.tensor([-1, 0]), Example("s", "great", words=("great",), label=0))
+    found = measures.measured(subject, [*items, short], {"published": [0], "whole": [0, 1, 2, 3]})
+    assert found["whole"]["without"] == {"state": [1, 0]}  # one word: no pair of word vectors, but <cls> and the word
+
+
+def test_maps_are_those_of_single_texts():
+    subject = make(2)
+    items = some_texts(subject)
+    single = explained.one_word_outputs(subject, items)
+    for text in items:
+        run = alone(subject, text)
+        batch = next(texts.batches([text], "cpu"))
+        scores = explained.token_scores(run, batch, single)
+        first, second = (0.5 * call.weights[0, 0] + 0.5 * torch.eye(len(text.ids)) for call in run.calls)
+        assert torch.allclose(scores["rollout"][0], (second @ first)[0])
+        for place, token in enumerate(text.ids.tolist()[1:], 1):
+            pair = texts.Text(0, torch.tensor([2, token]), torch.tensor([-1, 0]), text.example)
+            cosine = torch.cosine_similarity(alone(subject, pair).cls[0], run.cls[0], dim=0)
+            assert float(scores["cosine"][0, place]) == pytest.approx(float(cosine), abs=1e-6)
+
+
+def test_tokens_become_words():
+    row, word = torch.tensor([0.1, 0.2, 0.4], dtype=torch.float64), torch.tensor([0, 0, 2])
+    assert explained.on_words(row, word, 3, average=False).tolist() == pytest.approx([0.3, 0.0, 0.4])
+    assert explained.on_words(row, word, 3, average=True).tolist() == pytest.approx([0.15, 0.1, 0.4])
+
+
+def test_faithfulness_is_that_of_texts_made_by_hand():
+    subject = make(1)
+    items = some_texts(subject)
+    found = explained.explained(subject, items)["faithfulness"]["attention"]
+    expected = []
+    for text in items:
+        run = alone(subject, text)
+        before = run.logits[0].softmax(-1)
+        weights = run.calls[-1].weights[0, 0, 0].tolist()
+        count = -(-(len(text.ids) - 1) // 2)  # half of the words, rounded up
+        first = sorted(range(1, len(text.ids)), key=lambda place: -weights[place])[:count]
+        rest = torch.tensor([token for place, token in enumerate(text.ids.tolist()) if place not in first])
+        after = alone(subject, texts.Text(0, rest, torch.zeros_like(rest), text.example)).logits[0].softmax(-1)
+        expected.append(float((before - after)[before.argmax()]))
+    assert found["comprehensiveness_by_share"][-1] == pytest.approx(sum(expected) / len(expected), abs=1e-6)
+    assert found["comprehensiveness"] == pytest.approx(sum(found["comprehensiveness_by_share"]) / 5)
+
+
+def test_the_adversary_tries_every_key_of_the_last_layer():
+    subject = make(1)
+    for text in some_texts(subject):
+        batch = next(texts.batches([text], "cpu"))
+        before, slopes = replaced.slopes_of(subject, batch)
+        predicted = before.logits.argmax(-1)
+        tap = replaced.Adversarial(subject.model, slopes, predicted)
+        with torch.no_grad():
+            after = measures.passed(subject, batch, tap)
+        reached = float(replaced.margin(after.logits, predicted))
+
+        class One(replaced.Uniform):
+            key = 0
+
+            def weights(self, call, weights):
+                return torch.zeros_like(weights).index_fill_(-1, torch.tensor([self.key]), 1.0)
+
+        tried = []
+        for key in range(len(text.ids)):
+            One.key = key
+            with torch.no_grad():
+                tried.append(float(replaced.margin(measures.passed(subject, batch, One()).logits, predicted)))
+        assert reached == pytest.approx(min(tried), abs=1e-9)
+
+
+def test_slopes_are_differences_of_the_margin():
+    subject = make(2)
+    batch = next(texts.batches(some_texts(subject)[:1], "cpu"))
+    run, slopes = replaced.slopes_of(subject, batch)
+    predicted = run.logits.argmax(-1)
+    step = torch.randn(slopes[0].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-6
+
+    class Nudge(replaced.Tap):
+        sign = 1
+
+        def context(self, call, context):
+            return context + self.sign * step if call.site.layer == 0 else context
+
+    ends = []
+    for Nudge.sign in (1, -1):
+        with torch.no_grad():
+            ends.append(float(replaced.margin(measures.passed(subject, batch, Nudge()).logits, predicted)))
+    assert (ends[0] - ends[1]) / 2 == pytest.approx(float((slopes[0] * step).sum()), rel=1e-4)
+
+
+def test_weights_that_change_nothing_flip_nothing():
+    """Values that are all equal: whatever the weights, the answer is the same, the title's extreme."""
+    subject = make(2)
+    items = some_texts(subject)
+    with torch.no_grad():
+        for layer in subject.model.encoder.layers:
+            layer.attention.value.weight.zero_()
+    found = replaced.replaced(subject, items, seed=0)
+    sims = measures.measured(subject, items, {"published": [0], "whole": list(range(7))})["whole"]["value"]
+    assert sims == pytest.approx([1.0, 1.0])
+    for kind in replaced.KINDS:
+        assert found[kind]["flipped"] == 0
+        assert found[kind]["cosine"] == pytest.approx(1.0)
+        assert found[kind]["accuracy"] == found["trained"]["accuracy"]
+
+
+def test_replaced_weights_do_flip_where_values_differ():
+    found = replaced.replaced(make(1), some_texts(make(1), 30), seed=0)
+    assert found["adversarial"]["flipped"] > found["permuted"]["flipped"] > 0
+    assert found["adversarial"]["lost"] > found["uniform"]["lost"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fosse")
+    write_hatexplain(folder, {"train": 60, "val": 30, "test": 30})
+    write_vectors(folder)
+    return folder
+
+
+def test_a_cell_trains_and_measures(data, tmp_path):
+    size = grid.Size(epochs=1, batch_size=16)
+    run = grid.Run("hatexplain", "glove-100", 2, 0.0, 0)
+    arguments = run.cell(size).arguments
+    cell.prepare_texts(arguments, str(data), tmp_path)
+    found = cell.trained(**arguments, data=str(data), models=None, scratch=str(tmp_path))
+    assert found["groups"]["whole"]["accuracy"] == pytest.approx(found["metrics"]["test"]["accuracy"])
+    assert found["replaced"]["trained"]["accuracy"] == pytest.approx(found["metrics"]["test"]["accuracy"])
+    assert [len(found["groups"]["published"][name]) for name in ("key", "value", "state")] == [2, 2, 3]
+    assert found["plausibility"]["cosine"]["all"]["texts"] == 20
+    assert found["faithfulness"]["random"]["texts"] == 20
+
+
+def test_the_order_of_the_cells():
+    wanted = grid.cells(grid.FULL, (0, 1, 2, 3, 4))
+    assert len(wanted) == 9 * 3 * 5 + 9 * 3 * 3
+    keys = list(wanted)
+    assert "seed0" in keys[26]  # one seed of everything first
+    assert "seed1" in keys[27]
+    assert all("random-300" in key for key in keys[135:])
+    assert keys[0] == "attention-hatexplain-glove-100-L1-lambda0-seed0"
+
+
+def test_data_that_are_not_there_are_told(tmp_path):
+    arguments = grid.Run("hatexplain", "glove-100", 1, 0.0, 0).cell(grid.FULL).arguments
+    with pytest.raises(UserError, match="no such folder"):
+        cell.prepare_texts(arguments, str(tmp_path / "nowhere"), tmp_path)
