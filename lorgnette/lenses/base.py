@@ -47,6 +47,7 @@ class Lens(torchmetrics.Metric):
             return
         self.sites: tuple[Site, ...] = subject.sites
         self.heads: int = subject.heads
+        self.numbers = {each.site: each.numbers for each in subject.anatomy.sites}
         self.position = {site: number for number, site in enumerate(self.sites)}
         self.provenance = Provenance(model=subject.name)
         self.allocate(subject)
@@ -108,18 +109,33 @@ class Lens(torchmetrics.Metric):
         return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
 
     def grid(self, per_site: Float[Tensor, "site head *rest"], rest: Sequence[str] = ()) -> xr.DataArray:
-        """Lay [site head …] out as [stack layer head …]; a site that a stack does not have is missing."""
+        """Lay [site head …] out as [stack layer head …]; a site that a stack does not have is missing.
+
+        Heads that are left of a pruned model stand where they stood, and those that were removed are missing.
+        """
         stacks = list(dict.fromkeys(site.name for site in self.sites))
         layers = 1 + max(site.layer for site in self.sites)
         out = torch.full((len(stacks), layers, *per_site.shape[1:]), torch.nan, dtype=torch.float64)
         for number, site in enumerate(self.sites):
-            out[stacks.index(site.name), site.layer] = per_site[number]
+            out[stacks.index(site.name), site.layer] = in_place(
+                per_site[number].double(), self.numbers[site], self.heads
+            )
         coordinates = {
             axes.STACK: stacks,
             axes.LAYER: list(range(1, layers + 1)),
             axes.HEAD: list(range(1, per_site.shape[1] + 1)),
         }
         return xr.DataArray(out.numpy(), dims=(*axes.PER_HEAD, *rest), coords=coordinates)
+
+
+def in_place(cells: Float[Tensor, "head *rest"], numbers: Sequence[int], heads: int) -> Float[Tensor, "head *rest"]:
+    """The cells of the heads that a site has, moved to their original numbers; rows beyond `heads` stay."""
+    if len(cells) < heads or tuple(numbers) == tuple(range(heads)):
+        return cells
+    out = cells.clone()
+    out[:heads] = torch.nan
+    out[list(numbers)] = cells[: len(numbers)]
+    return out
 
 
 class Moments:

@@ -92,7 +92,7 @@ class Distances(Weights):
 
     def _add(self, calls: list[KeptCall], heads: list[int], mean: Float[Tensor, "head head"], queries: int) -> None:
         """Spread the block of each layer's heads over the columns of all heads."""
-        place = [call.site.layer * self.heads + head for call, n in zip(calls, heads, strict=True) for head in range(n)]
+        place = [call.site.layer * self.heads + number for call in calls for number in self.numbers[call.site]]
         weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64)
         weight[..., place] = float(self._weight(torch.tensor(queries)))
         start = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attention import Site
-from lorgnette.lenses.base import Moments
+from lorgnette.lenses.base import Moments, in_place
 from lorgnette.maths.cosine import Directions, contributions, directions, intra_similarity, mean_pairwise_cosine
 from lorgnette.maths.isotropy import covariance, effective_rank, iso_score, mirrored, second_moment
 
@@ -38,7 +38,10 @@ class Places:
         layers = 1 + max(site.layer for site in self.sites)
         out = torch.full((len(stacks), layers, *cells.shape[1:]), torch.nan, dtype=torch.float64)
         for number, site in enumerate(self.sites):
-            out[stacks.index(site.name), site.layer] = cells[number].double()
+            found = cells[number].double()
+            if self.layer == axes.LAYER:  # places of attention, not of states
+                found = in_place(found, self.lens.numbers[site], self.heads)
+            out[stacks.index(site.name), site.layer] = found
         coordinates = {
             axes.STACK: stacks,
             self.layer: list(range(self.first, self.first + layers)),

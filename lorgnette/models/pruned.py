@@ -12,6 +12,7 @@ from typing import Any
 import transformers
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from lorgnette.models.classifier_config import SelfAttentionClassifierConfig
 from lorgnette.models.layouts import PRUNED
@@ -68,6 +69,8 @@ def pruned_class(base: type[nn.Module]) -> type[nn.Module]:
     }
     made = type(f"Pruned{base.__name__}", (base,), body)
     globals()[made.__name__] = made
+    # A model that becomes one of this class was never made as one, which is when transformers notes what it can record.
+    _CAN_RECORD_REGISTRY[str(made)] = getattr(base, "_can_record_outputs", None)
     return made
 
 
