@@ -34,6 +34,8 @@ RANK: Final = "rank"
 ABLATION: Final = "ablation"
 WAY: Final = "way"
 PART: Final = "part"
+BASELINE: Final = "baseline"
+PROBE: Final = "probe"
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
@@ -67,6 +69,8 @@ DESCRIPTION: Final[dict[str, str]] = {
     ABLATION: 'what a head gives when it is taken away: nothing ("zero"), or its mean over the corpus ("mean")',
     WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
     "read_by_head: of all rows, the head's gives the dependent most",
+    PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
+    BASELINE: "what is done without looking at the attention, by name",
     PART: 'part of the texts, by a hash of their ids: "development" (to choose on) or "held_out" (to test on)',
     READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',
 }

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -13,7 +14,26 @@ from lorgnette.corpora.example import Example
 from lorgnette.corpora.treebank import is_tree
 from lorgnette.errors import UserError
 from lorgnette.lenses.rollout import rollable
+from lorgnette.maths.arborescence import ROOT
+from lorgnette.maths.attachment import UNKNOWN
 from lorgnette.maths.words import between_words
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One text of a batch with nothing but the words that the model sees."""
+
+    text: int  # which of the batch
+    example: Example
+    words: Int[np.ndarray, " word"]  # their positions among all words
+    gold: Int[np.ndarray, " word"]  # position of each head among these words; −1 the root, −2 not among them
+    punctuation: Bool[np.ndarray, " word"]
+
+    @property
+    def root(self) -> int | None:
+        """Position of the gold root; None if the model does not see it."""
+        at = np.flatnonzero(self.gold == ROOT)
+        return int(at[0]) if len(at) else None
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,20 @@ class GoldTrees:
         """Dependents that are there together with their heads."""
         at_head = self.there.gather(-1, self.governor.clamp(min=0))
         return self.there & at_head & (self.governor >= 0)
+
+    def sentences(self) -> list[Sentence]:
+        """The texts with a tree, one by one."""
+        out = []
+        for text, example in enumerate(self.examples):
+            words = self.there[text].nonzero()[:, 0].numpy()
+            if not len(words):
+                continue
+            place = np.full(self.there.shape[1] + 1, UNKNOWN)  # the last entry is that of −1, the root
+            place[words], place[-1] = np.arange(len(words)), ROOT
+            gold = place[self.governor[text].numpy()[words]]
+            marks = np.array([self.relations[text][word].partition(":")[0] == "punct" for word in words])
+            out.append(Sentence(text, example, words, gold, marks))
+        return out
 
     @classmethod
     def of(cls, batch: Batch) -> "GoldTrees":

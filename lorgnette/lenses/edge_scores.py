@@ -1,0 +1,47 @@
+"""How much one word is read by another, as the edges of a graph: weights, norms or relevance."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attention import Call
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError
+from lorgnette.lenses.gold_trees import GoldTrees
+from lorgnette.lenses.norms_weights import SiteWeights
+from lorgnette.maths.norms import all_heads_norms, gram, transformed_norms
+from lorgnette.maths.words import between_words
+from lorgnette.subject import Subject
+
+SCORES = ("weights", "norms", "relevance")
+
+
+class EdgeScores:
+    """Scores between the words of a batch at one call: of each head, and of the layer (all heads together).
+
+    weights   α;            the layer: mean over heads
+    norms     α‖f(x)‖;      the layer: ‖Σ_h α^h f^h(x)‖      (Kobayashi et al. 2020)
+    """
+
+    def __init__(self, subject: Subject, scores: str) -> None:
+        if scores == "relevance":
+            raise UserError("Trees of relevance are not there yet: scores must be 'weights' or 'norms'.")
+        self.scores = scores
+        self.projections = SiteWeights(subject, layer_norm=False) if scores == "norms" else None
+
+    def __call__(
+        self, call: Call, batch: Batch, trees: GoldTrees
+    ) -> tuple[Float[Tensor, "batch head word word2"], Float[Tensor, "batch word word2"]]:
+        assert call.site is not None
+        weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
+        words = trees.there.shape[1]
+        if self.projections is None:
+            heads = between_words(weights, batch.source.word, words)[0].cpu()
+            return heads, heads.mean(1)
+        around = self.projections[call.site]
+        weights = weights.to(around.output.dtype)
+        squares = gram(call.value.to(weights), around.products)
+        layer = all_heads_norms(weights, squares)
+        heads = weights * transformed_norms(squares)[:, :, None]
+        both = between_words(torch.cat([heads, layer[:, None]], 1), batch.source.word, words)[0].cpu()
+        return both[:, :-1], both[:, -1]
