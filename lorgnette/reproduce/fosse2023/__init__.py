@@ -4,6 +4,7 @@ The page is made of parts, each a module of this package that says what is train
 
     cells(quick, seeds) -> dict[str, Cell]      its runs, the important ones first; keys begin with the part's name
     prepare(settings, waiting) -> None          optional: once, before its unfinished cells run (tokenise into scratch)
+    later(key) -> bool                          optional: cells that run after those of all parts
     part(settings, done) -> Part                from the finished cells, by key; with --partial some may be missing,
                                                 and a table or claim that needs them is left out
 

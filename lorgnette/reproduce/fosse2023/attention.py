@@ -19,6 +19,11 @@ def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
     return grid.cells(size_of(quick), seeds)
 
 
+def later(key: str) -> bool:
+    """Models from random vectors are there to see whether GloVe matters: everything else comes first."""
+    return f"-{grid.WIDE}-" in key
+
+
 def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:
     """Tokenises each corpus once."""
     from lorgnette.reproduce.fosse2023.cell import prepare_texts

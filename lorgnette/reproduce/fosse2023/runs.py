@@ -35,9 +35,9 @@ def opened(settings: "Settings") -> Cells:
 
 
 def train_cells(settings: "Settings", *, until: float | None = None) -> int:
-    """Runs the cells of all parts, one part after the other, as far as the time goes; how many are left."""
+    """Runs the cells of all parts, as far as the time goes; how many are left."""
     wanted = wanted_cells(settings)
-    every = {key: cell for cells in wanted.values() for key, cell in cells.items()}
+    every = in_order(settings, wanted)
     cells = opened(settings)
     done = cells.done(every)
     if len(done) < len(every):
@@ -51,6 +51,17 @@ def train_cells(settings: "Settings", *, until: float | None = None) -> int:
     if not left:
         shutil.rmtree(scratch_of(settings), ignore_errors=True)
     return left
+
+
+def in_order(settings: "Settings", wanted: Mapping[str, Mapping[str, Cell]]) -> dict[str, Cell]:
+    """All cells, part by part; those that a part can do without (its `later` says so) come after all parts."""
+    first: dict[str, Cell] = {}
+    last: dict[str, Cell] = {}
+    for name, module in modules(settings).items():
+        later = getattr(module, "later", lambda key: False)
+        for key, cell in wanted[name].items():
+            (last if later(key) else first)[key] = cell
+    return first | last
 
 
 def reproduce(settings: "Settings") -> "Reproduction":
