@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import schema
+from lorgnette.display import Shown
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.provenance import Provenance
@@ -29,7 +29,7 @@ _SUFFIXES = (".json", ".csv", ".parquet")
 _SPREAD = ("_se", "_low", "_high")  # of a mean: they need two texts
 
 
-class Result:
+class Result(Shown):
     """What one lens found: an `xarray.Dataset` whose dims are those of `axes`, and where it comes from.
 
     A mean `x` has `x_count` (how many texts it is over) and `x_se` beside it. A cell with count 0 is missing: NaN here,
@@ -55,18 +55,6 @@ class Result:
         shape = " × ".join(f"{dim} {size}" for dim, size in self.data.sizes.items())
         names = ", ".join(map(str, self.data.data_vars))
         return f"Result({self.lens!r}: {names} | {shape} | {self.provenance.model} on {self.provenance.corpus})"
-
-    def _repr_html_(self) -> str:
-        origin = self.provenance
-        head = f"{self.lens}: {origin.model} on {origin.corpus}, {origin.texts:,} texts, {origin.tokens:,} tokens"
-        rows = "".join(
-            f"<tr><td>{escape(str(name))}</td><td>{escape(' × '.join(map(str, array.dims)) or '·')}</td>"
-            f"<td>{escape(str(array.attrs.get('description', '')))}</td></tr>"
-            for name, array in self.data.data_vars.items()
-        )
-        columns = "<tr><th>variable</th><th>axes</th><th>what it is</th></tr>"
-        preview = self.to_dataframe().head(8).to_html(index=False, escape=True, border=0, na_rep="–")
-        return f"<div><p><b>{escape(head)}</b></p><table>{columns}{rows}</table>{preview}</div>"
 
     def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
         """A row per cell, a column per coordinate and per variable.
@@ -142,7 +130,7 @@ class Result:
         return cls.from_json(_read(path), source=str(path))
 
 
-class Results(Mapping[str, Result]):
+class Results(Shown, Mapping[str, Result]):
     """Results by the name of their lens; a folder holds one JSON file for each."""
 
     def __init__(self, results: Mapping[str, Result] | Iterable[Result] = ()) -> None:
@@ -166,9 +154,6 @@ class Results(Mapping[str, Result]):
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self._results)})"
-
-    def _repr_html_(self) -> str:
-        return "".join(result._repr_html_() for result in self.values())
 
     def to_dataframe(self) -> "pd.DataFrame":
         """All tables below each other, with the lens in the first column."""
