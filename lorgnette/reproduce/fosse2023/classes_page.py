@@ -104,7 +104,7 @@ def _setup(found: Found) -> list[str]:
         "Bounds on the largest cosine between C directions: −1/(C−1) for C ≤ d (a simplex), 0 up to 2(d−1) (Rankin), "
         "then that of caps that do not overlap. Welch's bound, also given, is on |cos|: cosines with a "
         "sign can stay below it. *Centred*: the mean over classes is removed first.",
-        f"Fixed beforehand: accuracy gives way below {ENOUGH}; directions are orthogonal if every |cos| ≤ {ORTHOGONAL}; "
+        f"Fixed beforehand: accuracy gives way below {ENOUGH}; directions are orthogonal if all |cos| ≤ {ORTHOGONAL}; "
         f"they form a simplex if the largest centred cosine is within {NEAR_SIMPLEX} of −1/(C−1); all directions are "
         f"used if the effective rank of the centred class means is at least {USED} of the most there can be.",
     ]
@@ -316,5 +316,6 @@ def _set_said(name: str, vectors: str, results: Sequence[Any]) -> str:
     return (
         f"{TITLES[name]}, {vectors}: accuracy {mean_of(results, lambda one: one['accuracy']):.3f} "
         f"(majority {results[0]['majority']:.3f}), mean cosine between classes "
-        f"{value(results, 'raw', 'mean').mean:.2f}, centred {value(results, 'centred', 'mean').mean:.2f}, AUROC {value(results, 'auroc').mean:.2f}."
+        f"{value(results, 'raw', 'mean').mean:.2f}, centred "
+        f"{value(results, 'centred', 'mean').mean:.2f}, AUROC {value(results, 'auroc').mean:.2f}."
     )

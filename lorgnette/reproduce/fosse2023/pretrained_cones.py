@@ -36,6 +36,7 @@ def cone_numbers(
     chosen = [_representatives((labels == c) & (predicted == c), how, draws, seed + c) for c in range(classes)]
     cosines = [representative_cosines(units, one, keep=keep) for one in chosen]
     to_means = mean_direction_cosines(units, labels, classes, keep=keep)
+    each = [block.nanmean(1) for block in cosines]  # over draws, then over items, as the lens
     own = [labels == c for c in range(classes)]
     right = predicted == labels
     found = {
@@ -43,11 +44,11 @@ def cone_numbers(
         "items": [int(one.sum()) for one in own],
         "accuracy": [_mean(right[one].double()) for one in own],
         "draws": [len(one) for one in chosen],
-        "cosine": [[_mean(block[one]) for one in own] for block in cosines],
+        "cosine": [[_mean(block[one]) for one in own] for block in each],
         "quantile": [[_quantiles(block[one]) for one in own] for block in cosines],
         "auroc": [_number(separation(cosines[c], own[c]).value) for c in range(classes)],
-        "own_right": [_mean(cosines[c][own[c] & right]) for c in range(classes)],
-        "own_wrong": [_mean(cosines[c][own[c] & ~right]) for c in range(classes)],
+        "own_right": [_mean(each[c][own[c] & right]) for c in range(classes)],
+        "own_wrong": [_mean(each[c][own[c] & ~right]) for c in range(classes)],
         "representatives": [[_between(units[one], units[two], i == j) for j, two in enumerate(chosen)]
                             for i, one in enumerate(chosen)],
         "mean_cosine": [[_mean(to_means[one, c]) for one in own] for c in range(classes)],

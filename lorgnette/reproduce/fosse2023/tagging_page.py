@@ -123,7 +123,8 @@ def _said(start: str, results: Sequence[Any]) -> str:
     return (
         f"{said} The mean AUROC of a tag is {average([a.mean for a in before.values()]):.3f} before and "
         f"{average([a.mean for a in areas.values()]):.3f} after training "
-        f"(least {min(a.mean for a in areas.values()):.3f}); the mean cosine with the own tag is {average(own):.2f}, with other tags {average(values):.2f} "
+        f"(least {min(a.mean for a in areas.values()):.3f}); "
+        f"the mean cosine with the own tag is {average(own):.2f}, with other tags {average(values):.2f} "
         f"({min(values):.2f} to {max(values):.2f}); {_within(pairs)} of {len(pairs)} pairs are within ±{ORTHOGONAL}."
     )
 
