@@ -14,6 +14,7 @@ METHODS = {
     "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
     "ah": "relevance with attention weights and norms held fixed (Ali et al. 2022)",
     "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
+    "voita2021": "relevance by positive and negative parts, as in the released code (Voita et al. 2021)",
     "gradient_x_input": "the true gradient times the word vectors",
     "integrated_gradients": "gradients along the line from word vectors of zero (Sundararajan et al. 2017)",
     "attention": "weights of the last layer, mean over heads, from where the prediction is made",

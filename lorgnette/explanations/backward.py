@@ -79,14 +79,15 @@ class _Pass:
             with self.subject.tapped(heads):
                 outputs = self.subject.run(self.batch, **_options(self.subject))
             start = explained(self.subject, self.batch, outputs, target)
-        return self.backward(method, start, heads.outputs, self._output_bias(outputs, target))
+            whole = explained(self.subject, self.batch, outputs, target, one=True) if self.rules.one else start
+        return self.backward(method, start.detach(), whole, heads.outputs, self._output_bias(outputs, target))
 
     def backward(
-        self, method: str, start: Float[Tensor, " batch"], heads: dict[Site, Tensor], leaked: Tensor | None
+        self, method: str, start: Tensor, whole: Tensor, heads: dict[Site, Tensor], leaked: Tensor | None
     ) -> Explanation:
         biased = self.biased or []
         kept = [*self.words, *self.added, *heads.values(), *(output for output, _ in biased)]
-        found = torch.autograd.grad(start.sum(), kept, allow_unused=True)
+        found = torch.autograd.grad(whole.sum(), kept, allow_unused=True)
         gradients = iter(zip(kept, found, strict=True))
         words = [_sum(*next(gradients), last=1) for _ in self.words]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
@@ -94,7 +95,7 @@ class _Pass:
         for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
             if gradient is not None:
                 leaked = leaked + (gradient * bias).flatten(1).sum(-1)
-        return self._sorted_out(method, start.detach(), words, added, by_head, leaked)
+        return self._sorted_out(method, start, words, added, by_head, leaked)
 
     def _sorted_out(
         self,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lorgnette.attention import Call, Site, Tap
+from lorgnette.maths import alpha_beta
 from lorgnette.maths.relevance import (
     constant_std,
     half_product,
@@ -25,6 +26,7 @@ from lorgnette.maths.relevance import (
     weighted_by_size,
     without_bias,
 )
+from lorgnette.models.anatomy import linear_weights
 from lorgnette.models.classifier_layers import PureNorm
 
 ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
@@ -78,6 +80,16 @@ class ValuesBySize(Heads):
         return weighted_by_size(call.value, call.weights, context)
 
 
+class ValuesBySign(Heads):
+    """Half by the positive, half by the negative parts α_ij v_jd; α constant (Voita et al. 2021)."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return weights.detach()
+
+    def ruled(self, call: Call, context: Tensor) -> Tensor:
+        return alpha_beta.mixed(call.value, call.weights, context)
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a method does with each kind of thing; None leaves the true gradient."""
@@ -88,6 +100,8 @@ class Rules:
     activation: Callable[[Tensor, Tensor], Tensor] | None = None
     product: Callable[[Tensor, Tensor], Tensor] | None = None
     sum: Callable[[Tensor, Tensor], Tensor] | None = None
+    one: bool = False
+    """Start with a relevance of one for every prediction, not with its logit."""
 
 
 def frozen_norm(module: Any, x: Tensor, value: Tensor) -> Tensor:
@@ -106,6 +120,45 @@ def linear_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
     return value if module.bias is None else without_bias(value, module.bias)
 
 
+def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
+    """γ / s of every component, and whether the norm takes the mean away first."""
+    rate = norm_rate(module, x)
+    weight = getattr(module, "weight", None)
+    if weight is not None:
+        # Gemma keeps γ − 1.
+        rate = rate * (1.0 + weight.detach() if "Gemma" in type(module).__name__ else weight.detach())
+    return rate, isinstance(module, nn.LayerNorm | PureNorm)
+
+
+def norm_rate(module: Any, x: Tensor) -> Tensor:
+    """1 / s of every token."""
+    x = x.detach()
+    if isinstance(module, nn.LayerNorm):
+        return (x.var(-1, unbiased=False, keepdim=True) + module.eps).rsqrt()
+    if isinstance(module, PureNorm):
+        variance = x.var(-1, keepdim=True)
+        constant = (x.amax(-1, keepdim=True) == x.amin(-1, keepdim=True)) | (variance == 0)
+        return torch.where(constant, 0.0, variance.rsqrt())
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    wide = x.float() if x.dtype.itemsize < 4 else x
+    return (wide.square().mean(-1, keepdim=True) + eps).rsqrt().to(x.dtype)
+
+
+def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    """The norm's Jacobian times its input, by the αβ-rule (Voita et al. 2021)."""
+    gain, centred = norm_gain(module, x)
+    normed = (x.detach() - x.detach().mean(-1, keepdim=True) if centred else x.detach()) * norm_rate(module, x)
+    if isinstance(module, PureNorm):  # its variance is over N − 1
+        normed = normed * (x.shape[-1] / (x.shape[-1] - 1)) ** 0.5
+    return alpha_beta.norm(x, value, gain, normed, getattr(module, "bias", None), centred=centred)
+
+
+def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    """A linear map by the αβ-rule."""
+    weight, bias = linear_weights(module)
+    return alpha_beta.linear(x, value, weight, bias)
+
+
 RULES = {
     "gradient_x_input": Rules(Heads),
     "ah": Rules(ConstantWeights, norm=frozen_norm, activation=passed, product=half_product),
@@ -117,24 +170,16 @@ RULES = {
         activation=passed,
         product=product_by_size,
     ),
+    "voita2021": Rules(
+        ValuesBySign,
+        norm=norm_by_taylor,
+        linear=linear_by_sign,
+        activation=passed,
+        product=half_product,
+        sum=alpha_beta.summed,
+        one=True,
+    ),
 }
-
-
-def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
-    """γ / s of every component, and whether the norm takes the mean away first."""
-    with torch.no_grad():
-        if isinstance(module, nn.LayerNorm):
-            rate = (x.var(-1, unbiased=False, keepdim=True) + module.eps).rsqrt()
-            return rate if module.weight is None else rate * module.weight, True
-        if isinstance(module, PureNorm):
-            variance = x.var(-1, keepdim=True)
-            constant = (x.amax(-1, keepdim=True) == x.amin(-1, keepdim=True)) | (variance == 0)
-            return torch.where(constant, 0.0, variance.rsqrt()), True
-        eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-        wide = x.float() if x.dtype.itemsize < 4 else x
-        rate = (wide.square().mean(-1, keepdim=True) + eps).rsqrt().to(x.dtype)
-        # Gemma keeps γ − 1.
-        return rate * (1.0 + module.weight if "Gemma" in type(module).__name__ else module.weight), False
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
+from lorgnette.maths.relevance import stabilised
 from lorgnette.subject import Subject
 
 Target = int | Tensor | tuple[int, int] | None
@@ -22,8 +23,10 @@ def no_head(subject: Subject) -> UserError:
     )
 
 
-def explained(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Float[Tensor, " batch"]:
-    """The number to be explained, one for each text, inside the graph."""
+def explained(
+    subject: Subject, batch: Batch, outputs: Any, target: Target, *, one: bool = False
+) -> Float[Tensor, " batch"]:
+    """The number to be explained, one for each text, inside the graph; with `one`, each prediction counts as 1."""
     logits = getattr(outputs, "logits", None)
     if logits is None:
         raise no_head(subject)
@@ -31,6 +34,8 @@ def explained(subject: Subject, batch: Batch, outputs: Any, target: Target) -> F
     start = logits.gather(-1, first[..., None])[..., 0]
     for other in second:
         start = start - logits.gather(-1, other[..., None])[..., 0]
+    if one:
+        start = start / stabilised(start.detach())
     if start.dim() == 1:
         return start
     return (start * positions(subject, batch).to(start.dtype)).sum(-1)
