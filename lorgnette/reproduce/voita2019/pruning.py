@@ -1,0 +1,138 @@
+"""How few heads are needed: the cells, with λ chosen in advance and every point reported.
+
+Keys begin with "pruning-". Cells that need a model that another one makes (the fine-tuned opus-mt, marian-small en-fr)
+make it themselves if they come first; the others wait for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.reproduce.cells import Cell
+from lorgnette.reproduce.voita2019 import Part
+
+if TYPE_CHECKING:
+    from lorgnette.reproduce.record import Settings
+
+_HOME = "lorgnette.reproduce.voita2019"
+ENCODER = (0.01, 0.03, 0.06, 0.1, 0.3, 1.0)
+"""λ where the encoder alone is pruned (figure 7); the penalty is the mean over its layers of their open heads."""
+ALL = (0.03, 0.1, 0.2, 0.3, 1.0, 3.0)
+"""λ where all attentions are (table 2): three times as many layers to take the mean over."""
+CLASSES = (0.003, 0.01, 0.03, 0.1, 0.3)
+"""λ of the classifiers, whose loss is smaller."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it is run. Epochs of: opus-mt's fine-tuning, gates, marian-small, classifiers, transfer."""
+
+    tuning: int = 3
+    gates: int = 2
+    small: int = 25
+    classes: int = 3
+    transfer: int = 8
+    batch: int = 256
+    preset: str = "marian-small"
+    pieces: int = 5000
+    limit: int | None = None
+    test_limit: int | None = None
+    draws: int = 500
+    encoder: Sequence[float] = ENCODER
+    all: Sequence[float] = ALL
+    classifiers: Sequence[float] = CLASSES
+    opus: bool = True
+    bf16: bool = True
+    sets: Sequence[str] = ("sst2", "hatexplain")
+    languages: Sequence[str] = ("en-fr", "en-de", "en-cs")
+    donors: Sequence[str] = ("small", "opus")
+    russian: bool = True
+
+
+FULL = Size()
+QUICK = Size(
+    tuning=1,
+    gates=3,
+    small=4,
+    classes=1,
+    transfer=2,
+    batch=32,
+    preset="marian-tiny",
+    pieces=600,
+    limit=600,
+    test_limit=40,
+    draws=100,
+    all=(0.1, 1.0),
+    classifiers=(0.03, 0.3),
+    opus=False,
+    bf16=False,
+    sets=("sst2",),
+    languages=("en-fr",),
+    donors=("small",),
+    russian=False,
+)
+
+
+def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
+    """All runs, in the order in which they should start: what others wait for, long ones, then by importance."""
+    return grid(QUICK if quick else FULL, tuple(seeds)[:3])
+
+
+def grid(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
+    first: dict[str, Cell] = {}
+    if size.opus:
+        first["opus-tuned"] = _cell("pruning_cells:tuned", size, model="opus")
+    first |= {f"small-{pair}": _cell("pruning_cells:small", size, languages=pair) for pair in size.languages}
+    classes = {
+        f"classes-{model}-{name}-seed{seed}": _cell(
+            "pruning_classes:classified", size, model=model, corpus=name, seed=seed, strengths=list(size.classifiers)
+        )
+        for seed in seeds
+        for model in ("minilm",)
+        for name in size.sets
+    }
+    scratch = {
+        f"small-scratch-lambda{strength:g}": _cell("pruning_cells:from_scratch", size, strength=strength)
+        for strength in size.all
+    }
+    one = dict(list(classes.items())[: 2 * len(size.sets)])
+    opus: dict[str, Cell] = {}
+    if size.opus:
+        opus = _points(size, "opus", "all", size.all) | _points(size, "opus", "encoder", size.encoder)
+    small = _points(size, "small", "all", size.all)
+    transfer = {
+        f"transfer-{donor}-{mode}": _cell("pruning_transfer:transferred", size, donor=donor, mode=mode)
+        for donor in size.donors
+        for mode in ("scratch", "frozen", "tuned")
+    }
+    russian = {"small-en-ru": _cell("pruning_cells:russian", size)} if size.russian else {}
+    half = dict(list(scratch.items())[::2])
+    order = first | one | half | opus | small | scratch | transfer | russian | classes
+    return {f"pruning-{key}": cell for key, cell in order.items()}
+
+
+def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> dict[str, Cell]:
+    """A curve: nothing pruned, each λ, and an encoder without heads."""
+    name = f"{model}-{where}"
+    control = model == "opus"
+    points = {f"{name}-lambda0": _cell("pruning_cells:unpruned", size, model=model, where=where)}
+    for strength in strengths:
+        told = {"model": model, "where": where, "strength": strength, "control": control}
+        points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
+    points[f"{name}-empty"] = _cell("pruning_cells:emptied", size, model=model, where=where)
+    return points
+
+
+_TOLD = ("tuning", "gates", "small", "classes", "transfer", "batch", "preset", "pieces", "limit", "test_limit", "draws")
+
+
+def _cell(function: str, size: Size, **told: Any) -> Cell:
+    sizes = {name: getattr(size, name) for name in (*_TOLD, "bf16")}
+    return Cell(f"{_HOME}.{function}", {**told, "sizes": sizes})
+
+
+def part(settings: "Settings", done: Mapping[str, Any]) -> Part:
+    """Tables, figures and claims from the finished cells."""
+    from lorgnette.reproduce.voita2019.pruning_page import part_of
+
+    return part_of(settings, done)
