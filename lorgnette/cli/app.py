@@ -14,8 +14,10 @@ from lorgnette.cli.check import check
 from lorgnette.cli.demo import demo
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
+from lorgnette.cli.probe import probe
 from lorgnette.cli.report import report
 from lorgnette.cli.reproduce import reproduce
+from lorgnette.cli.serve import serve
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
@@ -29,6 +31,7 @@ Look at self-attention: what each head reads, how much of it arrives, and which 
   lorgnette check bert-base-uncased                 [dim]can it be watched exactly?[/dim]
   lorgnette look bert-base-uncased -c texts.txt     [dim]every head, over a file[/dim]
   lorgnette trace bert-base-uncased "The cat sat."  [dim]one text, token by token[/dim]
+  lorgnette serve bert-base-uncased                 [dim]the same in the browser, live[/dim]
 
 A model is a folder or a name on the Hugging Face hub. Data goes to stdout, progress to stderr.
 
@@ -92,8 +95,10 @@ _COMMANDS: dict[Callable[..., None], str] = {
     check: "Look",
     look: "Look",
     trace: "Look",
+    probe: "Look",
     train: "Train",
     report: "Show",
+    serve: "Show",
     demo: "Show",
     reproduce: "Show",
     list_: "Show",

@@ -1,0 +1,55 @@
+"""`lorgnette serve MODEL`: the live page."""
+
+from typing import Annotated
+
+import typer
+
+from lorgnette.cli import options
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Folders with models, or names on the Hugging Face hub; two can be compared.",
+                       metavar="MODEL..."),
+    ],
+    corpus: Annotated[
+        str | None, typer.Option("--corpus", "-c", help="Texts to choose from: a file or a named corpus.")
+    ] = None,
+    split: options.Split = None,
+    data: options.Data = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Other than this machine alone: a token is asked for.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    allow_pickle: options.AllowPickle = False,
+) -> None:  # fmt: skip
+    """Look at a model live, in the browser.
+
+    Type a sentence and see what every head reads, what the prediction rests on, and what changes when heads are
+    switched off. Only this machine can open the page, unless --host says otherwise; then a token is needed, which is
+    printed. Ctrl-C ends it.
+
+    [bold]Examples[/bold]
+
+      lorgnette serve minilm
+      lorgnette serve ./my-classifier --corpus texts.csv
+      lorgnette serve bert-base-uncased ./my-fine-tuned-bert
+      lorgnette serve minilm --host 0.0.0.0 --no-open
+    """
+    from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.serve.run import run
+    from lorgnette.subject import load
+
+    texts = None if corpus is None else open_corpus(corpus, split=split, data=data)
+    run(
+        models,
+        lambda name: load(name, dtype=dtype, device=device, allow_pickle=allow_pickle),
+        corpus=texts,
+        host=host,
+        port=port,
+        browser=not no_open,
+    )

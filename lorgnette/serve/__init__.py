@@ -1,0 +1,14 @@
+"""The live page: type a sentence, see all views, switch heads off, compare two models.
+
+shapes   → what is asked and answered (pydantic), which is what OpenAPI says
+guard    → who may ask: Host, Origin, token, size; and the headers of every answer
+work     → models loaded and looked at without blocking the page
+app      → the addresses
+page.html, live.css, live.js → the page; it uses the modules of `lorgnette.report.views`
+"""
+
+from lorgnette.serve.app import make_app
+from lorgnette.serve.guard import Access
+from lorgnette.serve.work import Models
+
+__all__ = ["Access", "Models", "make_app"]

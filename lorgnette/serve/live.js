@@ -1,0 +1,254 @@
+// The live page: a form, and a viewer for each model that is asked.
+
+import { read, write } from "./address.js";
+import { element } from "./numbers.js";
+import { Viewer } from "./viewer.js";
+
+const by = (id) => document.getElementById(id);
+const LINKED = ["view", "layer", "head", "token", "unit", "measure"];
+
+/** One model's place on the page. */
+class Seat {
+  constructor(page, name) {
+    this.page = page;
+    this.name = name; // which of the two
+    this.off = [];
+    this.title = element("h2", {});
+    this.root = element("section", { "aria-label": "Views" });
+    this.part = element("article", { hidden: "" }, this.title, this.root);
+    by("shown").append(this.part);
+    this.viewer = null;
+    this.version = 0; // answers that come after a newer wish are let go
+  }
+
+  get model() { return by(this.name).value; }
+
+  question(more = {}) {
+    const { text, pair, example, methods } = this.page.asked;
+    return { model: this.model, text, pair: pair || null, example, methods, ...more };
+  }
+
+  async look() {
+    this.part.hidden = !this.model;
+    if (!this.model) return;
+    const mine = ++this.version;
+    const doc = await this.page.post("/api/look", this.question({ off: this.off.map(named) }), this.model);
+    if (mine !== this.version) return;
+    this.title.textContent = short(this.model);
+    const state = { ...this.page.start, ...(this.viewer?.state ?? {}) };
+    if (!this.viewer) {
+      this.viewer = new Viewer(this.root, state, { state: (next) => this.page.moved(this, next), toggle: (...head) => this.toggle(head) });
+      window.lorgnette ??= this.viewer;
+    }
+    await this.viewer.open(doc);
+  }
+
+  /** Switch a head off or on, and see what that changes. */
+  async toggle([stack, layer, head]) {
+    const there = this.off.findIndex((other) => String(other) === String([stack, layer, head]));
+    const wanted = there < 0 ? [...this.off, [stack, layer, head]] : this.off.filter((_, place) => place !== there);
+    const mine = ++this.version, before = this.off;
+    this.off = wanted;
+    await this.page.work(async () => {
+      try {
+        const part = wanted.length ? await this.page.post("/api/without", this.question({ off: wanted.map(named) }), this.model) : null;
+        if (mine === this.version) await this.viewer.without(part);
+      } catch (error) {
+        if (mine === this.version) this.off = before;
+        throw error;
+      }
+    });
+  }
+}
+
+const named = ([stack, layer, head]) => `${stack}.${layer + 1}.${head + 1}`;
+const short = (name) => name.replace(/\/+$/, "").split("/").pop();
+
+class Page {
+  constructor() {
+    this.seats = [];
+    this.asked = null;
+    this.example = null;
+    this.turn = 0;
+    this.linking = false;
+  }
+
+  async open() {
+    const hash = new URLSearchParams(location.hash.slice(1)), token = hash.get("token");
+    if (token) {
+      await fetch("/api/enter", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+      hash.delete("token");
+      history.replaceState(null, "", `#${hash}`);
+    }
+    this.can = await this.get("/api/state");
+    this.start = read(String(hash));
+    this.fill(hash);
+    this.listen();
+    this.seats = [new Seat(this, "model"), new Seat(this, "other")];
+    this.seats[0].off = this.start.off ?? [];
+    if (by("text").value) this.ask();
+  }
+
+  fill(hash) {
+    const names = this.can.models.map((model) => model.name);
+    const option = (name) => element("option", { value: name }, short(name));
+    by("model").replaceChildren(...names.map(option));
+    by("other").replaceChildren(element("option", { value: "" }, "none"), ...names.map(option));
+    by("compare-with").hidden = names.length < 2;
+    if (names.includes(hash.get("model"))) by("model").value = hash.get("model");
+    if (names.includes(hash.get("other"))) by("other").value = hash.get("other");
+    by("text").maxLength = by("pair").maxLength = this.can.limits.text;
+    by("text").value = hash.get("text") ?? "";
+    by("pair").value = hash.get("pair") ?? "";
+    this.showPair(Boolean(hash.get("pair")));
+    this.example = /^\d+$/.test(hash.get("example") ?? "") ? Number(hash.get("example")) : null;
+    by("from-corpus").hidden = this.can.corpus === null;
+    const wanted = hash.get("explain")?.split(",") ?? this.can.default_methods;
+    for (const [name, what] of Object.entries(this.can.methods)) {
+      const box = element("input", { type: "checkbox", value: name });
+      box.checked = wanted.includes(name);
+      by("methods").append(element("label", {}, box, element("span", {}, name, element("small", {}, what))));
+    }
+  }
+
+  listen() {
+    by("ask").addEventListener("submit", (event) => { event.preventDefault(); this.renew(); });
+    by("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); this.renew(); } });
+    for (const id of ["text", "pair"]) by(id).addEventListener("input", () => { this.example = null; });
+    by("model").addEventListener("change", () => this.renew());
+    by("other").addEventListener("change", () => this.renew());
+    by("methods").addEventListener("change", () => this.ask());
+    by("with-pair").addEventListener("click", () => this.showPair(by("pair-field").hidden));
+    this.opens("how", "methods");
+    this.opens("from-corpus", "corpus", () => this.list());
+    by("search").addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.list(), 250); });
+    by("more").addEventListener("click", () => this.list(by("texts").children.length));
+    by("link").addEventListener("click", () => this.copy());
+  }
+
+  /** A new question: heads that were switched off for the last one are on again. */
+  renew() {
+    for (const seat of this.seats) seat.off = [];
+    return this.ask();
+  }
+
+  opens(button, part, then = () => {}) {
+    by(button).addEventListener("click", () => {
+      by(part).hidden = !by(part).hidden;
+      by(button).setAttribute("aria-expanded", !by(part).hidden);
+      if (!by(part).hidden) then();
+    });
+  }
+
+  showPair(on) {
+    by("pair-field").hidden = !on;
+    by("with-pair").setAttribute("aria-pressed", on);
+    if (!on) by("pair").value = "";
+  }
+
+  async list(start = 0) {
+    const query = new URLSearchParams({ start, search: by("search").value });
+    await this.work(async () => {
+      const page = await this.get(`/api/corpus?${query}`);
+      const items = page.texts.map((item) => {
+        const made = element("button", { type: "button" }, item.pair ? `${item.text} ‖ ${item.pair}` : item.text, ...(item.label ? [element("small", {}, item.label)] : []));
+        made.addEventListener("click", () => this.take(item));
+        return element("li", {}, made);
+      });
+      if (start === 0) by("texts").replaceChildren();
+      by("texts").append(...items);
+      by("more").hidden = start + page.texts.length >= page.total;
+    });
+  }
+
+  take(item) {
+    by("text").value = item.text;
+    this.showPair(Boolean(item.pair));
+    by("pair").value = item.pair ?? "";
+    this.example = item.number;
+    this.renew();
+  }
+
+  ask() {
+    const text = by("text").value.trim();
+    if (!text) return by("text").focus();
+    const methods = [...by("methods").querySelectorAll("input:checked")].map((box) => box.value);
+    const same = String(methods) === String(this.can.default_methods);
+    this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), example: this.example, methods: same ? null : methods };
+    return this.work(async () => {
+      for (const seat of this.seats) await seat.look();
+      by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
+      this.keep(this.seats[0].viewer.state);
+    });
+  }
+
+  /** Say that something is being worked on; what is overtaken by a newer wish is let go. */
+  async work(act) {
+    const mine = ++this.turn;
+    by("problem").hidden = true;
+    this.say("Looking …", true);
+    try {
+      await act();
+      if (mine === this.turn) this.say("");
+    } catch (error) {
+      if (mine !== this.turn) return;
+      this.say("");
+      by("problem").textContent = error.message;
+      by("problem").hidden = false;
+    }
+  }
+
+  say(what, busy = false) {
+    by("now").textContent = what;
+    by("now").classList.toggle("live-busy", busy);
+  }
+
+  moved(seat, state) {
+    if (!this.linking) {
+      this.linking = true;
+      const shared = Object.fromEntries(LINKED.map((name) => [name, state[name]]));
+      for (const other of this.seats) if (other !== seat && other.viewer?.scene && !other.part.hidden) other.viewer.set(shared);
+      this.linking = false;
+    }
+    if (seat === this.seats[0]) this.keep(state);
+  }
+
+  keep(state) {
+    if (!this.asked) return;
+    const { text, pair, example, methods } = this.asked;
+    const other = this.seats[1].model;
+    write(state, "#", { model: this.seats[0].model, other, text, pair, example: example === null ? "" : String(example), explain: methods?.join(",") });
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.say("Link copied.");
+    } catch {
+      this.say("Copy the address of this page: it holds everything.");
+    }
+  }
+
+  async get(where) { return answered(await fetch(where)); }
+
+  async post(where, body, model) {
+    const slow = setTimeout(() => this.say(`Loading ${short(model)} …`, true), 1500);
+    try {
+      return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+}
+
+async function answered(response) {
+  const body = await response.json().catch(() => ({ detail: `The page answered with ${response.status}.` }));
+  if (!response.ok) throw new Error(body.detail);
+  return body;
+}
+
+const page = new Page();
+page.open().catch((error) => {
+  by("problem").textContent = error.message;
+  by("problem").hidden = false;
+});

@@ -1,0 +1,163 @@
+"""What the page asks and what it is answered, as OpenAPI describes it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+LONGEST_TEXT = 10_000
+MOST_METHODS = 6
+MOST_HEADS = 400
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT)]
+HeadName = Annotated[str, StringConstraints(pattern=r"^[a-z]+\.[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}$")]
+
+
+class Strict(BaseModel):
+    """Nothing but what is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Question(Strict):
+    """A text for a model."""
+
+    model: str = Field(description="One of the models that the page was started with.")
+    text: Text = Field(description="The text to look at.")
+    pair: Text | None = Field(None, description="A second text, for models of pairs.")
+    target: Text | None = Field(
+        None, description="A translation, for translation models; the model's own if not given."
+    )
+    example: int | None = Field(
+        None, ge=0, description="Number of the text in the corpus: its gold tree and rationale come along."
+    )
+    methods: Annotated[list[str], Field(max_length=MOST_METHODS)] | None = Field(
+        None, description="Explanation methods; the default ones if not given."
+    )
+    off: Annotated[list[HeadName], Field(max_length=MOST_HEADS)] = Field(
+        default_factory=list, description='Heads to switch off, as "encoder.3.7", counted from 1.'
+    )
+
+
+class Numbers(Strict):
+    """An array: little-endian bytes, deflated (zlib), in base64."""
+
+    shape: list[int]
+    data: str
+
+
+class Explained(Strict):
+    """One explanation: 32-bit floats, one per piece of a side."""
+
+    method: str
+    side: int
+    signed: bool
+    values: Numbers
+
+
+class Prediction(Strict):
+    """Classes (or the likeliest next pieces) with their probabilities."""
+
+    what: str
+    labels: list[str]
+    shares: list[float]
+
+
+class Without(Strict):
+    """What changes when heads are switched off."""
+
+    off: list[tuple[str, int, int]] = Field(description="Stack, layer and head, counted from 0.")
+    prediction: Prediction | None
+    explanations: list[Explained]
+    moved: float = Field(description="1 − cosine of the last states, mean over tokens.")
+
+
+class Side(Strict):
+    """Tokens that ask or are read."""
+
+    pieces: list[str]
+    words: list[str] = Field(description="Words; a special token is a word of its own.")
+    word: list[int] = Field(description="The word of each piece.")
+    index: list[int] = Field(description="The number of each word in the text; −1 for special tokens.")
+
+
+class Stack(Strict):
+    """All attention of a stack."""
+
+    name: str
+    layers: int
+    heads: int
+    queries: int
+    keys: int
+    weights: list[str] = Field(description="Per layer [head query key]: round(255 √α) as bytes, deflated, in base64.")
+    entropy: Numbers = Field(description="[layer head], in bits, mean over queries.")
+    norms: Numbers | None = Field(description="[layer head key]: ‖f(x)‖, so that α‖f(x)‖ is what moves.")
+    moved: Numbers | None = Field(description="[layer head]: the sum of α‖f(x)‖ over all pairs.")
+
+
+class Trees(Strict):
+    """The gold tree and those of the heads; heads counted from 1, 0 is the root."""
+
+    stack: str
+    words: list[str]
+    gold: list[int] | None
+    relations: list[str] | None
+    induced: Numbers | None = Field(description="[layer head word], 16-bit integers.")
+
+
+class Document(Strict):
+    """Everything that the views show of one text."""
+
+    format: Literal["lorgnette-view"]
+    version: Literal[1]
+    model: str
+    text: str
+    pair: str | None
+    target: str | None
+    prediction: Prediction | None
+    stacks: list[Stack]
+    explanations: list[Explained]
+    rationale: list[float] | None
+    trees: Trees | None
+    sides: list[Side]
+    without: Without | None
+
+
+class ModelState(Strict):
+    """A model of the page."""
+
+    name: str
+    state: Literal["waiting", "loading", "ready", "failed"]
+    message: str | None = Field(description="Why it failed.")
+
+
+class PageState(Strict):
+    """What the page can do."""
+
+    models: list[ModelState]
+    methods: dict[str, str] = Field(description="Explanation methods with a line on each.")
+    default_methods: list[str]
+    corpus: str | None
+    limits: dict[str, int]
+
+
+class CorpusText(Strict):
+    """One text of the corpus."""
+
+    number: int
+    text: str
+    pair: str | None
+    label: str | None
+
+
+class CorpusPage(Strict):
+    """Some texts of the corpus."""
+
+    name: str
+    total: int
+    texts: list[CorpusText]
+
+
+class Problem(BaseModel):
+    """What was wrong, what was expected, what to do."""
+
+    detail: Any
