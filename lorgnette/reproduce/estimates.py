@@ -1,6 +1,7 @@
-"""Means over seeds and differences of means, with 95 % intervals; what an interval over few seeds can decide."""
+"""Means over seeds, their differences, slopes and correlations, with 95 % intervals; what these can decide."""
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -39,12 +40,53 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
     return Estimate(middle, spread, (middle - half, middle + half))
 
 
+def slope(values: Sequence[float]) -> float:
+    """Of the least-squares line through values at 1, 2, …, n."""
+    middle, level = (len(values) + 1) / 2, mean(values)
+    places = range(1, len(values) + 1)
+    across = sum((at - middle) ** 2 for at in places)
+    return sum((at - middle) * (value - level) for at, value in zip(places, values, strict=True)) / across
+
+
+def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int = 1000) -> Estimate | None:
+    """Spearman's ρ over the pairs of all groups; the interval from a bootstrap of the runs within each group.
+
+    A group is a setting, its pairs are its seeds: settings were chosen, seeds were drawn. None where one side is
+    constant; no interval where no group has two runs. The seeds of few runs make it rather too narrow.
+    """
+    import torch
+
+    from lorgnette.maths.spearman import spearman
+
+    def found(pairs: Sequence[tuple[float, float]]) -> float | None:
+        one, other = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+        return spearman(one, other)
+
+    whole = [pair for group in groups for pair in group]
+    value = found(whole) if len(whole) > 2 else None
+    if value is None:
+        return None
+    if all(len(group) < 2 for group in groups):
+        return Estimate(value, 0.0, None)
+    dice = random.Random(0)
+    drawn = [found([pair for group in groups for pair in dice.choices(group, k=len(group))]) for _ in range(draws)]
+    known = sorted(one for one in drawn if one is not None)
+    ends = (known[round(0.025 * (len(known) - 1))], known[round(0.975 * (len(known) - 1))])
+    return Estimate(value, stdev(known), ends)
+
+
 def verdict_above(found: Estimate, bound: float = 0.0) -> str:
     """Whether the mean lies above the bound, as far as its interval can tell."""
     if found.interval is None:
         return "cannot tell"
     low, high = found.interval
     return "holds" if low > bound else "does not hold" if high < bound else "cannot tell"
+
+
+def verdict_below(found: Estimate, bound: float = 0.0) -> str:
+    """Whether the mean lies below the bound."""
+    turned = {"holds": "does not hold", "does not hold": "holds", "cannot tell": "cannot tell"}
+    return turned[verdict_above(found, bound)]
 
 
 def _t(freedom: int) -> float:
