@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import transformers
-from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -27,8 +26,8 @@ _BATCH = 128
 class Sentences:
     """Pieces of each sentence; the tag stands on the first piece of a word, `NOTHING` on all else."""
 
-    ids: list[Int[Tensor, " piece"]]
-    tags: list[Int[Tensor, " piece"]]
+    ids: list[Tensor]  # of different lengths
+    tags: list[Tensor]
     left_out: int
 
     def batch(self, chosen: list[int]) -> dict[str, Tensor]:
