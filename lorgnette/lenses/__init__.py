@@ -20,6 +20,7 @@ OURS = {
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
     "trees": ("lorgnette.lenses.trees", "Trees"),
     "relations": ("lorgnette.lenses.relations", "Relations"),
+    "probes": ("lorgnette.lenses.probes", "Probes"),
     "geometry": ("lorgnette.lenses.geometry", "Geometry"),
     "cones": ("lorgnette.lenses.cones", "Cones"),
     "convexity": ("lorgnette.lenses.convexity", "Convexity"),

@@ -15,7 +15,7 @@ NEEDS = {
     "cones": {"classifier"},
 }
 # Lenses that compare attention with a treebank.
-TREES = ("relations", "trees")
+TREES = ("relations", "trees", "probes")
 
 
 def texts(name):

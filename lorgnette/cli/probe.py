@@ -1,0 +1,112 @@
+"""`lorgnette probe MODEL --corpus C`: what each layer knows."""
+
+import shlex
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    from lorgnette.results import Result
+
+
+def probe(
+    model: options.Model,
+    corpus: options.Corpus,
+    label: Annotated[
+        list[str],
+        typer.Option(help="A tag of words (upos, xpos, feats, chunk, entity …), or 'label', the class of the text."),
+    ] = ["upos"],  # noqa: B006  typer reads the default and copies it
+    train: Annotated[str, typer.Option(help="The split that probes are trained on.")] = "train",
+    test: Annotated[str, typer.Option(help="The split that they are tested on.")] = "test",
+    words: Annotated[int, typer.Option(min=100, help="Words (or texts) kept of each split, chosen by hash.")] = 10_000,
+    hidden: Annotated[int, typer.Option(min=1, help="Units of the hidden layer of the second probe.")] = 64,
+    seeds: Annotated[int, typer.Option(min=1, help="How many probes of each kind.")] = 3,
+    structural: Annotated[bool, typer.Option("--structural", help="Also the structural probe (a treebank).")] = False,
+    out: options.Out = None,
+    limit: options.Limit = None,
+    data: options.Data = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Train probes on every layer of a frozen model, each beside its control task and its baselines.
+
+    [bold]Examples[/bold]
+
+      lorgnette probe bert-base-uncased -c ud_en_ewt
+      lorgnette probe bert-base-uncased -c ud_en_gum --label entity --label upos --structural
+      lorgnette probe bert-base-uncased -c conll2000 --label chunk --out runs/chunks
+    """
+    from lorgnette.corpora import corpus as open_corpus
+
+    first, second = (open_corpus(corpus, split=split, data=data, limit=limit) for split in (train, test))
+    from lorgnette.probing import probe as run
+    from lorgnette.probing import structural_probe
+    from lorgnette.results import Results
+    from lorgnette.subject import load
+
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    found: dict[str, Result] = {}
+    for name in dict.fromkeys(label):
+        result = run(subject, first, second, name, words=words, hidden=hidden, seeds=tuple(range(seeds)))
+        found["probes" if len(label) == 1 else f"probes-{name}"] = result
+        _show(result, name)
+    if structural:
+        found["structural"] = structural_probe(subject, first, second)
+        _show_structural(found["structural"])
+    if out is not None:
+        command = shlex.join(["lorgnette", *sys.argv[1:]])
+        for result in found.values():
+            result.provenance = replace(result.provenance, command=command)
+        Results(found).save(out)
+        typer.echo(f"Results are in {out}")
+
+
+def _show(result: "Result", label: str) -> None:
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    data = result.data
+    table = Table(title=f"{label}: {int(data.train_items):,} to train, {int(data.test_items):,} to test")
+    table.add_column("state", justify="right")
+    for name in data.probe.values:
+        table.add_column(f"{name}", justify="right")
+        table.add_column("selectivity", justify="right")
+    table.add_column("mixing", justify="right")
+    for state in data.state.values:
+        here = data.sel(state=state)
+        cells = [str(int(state))]
+        for name in data.probe.values:
+            one = here.sel(probe=name)
+            cells += [
+                f"{float(one.accuracy):.3f} ± {1.96 * float(one.accuracy_se):.3f}",
+                f"{float(one.selectivity):+.3f}",
+            ]
+        table.add_row(*cells, f"{float(here.mixing):.2f}")
+    out().print(table)
+    embedding = ", ".join(f"{float(v):.3f}" for v in data.embedding_accuracy.values)
+    out().print(
+        f"most frequent label {float(data.majority):.3f}, of each word type {float(data.type_majority):.3f}, "
+        f"input embeddings {embedding}; {int(data.unseen_labels)} test items have a label that training lacks"
+    )
+
+
+def _show_structural(result: "Result") -> None:
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    data = result.data
+    table = Table(title=f"structural probe: UUAS on {int(data.test_texts):,} sentences (chain {float(data.chain):.3f})")
+    for name in ("state", "UUAS", "correlation"):
+        table.add_column(name, justify="right")
+    for state in data.state.values:
+        here = data.sel(state=state)
+        uuas = f"{float(here.uuas):.3f} ± {1.96 * float(here.uuas_se):.3f}"
+        table.add_row(str(int(state)), uuas, f"{float(here.distance_correlation):.3f}")
+    out().print(table)
