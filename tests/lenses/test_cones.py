@@ -241,6 +241,22 @@ def test_a_class_never_classified_right_has_no_representative_but_a_mean():
     assert data.accuracy_count.sel(label="c").item() == 0
 
 
+def test_no_text_classified_right_and_no_text_with_a_direction():
+    """Nothing to draw representatives from, or nothing to compare: missing and counted, never NaN with a count."""
+    labels = torch.tensor([0, 0, 1, 1])
+    for vectors, directed in ((torch.randn(4, 24, dtype=torch.float64), 4), (torch.zeros(4, 24).double(), 0)):
+        lens = fresh()
+        lens.texts.add(list("wxyz"), torch.cat([torch.stack([labels, 1 - labels], -1).double(), vectors], -1))
+        lens.confusion[0, 1], lens.confusion[1, 0] = 2, 2
+        data = lens.compute().data
+        assert data.attrs["zero_vectors"] == 4 - directed
+        assert (data.draws_count == 0).all()
+        assert (data.cosine_count == 0).all()
+        assert data.auroc.isnull().all()
+        assert data.accuracy.sel(label="a").item() == 0.0
+        assert (data.mean_cosine_count.sel(label="a", direction="b") == min(2, directed)).all()
+
+
 def test_a_text_without_a_direction_is_left_out_and_counted():
     lens = planted(1.0)
     lens.texts.add(["nothing"], torch.zeros(1, 26, dtype=torch.float64))
