@@ -35,8 +35,8 @@ class Seat {
     const doc = await this.page.post("/api/look", this.question({ off: this.off.map(named) }), this.model);
     if (mine !== this.version) return;
     this.title.textContent = short(this.model);
-    const state = { ...this.page.start, ...(this.viewer?.state ?? {}) };
     if (!this.viewer) {
+      const state = { ...this.page.start, ...this.page.shared(), off: [] };
       this.viewer = new Viewer(this.root, state, { state: (next) => this.page.moved(this, next), toggle: (...head) => this.toggle(head) });
       window.lorgnette ??= this.viewer;
     }
@@ -62,6 +62,7 @@ class Seat {
 }
 
 const named = ([stack, layer, head]) => `${stack}.${layer + 1}.${head + 1}`;
+const linked = (state) => Object.fromEntries(LINKED.map((name) => [name, state[name]]));
 const short = (name) => name.replace(/\/+$/, "").split("/").pop();
 
 class Page {
@@ -206,11 +207,16 @@ class Page {
   moved(seat, state) {
     if (!this.linking) {
       this.linking = true;
-      const shared = Object.fromEntries(LINKED.map((name) => [name, state[name]]));
-      for (const other of this.seats) if (other !== seat && other.viewer?.scene && !other.part.hidden) other.viewer.set(shared);
+      for (const other of this.seats) if (other !== seat && other.viewer?.scene && !other.part.hidden) other.viewer.set(linked(state));
       this.linking = false;
     }
     if (seat === this.seats[0]) this.keep(state);
+  }
+
+  /** What a second viewer begins with: what the first one shows. */
+  shared() {
+    const first = this.seats.find((seat) => seat.viewer?.scene);
+    return first ? linked(first.viewer.state) : {};
   }
 
   keep(state) {

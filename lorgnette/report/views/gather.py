@@ -70,7 +70,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str]) -> 
     found = heads_at(subject, heads)
     tap = Knockout(found)
     after = Trace.of(subject, trace.example, tap)
-    change = Change.between(trace, after, head_names(found), None)
+    change = Change.between(trace, after, head_names(subject, found), None)
     return {
         "off": [[site.name, site.layer, head] for site, indices in found.items() for head in indices],
         "prediction": prediction(after),

@@ -135,6 +135,14 @@ class Stack {
     return { bits: this.entropies[layer * this.heads + head], most: Math.log2(this.cols.pieces.length) };
   }
 
+  /** The head to begin with: the one that moves the largest share of its layer. */
+  leading() {
+    if (!this.moved) return { layer: 0, head: 0 };
+    const shares = Array.from(this.moved, (_, at) => this.share(Math.floor(at / this.heads), at % this.heads));
+    const first = shares.indexOf(Math.max(...shares));
+    return { layer: Math.floor(first / this.heads), head: first % this.heads };
+  }
+
   /** The share of a head in what its layer moves: the sum of its norms over all pairs, beside that of all heads. */
   share(layer, head) {
     const all = this.moved.subarray(layer * this.heads, (layer + 1) * this.heads).reduce((sum, value) => sum + value, 0);

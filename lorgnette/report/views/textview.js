@@ -12,15 +12,28 @@ export function explanations(scene, state) {
     method, side: stack.cols, signed: false, key: measure,
     of: (unit) => stack.received(state.layer, state.head, unit, measure),
   });
-  const packed = scene.explanations.map((item) => ({ ...item, key: item.method, of: (unit) => item.side.toUnit(item.values, unit) }));
+  const packed = scene.explanations.flatMap((item) => beside(scene, item));
   const heads = [own("weight", `weight read by head ${where}`)];
   if (stack.norms) heads.push(own("norm", `norm moved by head ${where}`));
   return [...packed, ...heads];
 }
 
+/** A packed explanation, and beside it the same without the heads that are switched off, on the same scale. */
+function beside(scene, item) {
+  const of = (values) => (unit) => item.side.toUnit(values, unit), most = (unit) => largest(of(item.values)(unit));
+  const before = { ...item, key: item.method, of: of(item.values), most };
+  const after = scene.without?.explanations.find((other) => other.method === item.method);
+  if (!after) return [before];
+  const off = scene.without.off.map(([, layer, head]) => headName(layer, head));
+  const heads = off.length > 4 ? `${off.length} heads` : off.join(", ");
+  return [before, { ...before, signed: item.signed || after.signed, method: `${item.method} without ${heads}`, key: `${item.method} without`, of: of(after.values) }];
+}
+
+const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-12);
+
 export const chosen = (scene, state) => {
   const all = explanations(scene, state);
-  const some = all.filter((item) => state.methods?.includes(item.key));
+  const some = all.filter((item) => state.methods?.includes(item.key.replace(/ without$/, "")));
   return some.length ? some : all.slice(0, 4);
 };
 
@@ -65,7 +78,7 @@ export const textView = {
     for (const block of box.blocks) {
       const { item, places, x, y, lines } = block;
       if (y + HEAD + lines * LINE < y0 || y > y1) continue;
-      const values = item.of(state.unit), most = Math.max(...values.map(Math.abs), 1e-12);
+      const values = item.of(state.unit), most = item.most?.(state.unit) ?? largest(values);
       pen.text(fitted(item.method, block.column, { size: 13, weight: 600 }), x, y + 14, { size: 13, weight: 600, fill: colours.soft });
       places.forEach((at, index) => {
         const top = y + HEAD + at.line * LINE;

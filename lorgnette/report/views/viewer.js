@@ -16,7 +16,7 @@ import { trees, treeView } from "./treeview.js";
 import { amount, headName, number, shown } from "./words.js";
 
 const VIEWS = [headView, matrixView, modelView, textView, treeView, compareView];
-const START = { view: "head", stack: null, layer: 0, head: 0, token: -1, unit: "word", measure: "weight", methods: null, off: [] };
+const START = { view: "head", stack: null, layer: -1, head: -1, token: -1, unit: "word", measure: "weight", methods: null, off: [] };
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const between = (low, value, high) => Math.max(low, Math.min(high, value));
 
@@ -52,6 +52,7 @@ export class Viewer {
       const stack = this.scene.stack(next.stack);
       if (change.unit && change.unit !== this.state.unit && next.token >= 0) next.token = this.moved(stack, next);
       next.stack = stack.name;
+      if (next.layer < 0 || next.head < 0) Object.assign(next, stack.leading());
       next.layer = between(0, next.layer, stack.layers - 1);
       next.head = between(0, next.head, stack.heads - 1);
       next.token = next.token < stack.rows.count(next.unit) ? Math.max(-1, next.token) : -1;
@@ -192,10 +193,11 @@ export class Viewer {
   }
 
   showMethods() {
-    const { state, scene } = this, on = new Set(chosen(scene, state).map((item) => item.key));
+    const { state, scene } = this, on = new Set(chosen(scene, state).map((item) => item.key.replace(/ without$/, "")));
     const some = this.view === textView ? explanations(scene, state) : this.view === compareView ? scene.explanations.map((item) => ({ ...item, key: item.method })) : [];
     this.methods.hidden = some.length < 2;
     this.methods.replaceChildren(...some.map((item, place) => {
+      if (item.key.endsWith(" without")) return ""; // goes with its method
       const pressed = this.view === textView ? on.has(item.key) : (state.methods?.[0] ?? scene.explanations[0].method) === item.key || (place === 0 && !scene.explanations.some((other) => other.method === state.methods?.[0]));
       const made = element("button", { type: "button", class: "lv-chip", "aria-pressed": pressed }, item.method);
       made.addEventListener("click", () => {
