@@ -19,7 +19,7 @@ LEVELS = (
     ("files", "provenance", "schema", "results", "progress", "distributed"),
     ("maths", "corpora", "bleu"),
     ("attention",),
-    ("models", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
+    ("models", "export", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
     ("lenses", "explanations"),
     ("look", "probing", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
     ("cli", "__main__"),
