@@ -33,7 +33,7 @@ class Knockout(Tap):
     def of(cls, subject: "Subject", heads: Iterable[Head], means: Result | None = None) -> "Knockout":
         """By the names that results give the heads; one that the subject does not have is a `UserError`."""
         found = heads_at(subject, heads)
-        return cls(found, None if means is None else {site: mean_outputs(means, site) for site in found})
+        return cls(found, None if means is None else {site: mean_outputs(means, subject, site) for site in found})
 
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
@@ -49,7 +49,7 @@ class Knockout(Tap):
 
 
 def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int, ...]]:
-    """Named heads (counted from 1) as site → indices from 0."""
+    """Named heads (counted from 1, as before any was removed) as site → indices among those that are there."""
     found: dict[Site, list[int]] = {}
     for name in [heads] if isinstance(heads, str) else heads:
         site, head = _placed(subject, name)
@@ -59,18 +59,23 @@ def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int,
     return {site: tuple(indices) for site, indices in found.items()}
 
 
-def head_names(heads: Mapping[Site, Sequence[int]]) -> tuple[str, ...]:
+def head_names(subject: "Subject", heads: Mapping[Site, Sequence[int]]) -> tuple[str, ...]:
     """The same as "encoder.3.7"."""
-    return tuple(f"{site.name}.{site.layer + 1}.{head + 1}" for site, indices in heads.items() for head in indices)
+    return tuple(
+        f"{site.name}.{site.layer + 1}.{subject.anatomy[site].numbers[head] + 1}"
+        for site, indices in heads.items()
+        for head in indices
+    )
 
 
-def mean_outputs(means: Result, site: Site) -> Float[Tensor, "head dim"]:
+def mean_outputs(means: Result, subject: "Subject", site: Site) -> Float[Tensor, "head dim"]:
     """What the heads of one site give on average, from a result of the `head_means` lens."""
     if means.lens != "head_means":
         raise UserError(f"Mean ablation needs a result of the lens 'head_means'. Got one of {means.lens!r} instead.")
     if site.name not in means.data[axes.STACK].values or site.layer >= means.data.sizes[axes.LAYER]:
         raise UserError(f"These means are of another model: they have no {site}.")
-    return torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
+    found = torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
+    return found[list(subject.anatomy[site].numbers)]
 
 
 def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
@@ -85,13 +90,15 @@ def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
     if stack not in stacks:
         raise UserError(f"{subject.name!r} has no stack {stack!r}.{near(stack, stacks)} It has: {', '.join(stacks)}.")
     site = next((site for site in stacks[stack] if site.layer == layer - 1), None)
-    if site is None or not 1 <= head <= subject.anatomy[site].heads:
-        count = subject.anatomy[site or stacks[stack][0]].heads
+    around = subject.anatomy[site or stacks[stack][0]]
+    if site is None or not 1 <= head <= around.total:
         raise UserError(
             f"There is no head {_written(name)}: the {stack} of {subject.name!r} has {len(stacks[stack])} layers of "
-            f"{count} heads."
+            f"{around.total} heads."
         )
-    return site, head - 1
+    if head - 1 not in around.numbers:
+        raise UserError(f"The head {_written(name)} of {subject.name!r} was removed: it cannot be taken out again.")
+    return site, around.numbers.index(head - 1)
 
 
 def _written(name: Head) -> str:

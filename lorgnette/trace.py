@@ -57,7 +57,7 @@ class Trace(Shown):
         said = None
         if subject.encoder.translates:
             said = _translation(subject, example), _translation(subject, example, knockout)
-        change = Change.between(intact, without, head_names(knockout.heads), said)
+        change = Change.between(intact, without, head_names(subject, knockout.heads), said)
         return replace(without, change=change)
 
     @staticmethod

@@ -72,7 +72,7 @@ class Importance(Lens):
         return (HeadMeans(),) if "mean" in self.ablations and self.means is None else ()
 
     def prepare(self, found: Mapping[str, Result]) -> None:
-        self.means = {site: mean_outputs(found["head_means"], site) for site in self.sites}
+        self.means = {site: mean_outputs(found["head_means"], self.subject, site) for site in self.sites}
 
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)

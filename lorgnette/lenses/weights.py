@@ -96,7 +96,7 @@ class Weights(Lens):
         if rows.at is None:
             empty = averaged.new_zeros(*averaged.shape[:2], len(OFFSETS))
             return torch.cat([averaged, empty], -1), torch.cat([weight, empty[:, :1]], -1)
-        neighbour = torch.stack([_has_neighbour(query, offset) for offset in OFFSETS.values()], -1)
+        neighbour = torch.stack([has_neighbour(query, offset) for offset in OFFSETS.values()], -1)
         near, near_weight = self._over_queries(rows["at"], neighbour)
         return torch.cat([averaged, near], -1), torch.cat([weight, near_weight], -1)
 
@@ -122,7 +122,7 @@ class Weights(Lens):
         return self.result(variables)
 
 
-def _has_neighbour(query: Float[Tensor, "text query"], offset: int) -> Float[Tensor, "text query"]:
+def has_neighbour(query: Float[Tensor, "text query"], offset: int) -> Float[Tensor, "text query"]:
     """1 for queries whose neighbour at this offset is a token of the text too."""
     shifted = torch.zeros_like(query)
     if offset == 0:

@@ -72,7 +72,7 @@ def test_every_change_is_that_of_the_plain_model_without_the_head(family):
     close = {"rel": 1e-2, "abs": 2e-3} if family in IN_FLOAT32 else {"rel": 1e-5, "abs": 1e-9}
     assert data.loss.item() == pytest.approx(np.nanmean(intact), rel=1e-6)
     for site in (tiny.sites[0], tiny.sites[len(tiny.sites) // 2], tiny.sites[-1]):
-        mean = mean_outputs(means, site)
+        mean = mean_outputs(means, tiny, site)
         for head in (0, 3):
             cell = data.sel(stack=site.name, layer=site.layer + 1, head=head + 1)
             for ablation, vector in (("zero", 0.0), ("mean", mean[head].to(tiny.dtype))):
