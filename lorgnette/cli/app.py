@@ -15,6 +15,7 @@ from lorgnette.cli.demo import demo
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
 from lorgnette.cli.probe import probe
+from lorgnette.cli.prune import prune
 from lorgnette.cli.report import report
 from lorgnette.cli.reproduce import reproduce
 from lorgnette.cli.serve import serve
@@ -97,6 +98,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     trace: "Look",
     probe: "Look",
     train: "Train",
+    prune: "Train",
     report: "Show",
     serve: "Show",
     demo: "Show",

@@ -88,6 +88,10 @@ class RelativePositions(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 2 * max_offset + 1))
 
     def forward(self, length: int) -> Float[Tensor, "1 head query key"]:
+        if torch.compiler.is_exporting():  # a graph for texts of any length, which windows would fix
+            place = torch.arange(length, device=self.bias.device)
+            apart = (place[None, :] - place[:, None]).clamp(-self.max_offset, self.max_offset)
+            return self.bias[:, apart + self.max_offset][None]
         offset = torch.arange(1 - length, length, device=self.bias.device).clamp(-self.max_offset, self.max_offset)
         line = self.bias[:, offset + self.max_offset]  # one number per offset; query i reads n from n − 1 − i on
         # Windows rather than an index of n² entries, whose gradient would add n² numbers one after the other.

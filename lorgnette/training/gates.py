@@ -46,6 +46,7 @@ class HeadGates(nn.Module, Tap):
                  deterministic gates is unchanged from ln 11 = 2.398 on. Drawn gates are noisy there: at ln 11 only
                  83 % of draws are exactly 1 (β = .33), at ln 100 98 %. So a trained model starts at ln 100: step 0
                  is the model exactly in evaluation, and nearly so in training.
+    keep         how many heads are wanted open: the penalty is then max(0, Σ P − keep), which presses no further
 
     A closed gate says that the model could be trained to do without the head, not that the head did nothing.
     """
@@ -65,6 +66,7 @@ class HeadGates(nn.Module, Tap):
         temperature: float = VOITA,
         stretch: tuple[float, float] = STRETCH,
         start: str | float = "trained",
+        keep: int | None = None,
     ) -> None:
         super().__init__()
         _check(weight, warmup, over, temperature, stretch)
@@ -73,7 +75,7 @@ class HeadGates(nn.Module, Tap):
             raise UserError("there is no head to put a gate on.")
         self.target, self.warmup, self.over = float(weight), int(warmup), over
         self.temperature, self.stretch = float(temperature), (float(stretch[0]), float(stretch[1]))
-        self.start = _start(start)
+        self.start, self.keep = _start(start), keep
         self.limits = (min(-LIMIT, self.start), max(LIMIT, self.start))
         sizes = [len(numbers) for numbers in self.heads.values()]
         ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -139,8 +141,10 @@ class HeadGates(nn.Module, Tap):
         return self.expected_open()
 
     def expected_open(self) -> Float[Tensor, ""]:
-        """Σ_h P(g_h ≠ 0) over the heads of a site, its mean (or sum) over sites."""
+        """Σ_h P(g_h ≠ 0) over the heads of a site, its mean (or sum) over sites; with `keep`, what is beyond it."""
         total = probability_open(self.log_alpha, self.temperature, self.stretch).sum()
+        if self.keep is not None:
+            total = (total - self.keep).relu()
         return total / len(self.heads) if self.over == "mean" else total
 
     @torch.no_grad()
@@ -215,6 +219,7 @@ class HeadGates(nn.Module, Tap):
             "temperature": self.temperature,
             "stretch": list(self.stretch),
             "start": self.start,
+            "keep": self.keep,
             "heads": heads,
         }
 
@@ -238,7 +243,7 @@ class HeadGates(nn.Module, Tap):
         """The gates that were saved in a folder."""
         record, tensors = _read(Path(folder) / FILE)
         heads = {Site(stack, kind, layer): numbers for stack, kind, layer, numbers in record["heads"]}
-        options = {key: record[key] for key in ("weight", "warmup", "over", "temperature", "start")}
+        options = {key: record[key] for key in ("weight", "warmup", "over", "temperature", "start", "keep")}
         gates = cls(heads, stretch=tuple(record["stretch"]), **options)
         gates._take(tensors)
         return gates

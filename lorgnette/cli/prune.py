@@ -1,0 +1,144 @@
+"""`lorgnette prune MODEL --corpus C --out DIR`: the same model with fewer heads, really smaller."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    from lorgnette.training.pruning import Pruned
+
+_HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
+
+
+def _option(panel: str, *names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def prune(
+    model: Annotated[str, typer.Argument(help="A trained classifier or translation model: a folder, or a hub name.")],
+    corpus: options.Corpus,
+    out: Annotated[Path, _option(_RUN, "--out", "-o", help="The folder for the pruned model.")],
+    method: Annotated[
+        str, _option(_HEADS, help="gates (learnt), importance (loss without each head), agreement (mean rank).")
+    ] = "gates",
+    keep: Annotated[float | None, _option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None,
+    weight: Annotated[
+        float | None, _option(_HEADS, "--lambda", help="Instead: weight of the open heads in the loss.", metavar="λ")
+    ] = None,
+    stacks: Annotated[
+        str | None, _option(_HEADS, help="encoder, decoder, cross, between commas.", show_default="all")
+    ] = None,
+    temperature: Annotated[float, _option(_HEADS, help="Of the gates: 0.33 (Voita), 0.667 (Louizos).")] = 0.33,
+    over: Annotated[str, _option(_HEADS, help="Open heads: mean, or sum, over layers.")] = "mean",
+    rule: Annotated[
+        str, _option(_HEADS, help="A gate is closed by the rule of Voita's code, or of the paper.")
+    ] = "code",
+    train: Annotated[
+        str, _option(_HEADS, "--train", help="Weights that learn: all, gated (stacks with gates), none.")
+    ] = "all",
+    gates_learning_rate: Annotated[
+        float | None, _option(_HEADS, help="Step size of the gates.", show_default="by the steps")
+    ] = None,
+    allow_empty: Annotated[bool, _option(_HEADS, "--allow-empty", help="Save layers without any head.")] = False,
+    epochs: Annotated[int, _option(_RUN, help="With gates.", min=1)] = 3,
+    settle: Annotated[
+        int | None, _option(_RUN, help="Epochs after removal.", show_default="1 with --keep", min=0)
+    ] = None,
+    learning_rate: Annotated[float | None, _option(_RUN, help="Of the weights.", show_default="5e-5")] = None,
+    batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 32,
+    seed: options.Seed = 0,
+    onnx: Annotated[bool, _option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True,
+    allow_pickle: Annotated[bool, _option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False,
+    resume: options.Resume = False,
+    max_length: Annotated[int | None, _option(_TEXTS, help="Cut longer texts (counted).", min=1)] = None,
+    limit: Annotated[int | None, _option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None,
+    test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
+    test_split: Annotated[str, _option(_TEXTS, help="The split to test on.")] = "test",
+    text_column: options.TextColumn = "text",
+    label_column: Annotated[str | None, _option(_TEXTS, help="The column of the labels.")] = None,
+    data: options.Data = None,
+) -> None:
+    """
+    Remove heads from a trained model for good, and say what that cost and saved.
+
+    Fine-tunes with gates on the heads (or ranks them), removes those that closed, and writes an ordinary checkpoint
+    with smaller projections, its tokenizer, training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel
+    after `import lorgnette.models`. --resume goes on after an interruption.
+
+    [bold]Examples[/bold]
+
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --keep 0.3 --out runs/small
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --lambda 0.05 --out runs/found
+      lorgnette prune runs/en-fr --corpus multi30k:en-fr --stacks encoder --train gated --out runs/en-fr-small
+    """
+    asked = dict(locals())
+    own = ("method", "keep", "weight", "temperature", "over", "rule", "train", "gates_learning_rate", "settle")
+    chosen = {name: asked.pop(name) for name in (*own, "allow_empty", "onnx")}
+    named = asked.pop("stacks")
+    chosen["stacks"] = None if named is None else tuple(part.strip() for part in named.split(","))
+    from lorgnette.training.pruning import PruningSettings, prune
+    from lorgnette.training.settings import TrainingSettings
+
+    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    training = TrainingSettings(**asked, progress=True, command=command)
+    _show(prune(PruningSettings(training=training, **chosen)))
+
+
+def _show(pruned: "Pruned") -> None:
+    from rich.markup import escape
+
+    from lorgnette.cli.consoles import out
+
+    record, console = pruned.record, out()
+    console.print(f"{escape(record['model'])} on {escape(record['corpus'])}")
+    console.print(_heads(record["heads"]))
+    sizes = record["parameters"]
+    console.print(
+        f"parameters {sizes['before']:,} → {sizes['after']:,} ({1 - sizes['after'] / sizes['before']:.1%} fewer)"
+    )
+    console.print(_metric(record))
+    speed = record["speed"]
+    console.print(
+        f"speed × {speed['measured']:.2f}; at best × {speed['possible']:.2f} for that many heads, which are "
+        f"{speed['saved_operations']:.1%} of the operations"
+    )
+    for note in record["notes"]:
+        console.print(f"note: {escape(note)}")
+    console.print(f"The model is in {escape(str(pruned.folder))}.")
+
+
+def _heads(heads: dict[str, dict[str, list[int]]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("heads per layer")
+    deepest = max(map(len, heads["before"].values()))
+    for number in range(deepest):
+        table.add_column(str(number + 1), justify="right")
+    table.add_column("all", justify="right")
+    for name, before in heads["before"].items():
+        for when, counts in ((name, before), (" → kept", heads["after"][name])):
+            gaps = [""] * (deepest - len(counts))
+            table.add_row(when, *map(str, counts), *gaps, str(sum(counts)))
+    return table
+
+
+def _metric(record: dict[str, Any]) -> str:
+    before = record["before"]
+    after, change = record["metrics"][before["split"]], record["difference"]
+    name = "bleu" if "bleu" in before else "accuracy"
+    digits = 2 if name == "bleu" else 4
+    said = [f"{each[name]:.{digits}f} [{_span(each['interval'], digits)}]" for each in (before, after)]
+    return (
+        f"{name} on {before['texts']:,} {before['split']} texts {said[0]} → {said[1]}, difference "
+        f"{change['value']:+.{digits}f} [{_span(change['interval'], digits, sign='+')}]"
+    ).replace("[", r"\[")
+
+
+def _span(interval: list[float], digits: int, sign: str = "") -> str:
+    return ", ".join(f"{value:{sign}.{digits}f}" for value in interval)

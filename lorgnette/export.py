@@ -1,0 +1,142 @@
+"""Models as ONNX files, which run in onnxruntime without transformers and without us."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids")
+"""What a graph may be given, in this order."""
+TOLERANCE = 1e-4
+"""Of the largest logit: how far onnxruntime may be from the model, both in float32."""
+
+
+class _Logits(nn.Module):
+    """The graph: token ids in, logits (or, of an encoder without a head, the last states) out."""
+
+    def __init__(self, model: Any, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: Tensor) -> Tensor:
+        more = {"use_cache": False} if "use_cache" in self.model.config.to_dict() else {}
+        output = self.model(**dict(zip(self.names, given, strict=True)), **more, return_dict=True)
+        return output["logits"] if "logits" in output else output["last_hidden_state"]
+
+
+def export_onnx(model: Any, path: Path | str, *, example: dict[str, Tensor]) -> Path:
+    """Write a model as ONNX: any batch, any length up to the model's, logits as the only output; then try it.
+
+    `example` is a batch as the model takes it (labels are left out). A translation model becomes its teacher-forced
+    graph: source and target tokens in, logits of every next target token out, without a cache. The file is run in
+    onnxruntime on the example, cut to a shorter one too, and must give the model's logits.
+    """
+    _refuse_without_packages()
+    given = {name: example[name] for name in INPUTS if name in example}
+    was_training, device = model.training, model.device
+    graph = _Logits(model.eval().cpu().float(), tuple(given)).eval()
+    batch = {name: _two_or_more(tensor.cpu()) for name, tensor in given.items()}
+    path = Path(path)
+    try:
+        with _quiet(), _plain_attention(model), torch.no_grad(), written_whole(path) as partial:
+            _write(graph, partial, batch)
+            _compare(graph, partial, batch)
+    finally:
+        model.to(device).train(was_training)
+    return path
+
+
+def _write(graph: nn.Module, path: Path, batch: dict[str, Tensor]) -> None:
+    try:
+        torch.onnx.export(
+            graph,
+            tuple(batch.values()),
+            path,
+            input_names=list(batch),
+            output_names=["logits"],
+            dynamic_shapes=(_dynamic(batch),),
+            dynamo=True,
+            external_data=False,
+            optimize=True,
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        raise UserError(
+            "this model cannot be written as ONNX (torch.onnx.export could not follow it): pass --no-onnx."
+        ) from error
+
+
+def _two_or_more(tensor: Tensor) -> Tensor:
+    """A dimension of size 1 in the example would become a constant of the graph."""
+    return tensor if len(tensor) > 1 else tensor.repeat(2, 1)
+
+
+def _dynamic(batch: dict[str, Tensor]) -> tuple[dict[int, Any], ...]:
+    rows = torch.export.Dim("batch")
+    columns = torch.export.Dim("length", min=2)
+    target = torch.export.Dim("target_length", min=2)
+    return tuple({0: rows, 1: target if name.startswith("decoder") else columns} for name in batch)
+
+
+def _compare(graph: nn.Module, path: Path, batch: dict[str, Tensor]) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    shorter = {name: tensor[:1, : max(2, tensor.shape[1] // 2)] for name, tensor in batch.items()}
+    for texts in (batch, shorter):
+        expected = graph(*texts.values())
+        (found,) = session.run(None, {name: tensor.numpy() for name, tensor in texts.items()})
+        off = (torch.from_numpy(found) - expected).abs().max() / expected.abs().max()
+        if not off <= TOLERANCE:
+            raise UserError(
+                f"the ONNX graph gives logits that are off by {float(off):.1e} of the largest: it was not kept. Pass "
+                "--no-onnx, and report the model."
+            )
+
+
+@contextmanager
+def _plain_attention(model: Any) -> Iterator[None]:
+    """Attention as matrix products, which every runtime knows."""
+    configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
+    before = {key: getattr(config, "_attn_implementation_internal", None) for key, config in configs.items()}
+    for config in configs.values():
+        config._attn_implementation_internal = "eager"
+    try:
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter speaks of its own future; that is nothing to the user."""
+    loud = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript"), logging.getLogger("onnx_ir")
+    levels = [logger.level for logger in loud]
+    for logger in loud:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loud, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _refuse_without_packages() -> None:
+    from importlib.util import find_spec
+
+    absent = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if absent:
+        raise UserError(
+            f"ONNX export needs {', '.join(absent)}: pip install 'lorgnette[export]', or leave it out with --no-onnx."
+        )
