@@ -69,14 +69,14 @@ def _rows(name: str, split: str, data: str | None) -> Iterator[_Row]:
 def _windows(sentences: Any) -> Iterator[_Row]:
     """Consecutive sentences of one document, until there are 48 words; its genre is in the document's name."""
     held: list[str] = []
-    document = None
+    document: str | None = None
     for example in sentences:
         if example.extra["document"] != document:
             if held and document is not None:
                 yield held[:WINDOW], _genre(document)
-            held, document = [], example.extra["document"]
+            held, document = [], str(example.extra["document"])
         held += [word.lower() for word in example.words]
-        if len(held) >= WINDOW:
+        if len(held) >= WINDOW and document is not None:
             yield held[:WINDOW], _genre(document)
             held = []
     if held and document is not None:

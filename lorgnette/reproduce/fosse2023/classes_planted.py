@@ -1,6 +1,7 @@
 """Texts with as many classes as one likes, each with words of its own: the truth is known and nothing is scarce."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -31,7 +32,7 @@ class PlantedClasses:
 
     def draw(self, texts: int, generator: torch.Generator) -> tuple[Int[Tensor, "text token"], Int[Tensor, " text"]]:
         """Token ids, <cls> first, and classes, on the generator's device."""
-        where = {"generator": generator, "device": generator.device}
+        where: dict[str, Any] = {"generator": generator, "device": generator.device}
 
         def any_of(count: int, words: int) -> Tensor:
             return torch.randint(count, (texts, words), **where)

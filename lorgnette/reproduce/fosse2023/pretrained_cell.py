@@ -1,6 +1,7 @@
 """One fine-tuning of a pretrained encoder: Linear(d, C) on the last [CLS], and the geometry before and after."""
 
 import dataclasses
+import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def finetuned(
         after = measured(builder.made, test, builder, draws, trained=True)
     numbers = numbers_of(run)
     del numbers["curve"]
-    return {**numbers, "labels": list(ready.parts.labels), "cut": test.cut, "before": before, "after": after}
+    about = {"labels": list(ready.parts.labels), "cut": test.cut, "weights_hash": weights_of(source)}
+    return {**numbers, **about, "before": before, "after": after}
 
 
 def splits_of(name: str, limit: int | None, data: str | None) -> Splits:
@@ -102,6 +104,15 @@ def folder_of(name: str, models: str | None) -> str:
         return str(Path(models, name))
     found = find(name)
     return name if found is None else str(found)
+
+
+def weights_of(folder: str) -> str | None:
+    """SHA-256 of a checkpoint's weights; None if it is no folder of one file (a name of the hub)."""
+    file = Path(folder, "model.safetensors")
+    if not file.is_file():
+        return None
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def measured(model: Any, test: Items, builder: ClsBuilder, draws: int, *, trained: bool) -> dict[str, Any]:

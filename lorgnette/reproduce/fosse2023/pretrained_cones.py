@@ -1,5 +1,6 @@
 """The numbers of the `cones` lens as plain values, from vectors in memory: what a cell keeps of a set of classes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def cone_numbers(
     each = [block.nanmean(1) for block in cosines]  # over draws, then over items, as the lens
     own = [labels == c for c in range(classes)]
     right = predicted == labels
-    found = {
+    found: dict[str, Any] = {
         "zero_vectors": int((~there).sum()),
         "items": [int(one.sum()) for one in own],
         "accuracy": [_mean(right[one].double()) for one in own],
@@ -60,7 +61,7 @@ def cone_numbers(
     return {**found, **correlations([found["cosine"][c][c] for c in range(classes)], found["accuracy"])}
 
 
-def correlations(own: list[float | None], accuracy: list[float | None]) -> dict[str, float | None]:
+def correlations(own: Sequence[float | None], accuracy: Sequence[float | None]) -> dict[str, float | None]:
     """Pearson and Spearman over classes of the cosine with the own class and accuracy; None for fewer than three."""
     pairs = [(a, b) for a, b in zip(own, accuracy, strict=True) if a is not None and b is not None]
     if len(pairs) < 3:

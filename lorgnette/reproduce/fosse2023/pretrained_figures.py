@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from lorgnette.report.charts import COLOURS
-from lorgnette.reproduce.fosse2023.pretrained_reading import NAMES, mean_of
+from lorgnette.reproduce.fosse2023.pretrained_reading import NAMES, at, mean_of
 from lorgnette.reproduce.record import Figure
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _corpus(found: "Found", corpus: str) -> Any:
             if results[0]["after"]["cones"]["random"]["quantile"][direction][label] is None:
                 continue
             values = {
-                limit: mean_of(results, lambda one, d=direction, c=label, n=n: _quantile(one, d, c, n))
+                limit: mean_of(results, at("after", "cones", "random", "quantile", direction, label, n))
                 for n, limit in enumerate(_LIMITS)
             }
             own = "own class" if first == second else "another class"
@@ -56,11 +56,6 @@ def _corpus(found: "Found", corpus: str) -> Any:
     return alt.layer(whisker, box, middle).facet(column=alt.Column("representative:N", sort=order, title=None))
 
 
-def _quantile(one: Any, direction: int, label: int, number: int) -> float | None:
-    values = one["after"]["cones"]["random"]["quantile"][direction][label]
-    return None if values is None else float(values[number])
-
-
 def _empty() -> Any:
     return alt.Chart(alt.Data(values=[])).mark_point()
 
@@ -73,7 +68,7 @@ def layers(found: "Found", told: Any) -> Figure:
         name = model if start == "pretrained" else f"{model}, random weights"
         for when in ("before", "after"):
             for layer in range(len(results[0]["after"]["sim"]["tokens"])):
-                value = mean_of(results, lambda one, w=when, n=layer: one[w]["sim"]["tokens"][n])
+                value = mean_of(results, at(when, "sim", "tokens", layer))
                 depth = layer / (len(results[0]["after"]["sim"]["tokens"]) - 1)
                 rows.append({"corpus": NAMES[corpus], "model": name, "when": when, "depth": depth, "SIM": value})
     if any(place[1] == "esnli" for place in found.places()):

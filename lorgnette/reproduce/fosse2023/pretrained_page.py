@@ -13,6 +13,7 @@ from lorgnette.reproduce.fosse2023.pretrained_reading import (
     ORTHOGONAL,
     all_above,
     all_within,
+    at,
     average,
     furthest,
     mean_of,
@@ -61,7 +62,8 @@ def page_part(settings: "Settings", done: Mapping[str, Any]) -> Part:
 
 
 def _kept(one: Any) -> dict[str, Any]:
-    return {name: one[name] for name in ("metrics", "best", "parameters", "corpus_fingerprint", "device", "versions")}
+    kept = ("metrics", "best", "parameters", "corpus_fingerprint", "weights_hash", "device", "versions")
+    return {name: one.get(name) for name in kept}
 
 
 def _setup(found: Found) -> list[str]:
@@ -115,9 +117,9 @@ def _claims(found: Found, told: Any) -> Iterator[Claim]:
 
 def _reinforced(name: str, results: Sequence[Any], corpus: str, told: Any) -> Claim:
     change = over_seeds(results, sim_change)
-    assert change is not None
-    ends = [mean_of(results, lambda one, w=when: one[w]["sim"]["tokens"][-1]) for when in ("before", "after")]
-    cls = [mean_of(results, lambda one, w=when: one[w]["sim"]["cls_corpus"][-1]) for when in ("before", "after")]
+    assert change is not None  # every run has it
+    ends = [mean_of(results, at(when, "sim", "tokens", -1)) for when in ("before", "after")]
+    cls = [mean_of(results, at(when, "sim", "cls_corpus", -1)) for when in ("before", "after")]
     sim = told["esnli_sim"]
     return Claim(
         text=f"{name}: training reinforces anisotropy (SIM within texts, last layer, after less before)",
@@ -131,7 +133,7 @@ def _reinforced(name: str, results: Sequence[Any], corpus: str, told: Any) -> Cl
 
 def _separated(name: str, results: Sequence[Any]) -> Claim:
     labels = results[0]["labels"]
-    areas = {label: over_seeds(results, lambda one, c=c: _after(one)["auroc"][c]) for c, label in enumerate(labels)}
+    areas = {label: over_seeds(results, at("after", "cones", "random", "auroc", c)) for c, label in enumerate(labels)}
     there = {label: area for label, area in areas.items() if area is not None}
     if not there:
         return Claim(text=f"{name}: every class has a cone", ours=None, verdict="cannot tell", why=_NONE_RIGHT)
@@ -225,7 +227,7 @@ def _sim_said(found: Found) -> str:
     said = "**Anisotropy before and after.** SIM within texts at the last layer:"
     for model, corpus, start in found.places():
         results = found.of(model, corpus, start)
-        ends = [mean_of(results, lambda one, w=when: one[w]["sim"]["tokens"][-1]) for when in ("before", "after")]
+        ends = [mean_of(results, at(when, "sim", "tokens", -1)) for when in ("before", "after")]
         name = f"{NAMES[corpus]}, {model}{' from random weights' if start == 'random' else ''}"
         said += f" {name} {ends[0]:.3f} → {ends[1]:.3f};"
     return said.rstrip(";") + "."

@@ -10,6 +10,19 @@ ORTHOGONAL = 0.2
 NAMES = {"hatexplain": "HateXplain", "yelphat": "YelpHat", "esnli": "e-SNLI"}
 
 
+def at(*path: str | int) -> Callable[[Any], float | None]:
+    """Picks what lies at the end of these keys and places; None where nothing does."""
+
+    def pick(one: Any) -> float | None:
+        for step in path:
+            if one is None:
+                return None
+            one = one[step]
+        return None if one is None else float(one)
+
+    return pick
+
+
 def over_seeds(results: Sequence[Any], pick: Callable[[Any], float | None]) -> Estimate | None:
     """The mean over runs of one number, of the runs that have it; None if no run has it."""
     values = [value for value in map(pick, results) if value is not None]
@@ -25,7 +38,8 @@ def off_diagonal(results: Sequence[Any], matrix: Callable[[Any], Any]) -> dict[t
     """(direction, class) → the mean over runs, for pairs of different classes."""
     size = len(matrix(results[0]))
     pairs = [(i, j) for i in range(size) for j in range(size) if i != j]
-    found = {pair: over_seeds(results, lambda one, p=pair: matrix(one)[p[0]][p[1]]) for pair in pairs}
+    matrices = [matrix(one) for one in results]
+    found = {pair: over_seeds(matrices, at(*pair)) for pair in pairs}
     return {pair: value for pair, value in found.items() if value is not None}
 
 

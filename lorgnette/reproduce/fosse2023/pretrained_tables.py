@@ -1,12 +1,12 @@
 """The tables of part 3."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from lorgnette.reproduce.fosse2023.pretrained_cones import QUANTILES
-from lorgnette.reproduce.fosse2023.pretrained_reading import NAMES, average, mean_of, over_seeds
+from lorgnette.reproduce.fosse2023.pretrained_reading import NAMES, at, average, mean_of, over_seeds
 from lorgnette.reproduce.record import Table
 
 if TYPE_CHECKING:
@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 MIDDLE = QUANTILES.index(0.5)
 
 
-def median(one: Any, how: str, direction: int, label: int) -> float | None:
-    values = one["after"]["cones"][how]["quantile"][direction][label]
-    return None if values is None else float(values[MIDDLE])
+def _median(how: str, direction: int, label: int) -> Callable[[Any], float | None]:
+    return at("after", "cones", how, "quantile", direction, label, MIDDLE)
+
+
+def _area(cones: Any) -> float | None:
+    """AUROC, mean of the classes that have one."""
+    return average(cones["auroc"])
 
 
 def tables(found: "Found", told: Any) -> Iterator[Table]:
@@ -40,11 +44,8 @@ def _runs(found: "Found") -> Table:
         right = over_seeds(results, lambda one: one["metrics"]["test"]["accuracy"])
         assert right is not None
         labels = results[0]["labels"]
-        by_class = [
-            mean_of(results, lambda one, c=c: one["after"]["cones"]["random"]["accuracy"][c])
-            for c in range(len(labels))
-        ]
-        areas = [mean_of(results, lambda one, w=w: average(one[w]["cones"]["random"]["auroc"])) for w in _WHEN]
+        by_class = [mean_of(results, at("after", "cones", "random", "accuracy", c)) for c in range(len(labels))]
+        areas = [mean_of([one[when]["cones"]["random"] for one in results], _area) for when in _WHEN]
         rows.append(
             {
                 **_place(*place),
@@ -84,12 +85,10 @@ def _medians(found: "Found", corpus: str, told: Any) -> Table:
             for model, _, start in places:
                 results = found.of(model, corpus, start)
                 title = model if start == "pretrained" else f"{model}, random weights"
-                value = over_seeds(results, lambda one, d=direction, c=label: median(one, "random", d, c))
+                value = over_seeds(results, _median("random", direction, label))
                 row |= {title: None if value is None else value.mean, f"{title} ± sd": value.sd if value else None}
                 if (model, start) == ("minilm", "pretrained"):
-                    row[f"{title}, first kept"] = mean_of(
-                        results, lambda one, d=direction, c=label: median(one, "first", d, c)
-                    )
+                    row[f"{title}, first kept"] = mean_of(results, _median("first", direction, label))
             rows.append(row)
     note = "Ours: representatives at random, excluded; *first kept*: the authors' way. Means over seeds of the medians."
     if corpus == "esnli":
@@ -110,9 +109,7 @@ def _matrix(found: "Found", corpus: str) -> Table:
             row: dict[str, Any] = {"model": model, "weights from": start, "class": label}
             for title, key in _MATRICES.items():
                 for j, other in enumerate(labels):
-                    row[f"{title}: {other}"] = mean_of(
-                        results, lambda one, k=key, i=i, j=j: one["after"]["cones"]["random"][k][i][j]
-                    )
+                    row[f"{title}: {other}"] = mean_of(results, at("after", "cones", "random", key, i, j))
             rows.append(row)
     note = (
         "*representatives*: mean cosine between representatives of two classes (of one class: between different ones); "
@@ -132,13 +129,11 @@ def _own(found: "Found", told: Any) -> Table:
             row: dict[str, Any] = {**_place(*place), "class": label}
             for key in ("own_right", "own_wrong"):
                 title = key.removeprefix("own_")
-                row[title] = mean_of(results, lambda one, k=key, c=c: one["after"]["cones"]["random"][k][c])
+                row[title] = mean_of(results, at("after", "cones", "random", key, c))
                 if place[1] == "esnli" and place[2] == "pretrained":
                     row[f"{title}, published (BERT)"] = told["esnli_own"][title][c]
-            row["AUROC"] = mean_of(results, lambda one, c=c: one["after"]["cones"]["random"]["auroc"][c])
-            row["AUROC, class mean"] = mean_of(
-                results, lambda one, c=c: one["after"]["cones"]["random"]["auroc_mean"][c]
-            )
+            row["AUROC"] = mean_of(results, at("after", "cones", "random", "auroc", c))
+            row["AUROC, class mean"] = mean_of(results, at("after", "cones", "random", "auroc_mean", c))
             rows.append(row)
     note = f"Published: {told['esnli_own']['source']}, in the order entailment, neutral, contradiction."
     return Table(
@@ -152,8 +147,7 @@ def _sim(found: "Found", told: Any) -> Table:
         results = found.of(*place)
         for when in _WHEN:
             values = [
-                mean_of(results, lambda one, w=when, n=n: one[w]["sim"]["tokens"][n])
-                for n in range(len(results[0]["after"]["sim"]["tokens"]))
+                mean_of(results, at(when, "sim", "tokens", n)) for n in range(len(results[0]["after"]["sim"]["tokens"]))
             ]
             rows.append({**_place(*place), "when": when, **{str(n): value for n, value in enumerate(values)}})
     if any(place[1] == "esnli" for place in found.places()):

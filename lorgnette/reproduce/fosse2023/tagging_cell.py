@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lorgnette.corpora import corpus
 from lorgnette.provenance import versions
 from lorgnette.reproduce.fosse2023.classes_training import device, train_steps
-from lorgnette.reproduce.fosse2023.pretrained_cell import folder_of
+from lorgnette.reproduce.fosse2023.pretrained_cell import folder_of, weights_of
 from lorgnette.reproduce.fosse2023.pretrained_cones import cone_numbers
 from lorgnette.reproduce.running import ready_for_training
 
@@ -81,6 +81,7 @@ def tagged(
         "left_out": {split: one.left_out for split, one in splits.items()},
         "before": before,
         "after": _cones(tagger, test, len(tags), draws, trained=True),
+        "weights_hash": weights_of(source),
         "device": str(device()),
         "versions": dict(versions()),
     }

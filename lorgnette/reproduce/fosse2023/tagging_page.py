@@ -12,6 +12,7 @@ from lorgnette.reproduce.fosse2023.pretrained_reading import (
     ORTHOGONAL,
     all_above,
     all_within,
+    at,
     average,
     furthest,
     mean_of,
@@ -41,7 +42,11 @@ def page_part(settings: "Settings", done: Mapping[str, Any]) -> Part:
         claims=[claim for start, some in found.items() if len(some) > 1 for claim in _claims(start, some)],
         tables=[_table(start, some) for start, some in found.items()],
         figures=[_figure(found)],
-        provenance={"tagging": {key: {n: one[n] for n in ("device", "versions")} for key, one in done.items()}},
+        provenance={
+            "tagging": {
+                key: {n: one.get(n) for n in ("weights_hash", "device", "versions")} for key, one in done.items()
+            }
+        },
     )
 
 
@@ -64,7 +69,7 @@ def _frequent(results: Sequence[Any]) -> list[int]:
 
 
 def _areas(results: Sequence[Any], when: str) -> dict[int, Estimate]:
-    found = {c: over_seeds(results, lambda one, c=c: one[when]["auroc"][c]) for c in _frequent(results)}
+    found = {c: over_seeds(results, at(when, "auroc", c)) for c in _frequent(results)}
     return {c: area for c, area in found.items() if area is not None}
 
 
@@ -118,7 +123,7 @@ def _said(start: str, results: Sequence[Any]) -> str:
     said = f"{_TITLES[start][0].upper()}{_TITLES[start][1:]} tags {right:.3f} of the test words right."
     if not areas or not pairs:
         return said + f" Too few words are tagged right for cones of tags with {WORDS} test words."
-    own = [mean_of(results, lambda one, c=c: one["after"]["cosine"][c][c]) for c in areas]
+    own = [mean_of(results, at("after", "cosine", c, c)) for c in areas]
     values = [value.mean for value in pairs.values()]
     return (
         f"{said} The mean AUROC of a tag is {average([a.mean for a in before.values()]):.3f} before and "
@@ -133,18 +138,16 @@ def _table(start: str, results: Sequence[Any]) -> Table:
     rows = []
     tags = results[0]["tags"]
     for c, tag in enumerate(tags):
-        others = {
-            j: mean_of(results, lambda one, c=c, j=j: one["after"]["cosine"][c][j]) for j in range(len(tags)) if j != c
-        }
+        others = {j: mean_of(results, at("after", "cosine", c, j)) for j in range(len(tags)) if j != c}
         there = {j: value for j, value in others.items() if value is not None}
         nearest = max(there, key=lambda j: there[j]) if there else None
         row = {"tag": tag, "test words": results[0]["after"]["items"][c]}
-        row |= {"accuracy": mean_of(results, lambda one, c=c: one["after"]["accuracy"][c])}
-        row |= {f"AUROC {w}": mean_of(results, lambda one, c=c, w=w: one[w]["auroc"][c]) for w in ("before", "after")}
-        row |= {"own tag": mean_of(results, lambda one, c=c: one["after"]["cosine"][c][c])}
+        row |= {"accuracy": mean_of(results, at("after", "accuracy", c))}
+        row |= {f"AUROC {w}": mean_of(results, at(w, "auroc", c)) for w in ("before", "after")}
+        row |= {"own tag": mean_of(results, at("after", "cosine", c, c))}
         row |= {"nearest other": "–" if nearest is None else tags[nearest]}
         row |= {"its cosine": None if nearest is None else there[nearest], "other tags": average(list(there.values()))}
-        row |= {"own tag, tagged wrong": mean_of(results, lambda one, c=c: one["after"]["own_wrong"][c])}
+        row |= {"own tag, tagged wrong": mean_of(results, at("after", "own_wrong", c))}
         rows.append(row)
     note = "Cosines: means over words with representatives of the tag. A tag without test words has none."
     return Table(f"Cones of parts of speech, {_TITLES[start]}", pd.DataFrame(rows), note)
@@ -156,7 +159,7 @@ def _figure(found: Mapping[str, Sequence[Any]]) -> Figure:
     for when in ("before", "after"):
         for i, first in enumerate(tags):
             for j, second in enumerate(tags):
-                value = mean_of(results, lambda one, w=when, i=i, j=j: one[w]["cosine"][i][j])
+                value = mean_of(results, at(when, "cosine", i, j))
                 if value is not None:
                     rows.append({"when": f"{when} training", "direction": first, "tag": second, "cosine": value})
     chart = alt.Chart(alt.Data(values=rows), width=alt.Step(17), height=alt.Step(17)).mark_rect()
