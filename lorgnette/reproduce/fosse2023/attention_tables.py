@@ -57,7 +57,9 @@ def _similarity(outcome: Outcome, told: Any, corpus: str) -> Table:
         "SIM of the projected keys and values by layer, mean ± sd over seeds; slope: of the line through the layers, "
         f"per layer. Published: {told['key']['source']}; one run each."
     )
-    return Table(f"{NAMES[corpus]}: SIM of keys and values by depth", pd.DataFrame(rows), note)
+    frame = pd.DataFrame(rows)
+    frame = frame[[*(name for name in frame.columns if name != "slope"), *(["slope"] if "slope" in frame else [])]]
+    return Table(f"{NAMES[corpus]}: SIM of keys and values by depth", frame, note)
 
 
 def _similarity_row(
@@ -88,10 +90,9 @@ def _states(outcome: Outcome, told: Any) -> Table:
                 row: dict[str, Any] = {"corpus": NAMES[corpus], "vectors": vectors, "L": layers}
                 row["accuracy"] = spread(outcome.values(*where, accuracy, vectors))
                 row["published"] = printed[layers - 1] if layers <= len(printed) else math.nan
+                row["rank of V"] = mean(outcome.values(*where, similarity("rank_value", -1), vectors))
                 states = [spread(outcome.values(*where, similarity("state", n), vectors)) for n in range(layers + 1)]
                 row |= {f"state {number}": value for number, value in enumerate(states)}
-                rank = outcome.values(*where, similarity("rank_value", -1), vectors)
-                row["rank of V"] = mean(rank)
                 rows.append(row)
     said = "; ".join(
         f"{NAMES[c]} (L = {len(told['state'][c])}) {' '.join(f'{x:.3f}' for x in told['state'][c])}"
