@@ -32,9 +32,14 @@ DIRECTION_B: Final = "direction_b"
 NEIGHBOUR: Final = "neighbour"
 RANK: Final = "rank"
 ABLATION: Final = "ablation"
+ROLE: Final = "role"
+SIGNAL: Final = "signal"
+SIGNAL_B: Final = "signal_b"
 WAY: Final = "way"
 PART: Final = "part"
 BASELINE: Final = "baseline"
+FEATURES: Final = "features"
+DECODING: Final = "decoding"
 PROBE: Final = "probe"
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -67,9 +72,14 @@ DESCRIPTION: Final[dict[str, str]] = {
     NEIGHBOUR: "own_nearest, other_nearest, own_farthest: texts of the class, or not of it, by cosine to the direction",
     RANK: "place in an order, counted from 1",
     ABLATION: 'what a head gives when it is taken away: nothing ("zero"), or its mean over the corpus ("mean")',
+    ROLE: "what a head may be for, by name: positional, syntactic, rare, special …",
+    SIGNAL: "way to say how important a head is, by name",
+    SIGNAL_B: "the other of two such ways",
     WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
     "read_by_head: of all rows, the head's gives the dependent most",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
+    FEATURES: "what a trained parser sees: attention, attention_vectors (with word vectors too), or vectors_distance",
+    DECODING: '"argmax": each word takes its most likely head; "tree": the best tree of all of them',
     BASELINE: "what is done without looking at the attention, by name",
     PART: 'part of the texts, by a hash of their ids: "development" (to choose on) or "held_out" (to test on)',
     READING: 'which decoder row speaks for a target word: "output" (the row that predicts it), "input" (that reads it)',

@@ -20,7 +20,7 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.progress import progress_bar
 from lorgnette.provenance import Provenance
-from lorgnette.results import Results, refuse_other_folder
+from lorgnette.results import Result, Results, refuse_other_folder
 from lorgnette.resume import Keeper
 from lorgnette.subject import Subject
 
@@ -58,7 +58,7 @@ def look(
     order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
     `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results.
     """
-    chosen = [_lens(lens) for lens in lenses]
+    chosen = _with_needed([_lens(lens) for lens in lenses])
     if not chosen:
         raise UserError("No lens was given. `lorgnette list lenses` names them.")
     if resume and _corpus_fingerprint(corpus) is None:
@@ -101,12 +101,23 @@ def look(
     provenance = _provenance(subject, corpus, counts, seed, command)
     for lens in chosen:
         lens.provenance = provenance
-    results = Results(_computed(lens) for lens in chosen)
+    computed: list[Result] = []
+    for lens in chosen:
+        lens.conclude({result.lens: result for result in computed})  # what it needs comes before it
+        computed.append(_computed(lens))
+    results = Results(computed)
     if out is not None and ranks.first:
         results.save(out)
     if keeper is not None and ranks.first:
         keeper.clear()
     return results
+
+
+def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
+    """The lenses, with those that any of them is made from, which come first."""
+    there = {lens.name for lens in lenses}
+    needed = [name for name in dict.fromkeys(n for lens in lenses for n in lens.needs) if name not in there]
+    return [*map(_lens, needed), *sorted(lenses, key=lambda lens: bool(lens.needs))]
 
 
 def _prepare(subject: Subject, corpus: Any, lenses: Sequence[Lens], **options: Any) -> None:

@@ -31,6 +31,8 @@ class Lens(torchmetrics.Metric):
     wants_hidden_states: ClassVar[bool] = False
     wants_gradients: ClassVar[bool] = False
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Lenses whose results it is made from; `look` brings them along, and hands them over at the end."""
     full_state_update: bool | None = False
     _update_count: int
 
@@ -62,6 +64,9 @@ class Lens(torchmetrics.Metric):
 
     def prepare(self, found: Mapping[str, Result]) -> None:
         """Take in what they found, by lens."""
+
+    def conclude(self, found: Mapping[str, Result]) -> None:
+        """Take in the results of the lenses that it needs."""
 
     def taps(self, batch: Batch) -> Sequence[Tap]:
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""

@@ -63,9 +63,9 @@ def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray
     tables = {name: _side_by_side(lens, name) for name in lens.of_roles[PARTS[0]].columns}
     rows, extra = _role_tables(tables, parsed, lens.least)
     names = [name for name in RULES if name in rows]
-    stacked = {tail: xr.concat([rows[name][tail] for name in names], dim="role").transpose(..., "role", axes.PART)
+    stacked = {tail: xr.concat([rows[name][tail] for name in names], dim=axes.ROLE).transpose(..., axes.ROLE, axes.PART)
                for tail in ("", "_se", "_count")}  # fmt: skip
-    numbers = {f"number{tail}": array.assign_coords(role=names) for tail, array in stacked.items()}
+    numbers = {f"number{tail}": array.assign_coords({axes.ROLE: names}) for tail, array in stacked.items()}
     numbers["number_count"] = numbers["number_count"].fillna(0).astype("int64")
     bounds = _bounds(numbers["number"], numbers["number_se"], numbers["number_count"])
     holds = _holds(numbers, tables["rare_chance"][""], names)
@@ -166,7 +166,7 @@ def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> d
     """95 % intervals: Wilson's for shares, ± 1.96 standard errors for what is none."""
     cells = zip(number.values.ravel(), error.values.ravel(), count.values.ravel(), strict=True)
     wilson = np.array([_interval(*cell) for cell in cells])
-    ratio = number["role"].isin(["dead", "syntactic"])
+    ratio = number[axes.ROLE].isin(["dead", "syntactic"])
     out = {}
     for end, (name, sign) in enumerate((("number_low", -1), ("number_high", 1))):
         share = number.copy(data=wilson[:, end].reshape(number.shape))
@@ -183,16 +183,16 @@ def _holds(numbers: dict[str, xr.DataArray], chance: xr.DataArray, names: list[s
     """[… role part]: the rule holds, and enough texts say so."""
     each = []
     for name in names:
-        number = numbers["number"].sel(role=name, drop=True)
-        holds = RULES[name].holds(number) & (numbers["number_count"].sel(role=name, drop=True) >= FEWEST)
+        number = numbers["number"].sel({axes.ROLE: name}, drop=True)
+        holds = RULES[name].holds(number) & (numbers["number_count"].sel({axes.ROLE: name}, drop=True) >= FEWEST)
         each.append(holds & (number >= chance + OVER_CHANCE) if name == "rare" else holds)
-    return xr.concat(each, dim="role").assign_coords(role=names).transpose(..., "role", axes.PART)
+    return xr.concat(each, dim=axes.ROLE).assign_coords({axes.ROLE: names}).transpose(..., axes.ROLE, axes.PART)
 
 
 def _words(label: xr.DataArray, extra: dict[str, xr.DataArray]) -> xr.DataArray:
     """The labels of each head as one text: "positional (-1), previous", or "none"."""
-    out = xr.full_like(label.isel(role=0, drop=True), "", dtype=object)
-    names = label["role"].values.tolist()
+    out = xr.full_like(label.isel({axes.ROLE: 0}, drop=True), "", dtype=object)
+    names = label[axes.ROLE].values.tolist()
     for cell in np.ndindex(out.shape):
         at = dict(zip(out.dims, cell, strict=True))
         found = [name for name, yes in zip(names, label[at].values, strict=True) if yes]
@@ -204,19 +204,19 @@ def _words(label: xr.DataArray, extra: dict[str, xr.DataArray]) -> xr.DataArray:
 
 def _stability(number: xr.DataArray, holds: xr.DataArray) -> dict[str, xr.DataArray]:
     """By stack and role: do both parts rank the heads alike, and do they say the same of them?"""
-    stacks, roles = number[axes.STACK].values.tolist(), number["role"].values.tolist()
+    stacks, roles = number[axes.STACK].values.tolist(), number[axes.ROLE].values.tolist()
     rho, counts = np.full((len(stacks), len(roles)), np.nan), np.zeros((len(stacks), len(roles)), dtype="int64")
     for s, stack in enumerate(stacks):
         for r, role in enumerate(roles):
             one, other = (
-                number.sel({axes.STACK: stack, "role": role, axes.PART: part}).values.ravel() for part in PARTS
+                number.sel({axes.STACK: stack, axes.ROLE: role, axes.PART: part}).values.ravel() for part in PARTS
             )
             there = np.isfinite(one) & np.isfinite(other)
             found = spearman(torch.tensor(one[there]), torch.tensor(other[there])) if there.sum() > 2 else None
             if found is not None:
                 rho[s, r], counts[s, r] = found, there.sum()
     same = holds.sel({axes.PART: PARTS[0]}, drop=True) == holds.sel({axes.PART: PARTS[1]}, drop=True)
-    dims = (axes.STACK, "role")
+    dims = (axes.STACK, axes.ROLE)
     return {
         "stability": xr.DataArray(rho, dims=dims),
         "stability_count": xr.DataArray(counts, dims=dims),

@@ -1,0 +1,55 @@
+"""Rank agreement of several signals over the same items, with bootstrap intervals."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+def ranked(values: Float[np.ndarray, "*rest item"]) -> Float[np.ndarray, "*rest item"]:
+    """Ranks along the last axis, from 1; ties share the mean of theirs."""
+    from scipy.stats import rankdata
+
+    return rankdata(values, axis=-1)
+
+
+def correlations(ranks: Float[np.ndarray, "*draw signal item"]) -> Float[np.ndarray, "*draw signal signal2"]:
+    """Pearson's correlation of ranks, so Spearman's ρ; NaN where a signal is the same for all items."""
+    centred = ranks - ranks.mean(-1, keepdims=True)
+    size = np.sqrt((centred**2).sum(-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho = centred @ np.swapaxes(centred, -1, -2) / (size[..., :, None] * size[..., None, :])
+    return np.clip(rho, -1.0, 1.0)
+
+
+def spearman_matrix(
+    values: Float[np.ndarray, "signal item"], *, draws: int = 2000, seed: int = 0
+) -> tuple[Float[np.ndarray, "signal signal2"], Float[np.ndarray, "2 signal signal2"]]:
+    """ρ of every pair of signals, and its 95 % interval: percentiles over items drawn with replacement.
+
+    The items (heads) are the sample, so the interval says how far ρ hangs on single heads; it does not hold the noise
+    that each value has from the texts. Draws in which a signal is constant are left out.
+    """
+    rho = correlations(ranked(values))
+    chosen: Int[np.ndarray, "draw item"] = np.random.default_rng(seed).integers(
+        values.shape[1], size=(draws, values.shape[1])
+    )
+    drawn = correlations(ranked(np.moveaxis(values[:, chosen], 0, 1)))
+    with np.errstate(invalid="ignore"):
+        bounds = np.nanquantile(drawn, [0.025, 0.975], axis=0) if draws else np.full((2, *rho.shape), np.nan)
+    return rho, bounds
+
+
+def within_groups(
+    values: Float[np.ndarray, "signal item"], group: Int[np.ndarray, " item"]
+) -> Float[np.ndarray, "signal item"]:
+    """Ranks inside each group (heads of a layer), from 0 to 1 with mean ½: what differs between groups is gone."""
+    out = np.empty(values.shape)
+    for number in np.unique(group):
+        there = group == number
+        out[:, there] = (ranked(values[:, there]) - 0.5) / there.sum()
+    return out
+
+
+def reliability(values: Float[np.ndarray, " item"], errors: Float[np.ndarray, " item"]) -> float:
+    """1 − mean(se²) / variance of the values: how much of what tells the items apart is not noise; at least 0."""
+    spread = float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    return max(0.0, 1.0 - float((errors**2).mean()) / spread) if spread > 0 else float("nan")
