@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from made_up import write_hatexplain, write_vectors
 
 from lorgnette.corpora.annotated import YELP_TESTS
 from lorgnette.errors import UserError
+from lorgnette.maths.spearman import spearman
 from lorgnette.reproduce import cells as cells_module
 from lorgnette.reproduce.cells import Cells
 from lorgnette.reproduce.estimates import Estimate, rank_correlation, slope, verdict_below
@@ -191,6 +193,8 @@ def test_slopes_and_correlations():
     assert rank_correlation([[(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]]) is None
     assert rank_correlation([[(1.0, 1.0)], [(2.0, 3.0)], [(3.0, 2.0)]]).interval is None
     noise = [[(float(x), float((x * 7 + s * 3) % 5)) for s in range(5)] for x in range(5)]
+    one, other = (torch.tensor(side) for side in zip(*(pair for group in noise for pair in group), strict=True))
+    assert rank_correlation(noise).mean == pytest.approx(spearman(one, other))
     low, high = rank_correlation(noise).interval
     assert low < 0 < high
     assert verdict_below(Estimate(-0.1, 0.1, (-0.3, 0.1))) == "cannot tell"
