@@ -249,10 +249,10 @@ class _Written(TorchFunctionMode):
         rules = self.rules
         if function in _POINTWISE and rules.activation is not None and _alive(args[0]):
             return rules.activation(args[0], function(*args, **kwargs))
-        if len(args) == 2 and not kwargs and _alive(args[0]) and _alive(args[1]):
+        if len(args) == 2 and not kwargs and _alive(args[0]) and _alive(args[1]) and args[0].shape == args[1].shape:
             if function in _PRODUCTS and rules.product is not None:
                 return rules.product(args[0], args[1])
-            if function in _SUMS and rules.sum is not None and args[0].shape == args[1].shape:
+            if function in _SUMS and rules.sum is not None:
                 return rules.sum(args[0], args[1])
         return function(*args, **kwargs)
 

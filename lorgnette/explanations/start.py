@@ -11,7 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.maths.relevance import stabilised
 from lorgnette.subject import Subject
 
-Target = int | Tensor | tuple[int, int] | None
+Target = int | Tensor | tuple[int, ...] | None
 """None: the largest logit; a class (or piece) for all texts, or one for each; (a, b): logit of a minus logit of b."""
 
 

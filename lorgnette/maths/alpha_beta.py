@@ -210,7 +210,7 @@ class _NormParts:
 def norm(
     x: Float[Tensor, "*any model"],
     value: Float[Tensor, "*any model"],
-    gain: Float[Tensor, "*any model"],
+    gain: Float[Tensor, "*any #model"],
     normed: Float[Tensor, "*any model"],
     bias: Float[Tensor, " model"] | None,
     *,

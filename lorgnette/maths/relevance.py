@@ -82,7 +82,10 @@ def passed(x: Float[Tensor, "*any"], value: Float[Tensor, "*any"]) -> Float[Tens
 
 
 def constant_std(
-    x: Float[Tensor, "*any model"], value: Float[Tensor, "*any model"], gain: Float[Tensor, "*any model"], centred: bool
+    x: Float[Tensor, "*any model"],
+    value: Float[Tensor, "*any model"],
+    gain: Float[Tensor, "*any #model"],
+    centred: bool,
 ) -> Float[Tensor, "*any model"]:
     """The value of a norm γ ⊙ (x − mean) / s (+ β) for which s is a constant: `gain` is γ / s; RMSNorm is not centred.
 
