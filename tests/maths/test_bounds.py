@@ -1,6 +1,7 @@
 """Bounds on the largest cosine, against configurations that reach them and random ones that must not beat them."""
 
 import math
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lorgnette.maths.bounds import (
     least_largest_absolute_cosine,
     least_largest_cosine,
     least_mean_cosine,
+    most_vectors,
 )
 
 
@@ -42,6 +44,38 @@ def test_in_the_plane_the_bound_is_the_regular_polygon(vectors: int) -> None:
     angle = torch.arange(vectors, dtype=torch.float64) * 2 * math.pi / vectors
     polygon = torch.stack([angle.cos(), angle.sin()], -1)
     assert off_diagonal(polygon).max().item() == pytest.approx(least_largest_cosine(vectors, 2), abs=1e-12)
+
+
+def test_the_half_cube_reaches_levenshteins_bound() -> None:
+    """The 16 corners of the 5-cube with an even number of minus signs: cosines 1/5 and −3/5."""
+    corners = torch.tensor([signs for signs in product((1.0, -1.0), repeat=5) if signs.count(-1.0) % 2 == 0])
+    assert off_diagonal(corners).max().item() == pytest.approx(least_largest_cosine(16, 5), abs=1e-9) == 0.2
+
+
+@pytest.mark.parametrize(("dim", "vectors", "cosine"), [(22, 100, 1 / 11), (21, 162, 1 / 7), (5, 16, 1 / 5)])
+def test_known_arrangements_reach_levenshteins_bound(dim: int, vectors: int, cosine: float) -> None:
+    """Strongly regular graphs give them (Higman–Sims: 100 vectors in 22 dimensions)."""
+    assert most_vectors(cosine, dim) == pytest.approx(vectors)
+    assert least_largest_cosine(vectors, dim) == pytest.approx(cosine, abs=1e-9)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 7, 15, 99])
+def test_levenshteins_polynomial_has_no_negative_coefficient(dim: int) -> None:
+    """f(t) = (t−s)(t+b)² in Gegenbauer polynomials: what makes the bound a bound."""
+    for s in np.linspace(0.0, (math.sqrt(dim + 3) - 1) / (dim + 2), 7):
+        b = (1 + s) / (1 + dim * s)
+        # t² = 1/d + P₂-part, t³ = 3t/(d+2) + P₃-part; both parts have positive coefficients.
+        constant = (2 * b - s) / dim - b * b * s
+        assert constant > 0
+        assert 3 / (dim + 2) + b * b - 2 * b * s >= 0
+        assert 2 * b - s >= 0
+        assert (1 - s) * (1 + b) ** 2 / constant == pytest.approx(most_vectors(s, dim))
+
+
+def test_more_vectors_never_lower_the_bound() -> None:
+    for dim in (1, 2, 5, 31):
+        found = [least_largest_cosine(vectors, dim) for vectors in range(2, 600)]
+        assert all(low <= high + 1e-12 for low, high in pairwise(found))
 
 
 def test_welch_bounds_absolute_cosines_and_not_signed_ones() -> None:

@@ -230,7 +230,7 @@ def test_the_page_of_tagging(tmp_path):
     assert part.tables[0].frame.tag.tolist() == ["ADJ", "NOUN", "VERB", "X"]
     assert math.isnan(part.tables[0].frame["own tag"].iloc[3])
     page = written(part, tmp_path)
-    assert "tags 0.930 of the test words right" in page
+    assert "0.930 of the test words are tagged right" in page
 
 
 def test_cells_are_light_and_keys_begin_with_the_part():

@@ -98,12 +98,12 @@ def value(results: Sequence[Any], *path: str) -> Estimate:
 
 def _setup(found: Found) -> list[str]:
     said = [
-        "Model: pure attention (x ← norm(x + f(x)), one head, zero <cls>, classified from <cls>), Adam with a rate "
+        "Model: pure attention (x ← norm(x + f(x)), one head, zero `<cls>`, classified from `<cls>`), Adam with a rate "
         "that falls to zero. Its norm takes the mean of the components away and makes all states equally long, so "
         "class directions live in d − 1 dimensions: bounds are for d − 1.",
         "Bounds on the largest cosine between C directions: −1/(C−1) for C ≤ d (a simplex), 0 up to 2(d−1) (Rankin), "
-        "then that of caps that do not overlap. Welch's bound, also given, is on |cos|: cosines with a "
-        "sign can stay below it. *Centred*: the mean over classes is removed first.",
+        "then the greater of Levenshtein's third bound and that of caps that do not overlap. Welch's bound, also "
+        "given, is on |cos|: cosines with a sign can stay below it. *Centred*: the mean over classes is removed first.",
         f"Fixed beforehand: accuracy gives way below {ENOUGH}; directions are orthogonal if all |cos| ≤ {ORTHOGONAL}; "
         f"they form a simplex if the largest centred cosine is within {NEAR_SIMPLEX} of −1/(C−1); all directions are "
         f"used if the effective rank of the centred class means is at least {USED} of the most there can be.",
@@ -117,7 +117,7 @@ def _setup(found: Found) -> list[str]:
     if found.labelled:
         said.append(
             "Real label sets, two layers, best of ten checks by validation loss: the genre of 48 consecutive words of "
-            "GUM; XPOS, or UPOS with features, of a word of EWT, which stands after <cls> and before its eight "
+            "GUM; XPOS, or UPOS with features, of a word of EWT, which stands after `<cls>` and before its eight "
             "neighbours on either side, nearest first; the lemma of a masked word among the 500 most frequent, from "
             f"its neighbours. Classes with fewer than {LEAST} test texts have no direction here."
         )

@@ -22,7 +22,7 @@ def boxes(found: "Found") -> Figure:
         "cones",
         alt.vconcat(*charts, spacing=18) if charts else _empty(),
         "Cosine of test texts with representatives (at random, excluded) of each class, by true class, minilm "
-        "fine-tuned: median, quartiles, 5th and 95th percentile over texts and draws, averaged over seeds. Filled: the "
+        "fine-tuned: median, quartiles, 5th and 95th percentile over texts and draws, averaged over seeds. Blue: the "
         "representative's own class.",
     )
 
@@ -82,7 +82,7 @@ def layers(found: "Found", told: Any) -> Figure:
         y=alt.Y("SIM:Q", title="SIM within texts"),
         color=alt.Color("model:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None),
         strokeDash=alt.StrokeDash(
-            "when:N", scale=alt.Scale(domain=["after", "before"], range=[[1, 0], [4, 3]]), title=None
+            "when:N", scale=alt.Scale(domain=["after", "before"], range=[[1, 0], [4, 3]]), legend=None
         ),
         column=alt.Column("corpus:N", title=None),
     )

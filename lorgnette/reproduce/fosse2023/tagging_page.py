@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONE = 0.9
 """AUROC above which a tag is said to have a cone; fixed beforehand, as is how many test words a tag must have."""
 WORDS = 50
-_TITLES = {"pretrained": "minilm", "random": "minilm from random weights"}
+_TITLES = {"pretrained": "minilm from its checkpoint", "random": "minilm from random weights"}
 
 
 def page_part(settings: "Settings", done: Mapping[str, Any]) -> Part:
@@ -120,7 +120,7 @@ def _within(pairs: dict[tuple[int, int], Estimate]) -> int:
 def _said(start: str, results: Sequence[Any]) -> str:
     areas, before, pairs = _areas(results, "after"), _areas(results, "before"), _pairs(results)
     right = mean_of(results, lambda one: one["after"]["tag_accuracy"])
-    said = f"{_TITLES[start][0].upper()}{_TITLES[start][1:]} tags {right:.3f} of the test words right."
+    said = f"With {_TITLES[start]}, {right:.3f} of the test words are tagged right."
     if not areas or not pairs:
         return said + f" Too few words are tagged right for cones of tags with {WORDS} test words."
     own = [mean_of(results, at("after", "cosine", c, c)) for c in areas]
