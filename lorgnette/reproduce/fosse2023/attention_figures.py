@@ -48,7 +48,7 @@ def _by_layer(outcome: Outcome, told: Any) -> Figure:
         ours = [row for row in rows if row["panel"] == panel and row["of"] == _OURS]
         printed = [row for row in rows if row["panel"] == panel and row["of"] == _PUBLISHED]
         x = alt.X("layer:Q", title="layer", axis=alt.Axis(tickMinStep=1, format="d"))
-        y = alt.Y("SIM:Q", title="SIM", scale=alt.Scale(domain=[0, 1]))
+        y = alt.Y("SIM:Q", title="SIM", scale=alt.Scale(domainMax=1, zero=True))
         base = alt.Chart(alt.Data(values=ours), width=240, height=170, title=panel)
         line = base.mark_line().encode(x=x, y=alt.Y("mean(SIM):Q", title="SIM"), color=colour)
         dots = base.mark_circle(opacity=0.5, size=16).encode(x=x, y=y, color=colour)

@@ -58,7 +58,7 @@ class Adversarial(Tap):
         seen = visible_keys(call.scores)
         chosen = all_on_least(self.slopes[call.site.layer] @ call.value.mT, seen)
         if call.site.layer == len(self.slopes) - 1:
-            block = self.model.encoder.layers[-1]
+            block: Any = self.model.encoder.layers[-1]
             # [batch key width]: what <cls> becomes if it looks at one key only.
             states = block.norm(call.residual[:, :1] + block.attention.output(call.value[:, 0]))
             margins = margin(self.model.classifier(states), self.predicted[:, None].expand(states.shape[:2]))
