@@ -51,7 +51,7 @@ def trees_over_forward() -> Iterator[Figure]:
     def trees() -> None:
         look(watched, corpus, ["trees"], progress=False)
 
-    ratio = side_by_side(forward, trees, seconds=60, least=3, most=5)
+    ratio = side_by_side(forward, trees, seconds=60, least=2, most=3)
     speed = {"tokens_per_s": round(tokens / ratio.candidate), "sentences": SENTENCES, "heads": 6 * HEADS}
     yield Figure("trees_1000_sentences", ratio.value, 10.0, details=ratio.details(**speed))
 
