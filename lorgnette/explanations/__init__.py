@@ -5,7 +5,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.explanations.backward import integrated, propagated
 from lorgnette.explanations.explanation import Explanation
 from lorgnette.explanations.mixing import MEASURES, mixed
-from lorgnette.explanations.start import Target
+from lorgnette.explanations.start import Target, require_head
 from lorgnette.subject import Subject
 
 __all__ = ["Explanation", "Target", "explain", "explanation_methods"]
@@ -53,6 +53,7 @@ def explain(
         raise UserError(
             f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
         )
+    require_head(subject)
     if method in MEASURES:
         return mixed(subject, batch, method, target)
     if method == "integrated_gradients":

@@ -23,6 +23,13 @@ def no_head(subject: Subject) -> UserError:
     )
 
 
+def require_head(subject: Subject) -> None:
+    """Refuse a model that predicts nothing, before any pass."""
+    outputs = getattr(subject.model, "get_output_embeddings", lambda: None)()
+    if subject.labels is None and outputs is None:
+        raise no_head(subject)
+
+
 def explained(
     subject: Subject, batch: Batch, outputs: Any, target: Target, *, one: bool = False
 ) -> Float[Tensor, " batch"]:
