@@ -17,6 +17,7 @@ OURS = {
     "importance": ("lorgnette.lenses.importance", "Importance"),
     "roles": ("lorgnette.lenses.roles", "Roles"),
     "agreement": ("lorgnette.lenses.agreement", "Agreement"),
+    "relevance": ("lorgnette.lenses.relevance", "Relevance"),
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),

@@ -10,6 +10,7 @@ from lorgnette.testing import check_head_permutation, check_lens
 # What a lens cannot be without, so that the laws have something to hold for.
 NEEDS = {
     "gradients": {"classifier", "gpt2", "marian"},
+    "relevance": {"classifier", "gpt2", "marian"},
     "importance": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
