@@ -44,12 +44,15 @@ def run(
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    made = None
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
     except OSError as error:
+        if made is not None:
+            made.close()
         raise UserError(
             f"Cannot listen at {host}:{port} ({error.strerror or error}). Choose another --port, or 0 for any."
         ) from error

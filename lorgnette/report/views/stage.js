@@ -65,6 +65,7 @@ export class Stage {
 
   under(event) {
     const { view, scene, state } = this.ask();
+    if (!this.box) this.paint(); // a change has not been drawn yet
     if (!scene || !this.box) return null;
     const place = this.root.getBoundingClientRect();
     const x = event.clientX - place.left - this.root.clientLeft + this.root.scrollLeft;

@@ -27,8 +27,11 @@ export class Viewer {
     this.colours = palette(dark.matches);
     dark.addEventListener("change", () => { this.colours = palette(dark.matches); this.refresh(); });
     this.build();
-    root.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("keydown", (event) => this.hears(event.target) && this.key(event));
   }
+
+  /** Keys are for the viewer that has the focus; where nothing has it, for the first. */
+  hears(target) { return this.root.contains(target) || (target === document.body && this.root === document.querySelector(".lv")); }
 
   async open(doc) {
     this.scene = await openScene(doc);
@@ -52,7 +55,7 @@ export class Viewer {
       const stack = this.scene.stack(next.stack);
       if (change.unit && change.unit !== this.state.unit && next.token >= 0) next.token = this.moved(stack, next);
       next.stack = stack.name;
-      if (next.layer < 0 || next.head < 0) Object.assign(next, stack.leading());
+      if (next.layer < 0 && next.head < 0) Object.assign(next, stack.leading());
       next.layer = between(0, next.layer, stack.layers - 1);
       next.head = between(0, next.head, stack.heads - 1);
       next.token = next.token < stack.rows.count(next.unit) ? Math.max(-1, next.token) : -1;

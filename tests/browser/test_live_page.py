@@ -1,0 +1,185 @@
+"""The live page as a person uses it: type, look, switch heads off, compare, share."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+from subjects import bert, classifier
+
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.knockout import Knockout
+from lorgnette.serve import Access, Models, make_app
+
+SUBJECTS = {"tiny": classifier(), "other": classifier(seed=3), "headless": bert()}
+TEXT = "the cat was not very good"
+NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat'
+
+
+class Served:
+    """The page on a free port of this machine, in a thread."""
+
+    def __init__(self, access: Access | None = None) -> None:
+        texts = [Example("1", NASTY, label=0), Example("2", "a good dog ran", label=1)]
+        corpus = Corpus("little", lambda: iter(texts), labels=("no", "<b>yes</b>"))
+        app = make_app(Models(tuple(SUBJECTS), SUBJECTS.__getitem__), access, corpus)
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
+        self.server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning", lifespan="on"))
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        asyncio.run(self.server.serve(sockets=[self.socket]))
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    running = Served()
+    yield running
+    running.close()
+
+
+def look(page, text: str = TEXT) -> None:
+    page.fill("#text", text)
+    page.click("#go")
+    page.locator(".lv[aria-busy=false]").first.wait_for()
+    done(page)
+
+
+def done(page) -> None:
+    page.locator("#now:not(.live-busy)").wait_for(state="attached")
+
+
+def shares(page) -> list[str]:
+    return [item.text_content() for item in page.locator(".lv-share").all()]
+
+
+def test_a_head_that_is_switched_off_changes_the_prediction_as_the_library_says(opened, served):
+    window = opened()
+    page = window.page
+    page.goto(served.address)
+    look(page)
+    subject = SUBJECTS["tiny"]
+    before = subject.trace(TEXT).probabilities
+    assert sorted(shares(page)) == sorted(f"{100 * p:.0f} %" for p in before.values())
+    page.locator(".lv-map").click(position={"x": 24 + 28 + 10, "y": 22 + 28 + 10})
+    page.get_by_role("button", name="Switch 2.2 off").click()
+    page.locator(".lv-off").wait_for()
+    with subject.tapped(Knockout.of(subject, ["2.2"])):
+        logits = subject.run(subject.encode([TEXT])).logits[0]
+    after = dict(zip(before, logits.softmax(-1).tolist(), strict=True))
+    for label, share in before.items():
+        item = page.locator(".lv-classes li", has_text=label).text_content()
+        assert item == f"{label}{100 * share:.0f} % → {100 * after[label]:.0f} %"
+    page.get_by_role("tab", name="Compare").click()
+    page.keyboard.press("x")
+    page.locator(".lv-off").wait_for(state="detached")
+    assert window.problems == []
+    assert {url.split("/")[2] for url in window.requests if url.startswith("http")} == {served.address.split("/")[2]}
+
+
+def test_two_models_are_compared_on_the_same_sentence(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    page.select_option("#other", "other")
+    page.locator(".lv[aria-busy=false]").nth(1).wait_for()
+    done(page)
+    page.locator(".lv-map").first.focus()
+    page.keyboard.press("ArrowDown")
+    heads = page.locator(".lv-numbers h3").all_text_contents()
+    assert heads[0] == heads[1]
+    said = [part.text_content() for part in page.locator(".lv-said").all()]
+    assert said[0] != said[1]
+
+
+def test_a_link_shows_what_its_sender_saw(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    page.locator(".lv-map").click(position={"x": 24 + 10, "y": 22 + 10})
+    page.keyboard.press("x")
+    page.locator(".lv-off").wait_for()
+    page.get_by_role("tab", name="Matrix").click()
+    page.wait_for_url("**view=matrix**off=encoder.1.1**")
+    other = opened().page
+    other.goto(page.url)
+    other.locator(".lv-off").wait_for()
+    assert other.locator("[aria-selected=true]").text_content() == "Matrix"
+    assert other.locator(".lv-said").text_content() == page.locator(".lv-said").text_content()
+    assert other.input_value("#text") == TEXT
+
+
+def test_corpus_text_and_typed_text_stay_text(opened, served):
+    window = opened()
+    page = window.page
+    page.goto(served.address)
+    page.click("#from-corpus")
+    assert page.locator("#texts small").first.text_content() == "no"
+    page.locator("#texts button").first.click()
+    page.locator(".lv[aria-busy=false]").wait_for()
+    assert page.input_value("#text") == NASTY
+    look(page, NASTY + ' <img src="x" onerror="alert(3)">')
+    assert page.locator("img").count() == 0
+    assert page.locator("#texts small b").count() == 0
+    assert window.problems == []
+
+
+def test_what_is_wrong_is_said_in_the_page(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    page.fill("#text", "cat " * 100)
+    page.click("#go")
+    page.locator("#problem:visible").wait_for()
+    assert "100" in page.locator("#problem").text_content() or "token" in page.locator("#problem").text_content()
+    look(page)
+    assert page.locator("#problem").is_hidden()
+
+
+def test_more_explanations_can_be_asked_for(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    page.click("#how")
+    page.check("#methods input[value=rollout]")
+    page.locator(".lv-bar").wait_for()
+    page.get_by_role("tab", name="Text").click()
+    page.get_by_role("button", name="rollout", exact=True).wait_for()
+
+
+def test_a_phone_and_a_model_without_prediction(opened, served):
+    window = opened(width=360, height=740, has_touch=True, is_mobile=True)
+    page = window.page
+    page.goto(served.address)
+    page.select_option("#model", "headless")
+    look(page)
+    assert page.locator(".lv-classes").count() == 0
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert window.problems == []
+
+
+def test_with_a_token_the_address_that_was_printed_opens_the_page(opened):
+    access = Access("127.0.0.1", token="a-token-that-nobody-guesses")
+    served = Served(access)
+    try:
+        window = opened()
+        window.page.goto(f"{served.address}#token={access.token}")
+        look(window.page)
+        assert "token" not in window.page.url
+        assert not any(access.token in url.partition("#")[0] for url in window.requests)
+        stranger = opened().page
+        stranger.goto(served.address)
+        stranger.locator("#problem:visible").wait_for()
+        assert "A token is needed" in stranger.locator("#problem").text_content()
+    finally:
+        served.close()

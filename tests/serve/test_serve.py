@@ -1,0 +1,277 @@
+"""The live page answers what the library says, and only whom it should."""
+
+import asyncio
+import json
+import threading
+
+import httpx
+import numpy as np
+import pytest
+from subjects import TEXTS, bert, classifier
+from typer.testing import CliRunner
+
+from lorgnette.cli.app import app as commands
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.knockout import Knockout
+from lorgnette.serve import Access, Models, make_app
+from lorgnette.serve.guard import COOKIE, LARGEST_BODY
+from lorgnette.serve.shapes import LONGEST_TEXT, Document, PageState, Without
+from lorgnette.serve.work import KEPT, MOST_WAITING, Busy, Desk
+
+TEXT = "the cat was not very good"
+SUBJECTS = {"tiny": classifier(), "other": classifier(seed=1), "headless": bert()}
+
+
+def page(access: Access | None = None, *, corpus: Corpus | None = None, names=tuple(SUBJECTS)):
+    return make_app(Models(names, SUBJECTS.__getitem__), access, corpus)
+
+
+def ask(app, method: str, path: str, *, base: str = "http://127.0.0.1:8765", **more) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=base) as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(run())
+
+
+def look(app, where: str = "/api/look", **question) -> httpx.Response:
+    return ask(app, "POST", where, json={"model": "tiny", "text": TEXT, **question})
+
+
+def detail(response: httpx.Response) -> str:
+    return response.json()["detail"]
+
+
+@pytest.fixture
+def corpus():
+    texts = [
+        Example("1", "the cat sat", words=("the", "cat", "sat"), label=1, rationale=(0.0, 1.0, 0.0), heads=(2, 3, 0)),
+        Example("2", "a dog ran", label=0),
+    ]
+    return Corpus("little", lambda: iter(texts), labels=("no", "yes"))
+
+
+def test_the_page_and_its_files_are_there():
+    app = page()
+    first = ask(app, "GET", "/")
+    assert first.headers["content-type"].startswith("text/html")
+    for name in ("live.js", "viewer.js", "scene.js", "views.css", "live.css"):
+        found = ask(app, "GET", f"/static/{name}")
+        assert found.status_code == 200
+        assert found.headers["content-type"].startswith("text/")
+    for name in ("app.py", "../app.py", "%2e%2e%2fapp.py", "page.html", "nothing.js", ".js"):
+        assert ask(app, "GET", f"/static/{name}").status_code == 404
+
+
+def test_every_answer_has_a_strict_policy():
+    app = page()
+    for path in ("/", "/api/state", "/static/viewer.js", "/nowhere"):
+        headers = ask(app, "GET", path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_look_is_a_document_as_described_and_what_the_library_says():
+    answer = look(page())
+    document = Document.model_validate(answer.json())
+    assert answer.status_code == 200
+    expected = SUBJECTS["tiny"].trace(TEXT).probabilities
+    assert dict(zip(document.prediction.labels, document.prediction.shares, strict=True)) == pytest.approx(expected)
+    assert [item.method for item in document.explanations] == ["attnlrp", "gradient_x_input"]
+    assert document.without is None
+
+
+def test_without_a_head_is_what_the_library_says():
+    app, subject = page(), SUBJECTS["tiny"]
+    part = Without.model_validate(look(app, "/api/without", off=["encoder.2.1", "encoder.1.3"]).json())
+    with subject.tapped(Knockout.of(subject, ["2.1", "1.3"])):
+        logits = subject.run(subject.encode([TEXT])).logits[0]
+    np.testing.assert_allclose(part.prediction.shares, logits.softmax(-1).detach(), rtol=1e-6)
+    assert {tuple(head) for head in part.off} == {("encoder", 1, 0), ("encoder", 0, 2)}
+    whole = look(app, off=["encoder.2.1", "encoder.1.3"]).json()["without"]
+    assert whole["prediction"] == part.prediction.model_dump()
+
+
+def test_a_text_of_the_corpus_brings_what_is_known_of_it(corpus):
+    app = page(corpus=corpus)
+    found = ask(app, "GET", "/api/corpus").json()
+    assert found["total"] == 2
+    assert found["texts"][0] == {"number": 0, "text": "the cat sat", "pair": None, "label": "yes"}
+    assert [item["number"] for item in ask(app, "GET", "/api/corpus?search=DOG").json()["texts"]] == [1]
+    document = look(app, text="the cat sat", example=0).json()
+    assert document["rationale"] == [0.0, 1.0, 0.0]
+    assert document["trees"]["gold"] == [2, 3, 0]
+    assert look(app, text="the cat sat on", example=0).json()["rationale"] is None
+    assert "without a corpus" in detail(ask(page(), "GET", "/api/corpus"))
+
+
+def test_a_model_without_prediction_still_has_views():
+    document = look(page(), model="headless").json()
+    assert document["prediction"] is None
+    assert document["explanations"] == []
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ({"text": ""}, "text: String should have at least 1 character"),
+        ({"text": "a " * LONGEST_TEXT}, f"text: String should have at most {LONGEST_TEXT} characters"),
+        ({"text": "cat " * 200}, "longer|tokens"),
+        ({"model": "hedless"}, "The page has no model 'hedless'. Did you mean 'headless'"),
+        ({"methods": ["atnlrp"]}, "There is no explanation method 'atnlrp'. Did you mean"),
+        ({"off": ["encoder.9.9"]}, "There is no head encoder.9.9"),
+        ({"off": ["../../etc"]}, "off.0: String should match pattern"),
+        ({"off": ["encoder.1.1"] * 401}, "off: List should have at most 400 items"),
+        ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({"text": 3}, "text: Input should be a valid string"),
+    ],
+)
+def test_wrong_questions_get_one_clear_line(question, why):
+    import re
+
+    answer = look(page(), **question)
+    assert answer.status_code == 422
+    assert re.search(why, detail(answer)), detail(answer)
+    assert "\n" not in detail(answer)
+
+
+def test_switching_nothing_off_is_said():
+    assert "No head is switched off" in detail(look(page(), "/api/without"))
+
+
+def test_large_bodies_are_refused_whatever_they_claim():
+    app = page()
+    body = json.dumps({"model": "tiny", "text": "a" * LARGEST_BODY}).encode()
+    assert ask(app, "POST", "/api/look", content=body).status_code == 413
+
+    async def pieces():
+        for _ in range(70):
+            yield b" " * 1024
+
+    answer = ask(app, "POST", "/api/look", content=pieces())
+    assert answer.status_code == 413
+    assert "64 KiB" in detail(answer)
+
+
+def test_foreign_names_and_origins_are_refused():
+    app = page()
+    assert ask(app, "GET", "/api/state", base="http://evil.example:8765").status_code == 421
+    assert ask(app, "GET", "/", base="http://evil.example").status_code == 421
+    for base in ("http://localhost:8765", "http://[::1]:8765", "http://127.0.0.1"):
+        assert ask(app, "GET", "/api/state", base=base).status_code == 200
+    other = ask(
+        app, "POST", "/api/look", json={"model": "tiny", "text": TEXT}, headers={"Origin": "http://evil.example"}
+    )
+    assert other.status_code == 403
+    assert ask(app, "GET", "/api/state", headers={"Origin": "null"}).status_code == 403
+    own = ask(app, "GET", "/api/state", headers={"Origin": "http://127.0.0.1:8765"})
+    assert own.status_code == 200
+
+
+def test_beyond_loopback_a_token_is_needed():
+    assert Access.at("127.0.0.1").token is None
+    assert Access.at("localhost").token is None
+    access = Access.at("0.0.0.0")
+    assert len(access.token) >= 24
+    assert access.token not in repr(access)
+    app, base = page(access), "http://192.0.2.7:8765"
+    assert ask(app, "GET", "/", base=base).status_code == 200
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"{COOKIE}=wrong"}, {"Cookie": "=;=,;"}):
+        refused = ask(app, "GET", "/api/state", base=base, headers=headers)
+        assert refused.status_code == 401
+        assert "token is needed" in detail(refused)
+    assert ask(app, "POST", "/api/enter", base=base).status_code == 401
+    entered = ask(app, "POST", "/api/enter", base=base, headers={"Authorization": f"Bearer {access.token}"})
+    assert entered.status_code == 204
+    assert "HttpOnly" in entered.headers["set-cookie"]
+    assert "samesite=strict" in entered.headers["set-cookie"].lower()
+    cookie = {"Cookie": f"{COOKIE}={access.token}"}
+    assert ask(app, "GET", "/api/state", base=base, headers=cookie).status_code == 200
+    assert ask(app, "GET", "/api/state", base="http://evil.example", headers=cookie).status_code == 421
+
+
+def test_the_description_is_complete():
+    description = ask(page(), "GET", "/openapi.json").json()
+    assert set(description["paths"]) == {"/api/enter", "/api/state", "/api/corpus", "/api/look", "/api/without"}
+    answer = description["paths"]["/api/look"]["post"]["responses"]
+    assert answer["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Document")
+    assert {"401", "403", "413", "422", "503"} <= set(answer)
+    state = PageState.model_validate(ask(page(), "GET", "/api/state").json())
+    assert state.limits["text"] == LONGEST_TEXT
+    assert ask(page(), "GET", "/docs").status_code == 404
+
+
+def test_too_much_at_once_is_refused():
+    hold = threading.Event()
+
+    async def crowd():
+        desk = Desk()
+        waiting = [asyncio.create_task(desk.do(hold.wait)) for _ in range(MOST_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy, match=f"{MOST_WAITING} requests are being worked on already. Wait a moment"):
+            await desk.do(int)
+        hold.set()
+        await asyncio.gather(*waiting)
+        assert await desk.do(int) == 0
+        desk.close()
+
+    asyncio.run(crowd())
+
+
+def test_models_are_loaded_one_at_a_time_and_the_page_answers_meanwhile():
+    running, most, hold = 0, 0, threading.Event()
+
+    def load(name):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        hold.wait(10)
+        running -= 1
+        return SUBJECTS[name]
+
+    async def run():
+        models = Models(tuple(SUBJECTS), load)
+        tasks = [asyncio.create_task(models.get(name)) for name in SUBJECTS]
+        while models.loading is None:
+            await asyncio.sleep(0)
+        assert [models.state(name) for name in SUBJECTS] == ["loading", "waiting", "waiting"]
+        hold.set()
+        assert [subject.name for subject in await asyncio.gather(*tasks)] == [s.name for s in SUBJECTS.values()]
+        assert len(models.ready) == KEPT
+        assert models.state("tiny") == "waiting"
+
+    asyncio.run(run())
+    assert most == 1
+
+
+def test_a_model_that_cannot_be_opened_is_said_and_tried_again():
+    def load(name):
+        raise UserError("There is no model there.")
+
+    app = make_app(Models(["gone"], load))
+    assert detail(look(app, model="gone")) == "There is no model there."
+    state = ask(app, "GET", "/api/state").json()["models"]
+    assert state == [{"name": "gone", "state": "failed", "message": "There is no model there."}]
+
+
+def test_a_port_that_is_taken_is_one_line():
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(commands, ["serve", "tiny", "--no-open", "--port", str(port)])
+    assert done.exit_code == 1
+    assert f"Cannot listen at 127.0.0.1:{port}" in done.stderr
+    assert "another --port" in done.stderr
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_comes_back_as_it_went(text):
+    nasty = f'{text} "><img src=x onerror=alert(1)></script>'
+    assert look(page(), text=nasty).json()["text"] == nasty
