@@ -57,7 +57,7 @@ def _generated(model: Any, sources: list[list[int]], padding: int, beams: int, l
     mask = (torch.arange(width, device=model.device) < lengths[:, None]).long()
     config = copy.deepcopy(model.generation_config)
     # The checkpoint's own length and beam are for its users; here they are what was asked for.
-    config.update(num_beams=beams, do_sample=False, max_length=None, max_new_tokens=min(2 * width + ROOM, longest - 1))
+    config.update(num_beams=beams, do_sample=False, max_new_tokens=None, max_length=min(2 * width + ROOM, longest))
     if beams == 1:
         config.update(early_stopping=False, length_penalty=1.0)
     return model.generate(input_ids=ids, attention_mask=mask, generation_config=config)

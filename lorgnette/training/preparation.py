@@ -35,7 +35,11 @@ class Prepared:
 
     def trainer_parts(self) -> dict[str, Any]:
         """What the Trainer is given to read batches and to score them."""
-        return {"data_collator": Collator(self.builder.tokenizer.pad_token_id), "compute_metrics": metrics_of}
+        return {
+            "processing_class": self.builder.tokenizer,
+            "data_collator": Collator(self.builder.tokenizer.pad_token_id),
+            "compute_metrics": metrics_of,
+        }
 
     def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
         """What is measured of the trained model on "validation" or "test" besides the Trainer's numbers."""

@@ -182,7 +182,6 @@ def _trainer(
         args=arguments_of(settings, run),
         train_dataset=ready.bucketed(settings),
         eval_dataset=ready.validation,
-        processing_class=ready.builder.tokenizer,
         **ready.trainer_parts(),
         callbacks=callbacks,
         penalties=settings.penalties,

@@ -107,6 +107,8 @@ class PreparedPairs(Prepared):
         config = self.builder.config
         other = getattr(self.reader, "target_tokenizer", None)
         return {
+            # With a vocabulary for each side the Trainer would write the source's special tokens into the config.
+            "processing_class": self.builder.tokenizer if other is None else None,
             "data_collator": PairCollator(
                 self.builder.tokenizer.pad_token_id,
                 config.decoder_start_token_id,

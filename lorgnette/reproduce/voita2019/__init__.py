@@ -1,8 +1,8 @@
 """Voita et al. 2019: what the heads of a translation model do (part `heads`), and how few are needed (`pruning`).
 
 A part is a module of this package with `cells(quick, seeds)`, optionally `prepare(settings, waiting)`, and
-`part(settings, done) -> Part`, as in `lorgnette.reproduce.fosse2023`. Its own imports are light: what trains is imported
-by the functions that the cells name, what draws by `part`.
+`part(settings, done) -> Part`, as in `lorgnette.reproduce.fosse2023`. Its own imports are light: what trains is
+imported by the functions that the cells name, what draws by `part`.
 """
 
 from typing import TYPE_CHECKING

@@ -4,8 +4,10 @@ Keys begin with "pruning-". Cells that need a model that another one makes (the 
 make it themselves if they come first; the others wait for it.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.reproduce.cells import Cell
@@ -33,6 +35,7 @@ class Size:
     classes: int = 3
     transfer: int = 8
     batch: int = 256
+    opus_batch: int = 128  # 59,514 pieces: the logits of more would not fit beside those of other processes
     preset: str = "marian-small"
     pieces: int = 5000
     limit: int | None = None
@@ -53,17 +56,18 @@ FULL = Size()
 QUICK = Size(
     tuning=1,
     gates=3,
-    small=4,
+    small=3,
     classes=1,
-    transfer=2,
+    transfer=1,
     batch=32,
+    opus_batch=8,
     preset="marian-tiny",
-    pieces=600,
-    limit=600,
-    test_limit=40,
+    pieces=400,
+    limit=300,
+    test_limit=20,
     draws=100,
     all=(0.1, 1.0),
-    classifiers=(0.03, 0.3),
+    classifiers=(0.3,),
     opus=False,
     bf16=False,
     sets=("sst2",),
@@ -106,9 +110,14 @@ def grid(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
         for mode in ("scratch", "frozen", "tuned")
     }
     russian = {"small-en-ru": _cell("pruning_cells:russian", size)} if size.russian else {}
-    half = dict(list(scratch.items())[::2])
-    order = first | one | half | opus | small | scratch | transfer | russian | classes
+    order = first | one | _in_turns(opus, scratch | small | transfer | russian | classes)
     return {f"pruning-{key}": cell for key, cell in order.items()}
+
+
+def _in_turns(some: dict[str, Cell], others: dict[str, Cell]) -> dict[str, Cell]:
+    """One of these, one of those, so that the large models are never all on the GPU at the same time."""
+    rows = zip_longest(some.items(), others.items())
+    return dict(item for row in rows for item in row if item is not None)
 
 
 def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> dict[str, Cell]:
@@ -123,12 +132,42 @@ def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> d
     return points
 
 
-_TOLD = ("tuning", "gates", "small", "classes", "transfer", "batch", "preset", "pieces", "limit", "test_limit", "draws")
+_TOLD = (
+    "tuning",
+    "gates",
+    "small",
+    "classes",
+    "transfer",
+    "batch",
+    "opus_batch",
+    "preset",
+    "pieces",
+    "limit",
+    "test_limit",
+    "draws",
+)
 
 
 def _cell(function: str, size: Size, **told: Any) -> Cell:
     sizes = {name: getattr(size, name) for name in (*_TOLD, "bf16")}
     return Cell(f"{_HOME}.{function}", {**told, "sizes": sizes})
+
+
+SECONDS = {"tuned": 90, "small": 110, "unpruned": 60, "pruned": 130, "emptied": 60, "from_scratch": 120}
+SECONDS |= {"russian": 150, "classified": 110, "transferred": 90}
+"""What a cell takes, about, on one large GPU with a dozen processes."""
+
+
+def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:
+    """Says how long it may take."""
+    total = sum(SECONDS[cell.function.rpartition(":")[2]] for cell in waiting.values())
+    each = ", ".join(f"{name} {seconds}" for name, seconds in SECONDS.items())
+    print(
+        f"pruning: {len(waiting)} cells; on one large GPU about {total / max(settings.jobs, 1):,.0f} s with "
+        f"{settings.jobs} jobs (seconds each: {each}).",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def part(settings: "Settings", done: Mapping[str, Any]) -> Part:

@@ -1,6 +1,8 @@
 """The cells of translation models: trained, gated, emptied, and pruned at random for comparison."""
 
+import gc
 import random
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ Kept = dict[Site, list[int]]
 
 def workshop(sizes: Mapping[str, Any], data: str | None, models: str | None, scratch: str) -> Workshop:
     ready_for_training()
+    gc.collect()
+    torch.cuda.empty_cache()  # what the last cell of this process held is for the others
+    warnings.filterwarnings("ignore", message=".* gates are neither open nor closed")  # both rules are recorded
     bf16 = sizes["bf16"] and torch.cuda.is_available()  # on a CPU it would only be slower
     return Workshop({**sizes, "bf16": bf16}, data, models, Path(scratch))
 
@@ -191,7 +196,7 @@ def _gates(gates: HeadGates) -> dict[str, Any]:
     for site in sorted(gates.place, key=lambda one: (one.name, one.layer)):
         alpha.setdefault(site.name, []).append([round(x, 3) for x in values[gates.place[site]].tolist()])
     rules = {rule: sum(map(len, gates.kept(rule).values())) for rule in ("code", "paper")}
-    return {"log_alpha": alpha, "kept_by": rules, "expected_open": float(gates.expected_open())}
+    return {"log_alpha": alpha, "kept_by": rules, "expected_open": gates.expected_open().item()}
 
 
 def _steps(ready: Any, settings: Any) -> int:

@@ -52,8 +52,14 @@ class Workshop:
     scratch: Path
 
     def settings(self, model: str, pairs: str | Splits, epochs: int, **more: Any) -> TrainingSettings:
-        told = {"batch_size": self.sizes["batch"], "bf16": self.sizes["bf16"], "data": self.data, "patience": 1000}
-        return TrainingSettings(model=model, corpus=pairs, out=self.scratch / "unused", epochs=epochs, **told, **more)
+        told = {
+            "batch_size": self.sizes["batch"],
+            **more,
+            "bf16": self.sizes["bf16"],
+            "data": self.data,
+            "patience": 1000,
+        }
+        return TrainingSettings(model=model, corpus=pairs, out=self.scratch / "unused", epochs=epochs, **told)
 
     def pairs(self, languages: str) -> Splits:
         """Multi30k; the test sentences of the Flickr sets together, as far as the languages have them."""
@@ -85,6 +91,7 @@ class Workshop:
         def make(folder: Path) -> None:
             settings = self.settings(
                 self.source(OPUS), self.pairs("en-fr"), self.sizes["tuning"], learning_rate=_RATES["opus"], warmup=0.1,
+                batch_size=self.sizes["opus_batch"],
                 allow_pickle=True,  # published as a pickle only; transformers reads nothing but tensors from it
             )  # fmt: skip
             ready = prepare(settings)
@@ -124,8 +131,9 @@ class Workshop:
     def further(self, model: str, folder: Path, epochs: int) -> tuple[Any, PreparedPairs, TrainingSettings]:
         """The model in a folder, to be trained some epochs more on the same pairs."""
         settings = self.settings(
-            str(folder), self.pairs("en-fr"), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True
-        )
+            str(folder), self.pairs("en-fr"), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True,
+            batch_size=self.sizes["opus_batch" if model == "opus" else "batch"],
+        )  # fmt: skip
         ready = prepare(settings)
         assert isinstance(ready, PreparedPairs)
         set_seed(0)
@@ -143,6 +151,8 @@ def short_run(
         arguments.save_strategy = transformers.trainer_utils.SaveStrategy.NO
         arguments.load_best_model_at_end = False
         arguments.report_to = []
+        if torch.cuda.is_available():
+            arguments.optim = transformers.training_args.OptimizerNames.ADAMW_TORCH_FUSED
         kind: Any = ready.trainer_class
         own: dict[str, Any] = {}
         if gates is not None:
@@ -152,7 +162,6 @@ def short_run(
             model=model,
             args=arguments,
             train_dataset=ready.bucketed(settings),
-            processing_class=ready.builder.tokenizer,
             **ready.trainer_parts(),
             tally=tally,
             **own,

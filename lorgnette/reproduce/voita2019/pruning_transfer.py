@@ -21,8 +21,8 @@ from lorgnette.training.translation_data import PairReader, translation_of
 
 TARGET = "en-cs"
 _UNKNOWN = 1
-"""Both vocabularies have <unk> here. It stands for padding, which must be a row of either table of embeddings: padding is
-masked on the source and after the end of a translation, so that what it stands for has no effect."""
+"""Both vocabularies have <unk> here. It stands for padding, which must be a row of either table of embeddings; padding
+is masked on the source and ignored behind the end of a translation, so that it has no effect."""
 
 
 class Recipient:
@@ -64,7 +64,7 @@ class Recipient:
 
 
 def transferred(*, donor: str, mode: str, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
-    """English to Czech with an encoder that is new, taken and frozen, or taken and trained further; the same decoder."""
+    """English to Czech with an encoder that is new, taken and frozen, or taken and tuned; the same decoder."""
     shop = workshop(sizes, **places)
     folder = shop.small() if donor == "small" else Path(shop.source("opus-mt-en-fr"))
     pairs = shop.pairs(TARGET)
