@@ -226,6 +226,6 @@ def _mean(
     values: Tensor, asked: Bool[Tensor, "text query column"]
 ) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text column"]]:
     """[text head query column] → mean over the queries that count, and how many they are."""
-    wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.float()
-    counts = asked.sum(1)
+    wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.double()
+    counts = asked.sum(1).to(wide.dtype)
     return (wide * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts

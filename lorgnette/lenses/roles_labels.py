@@ -164,7 +164,7 @@ def _syntactic(
 
 def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> dict[str, xr.DataArray]:
     """95 % intervals: Wilson's for shares, ± 1.96 standard errors for what is none."""
-    cells = zip(number.values.ravel(), error.values.ravel(), count.values.ravel(), strict=True)
+    cells = zip(*(array.values.ravel().tolist() for array in (number, error, count)), strict=True)
     wilson = np.array([_interval(*cell) for cell in cells])
     ratio = number[axes.ROLE].isin(["dead", "syntactic"])
     out = {}

@@ -3,13 +3,15 @@
 cells      → numbers of a result as records for a chart, rows for a table
 charts     → one result, one Altair chart
 sections   → which charts a result has: by its lens, and for a lens that is not known a heat map per variable
+heads      → the charts and sentences about single heads: roles, importance, agreement
 findings   → the sentences at the top, with their numbers
 drawing    → a chart as SVG for the page, or as PNG, SVG or PDF for a paper
 page       → `Report`: one HTML file
 """
 
 from lorgnette.report.charts import categories_by_layer, head_map, heat_map, layer_curves
-from lorgnette.report.findings import Finding, findings
+from lorgnette.report.findings import Finding, findings, findings_for
+from lorgnette.report.heads import role_map, signal_matrix
 from lorgnette.report.page import Report, figures
 from lorgnette.report.sections import Figure, figures_for, figures_of
 
@@ -22,7 +24,10 @@ __all__ = [
     "figures_for",
     "figures_of",
     "findings",
+    "findings_for",
     "head_map",
     "heat_map",
     "layer_curves",
+    "role_map",
+    "signal_matrix",
 ]

@@ -57,6 +57,9 @@ class HeadValue:
         return f"{self.layer}.{self.head} ({self.value:.2f})"
 
 
+Speaker = Callable[[Result], Iterator[Finding]]
+
+
 def heads(array: xr.DataArray) -> list[HeadValue]:
     """Every head that is there, the highest value first; equal ones in the order of layers and heads."""
     flat = array.stack(cell=(LAYER, HEAD)).dropna("cell")
@@ -78,6 +81,16 @@ def findings(results: Results) -> list[Finding]:
             for finding in speak(Result(result.lens, data, result.provenance)):
                 out.append(Finding(words + finding.template, finding.numbers))
     return out
+
+
+def findings_for(lens: str) -> Callable[[Speaker], Speaker]:
+    """Register the sentences of a lens: `@findings_for("mylens") def speak(result) -> Iterator[Finding]`, by stack."""
+
+    def register(speaker: Speaker) -> Speaker:
+        _SPEAKERS[lens] = speaker
+        return speaker
+
+    return register
 
 
 def _stacks(data: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
@@ -217,7 +230,7 @@ def _of_any(result: Result) -> Iterator[Finding]:
         return
 
 
-_SPEAKERS: dict[str, Callable[[Result], Iterator[Finding]]] = {
+_SPEAKERS: dict[str, Speaker] = {
     "weights": _of_weights,
     "norms": _of_norms,
     "distances": _of_distances,

@@ -19,6 +19,9 @@ TITLES = {
     "distances": "Which heads look alike",
     "geometry": "The shape of the embeddings",
     "cones": "A direction for each class",
+    "importance": "Does the head matter?",
+    "roles": "What each head is for",
+    "agreement": "Which signal to trust",
 }
 _MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
 
