@@ -87,7 +87,7 @@ class _Pass:
     ) -> Explanation:
         biased = self.biased or []
         kept = [*self.words, *self.added, *heads.values(), *(output for output, _ in biased)]
-        found = torch.autograd.grad(whole.sum(), kept, allow_unused=True)
+        found = torch.autograd.grad(whole, kept, torch.ones_like(whole), allow_unused=True)
         gradients = iter(zip(kept, found, strict=True))
         words = [_sum(*next(gradients), last=1) for _ in self.words]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
