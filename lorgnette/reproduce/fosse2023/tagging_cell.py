@@ -95,7 +95,7 @@ def _tagger(source: str, start: str, tags: tuple[str, ...]) -> Any:
     try:
         if start == "random":
             config = transformers.AutoConfig.from_pretrained(source, **told)
-            return transformers.AutoModelForTokenClassification.from_config(config).to(device())
+            return transformers.AutoModelForTokenClassification.from_config(config, dtype=torch.float32).to(device())
         opened = transformers.AutoModelForTokenClassification.from_pretrained
         return opened(source, use_safetensors=True, dtype=torch.float32, **told).to(device())
     finally:
