@@ -87,6 +87,7 @@ class Page {
     this.listen();
     this.seats = [new Seat(this, "model"), new Seat(this, "other")];
     this.seats[0].off = this.start.off ?? [];
+    by("go").disabled = false;
     if (by("text").value) this.ask();
   }
 

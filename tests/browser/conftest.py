@@ -15,7 +15,8 @@ def chromium() -> str | None:
     return os.environ.get("LORGNETTE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: Playwright's event loop would run on under the tests of other modules, which have their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     found = chromium()
     if found is None:
