@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench clean chromium
 .DEFAULT_GOAL := help
 
 help:
@@ -19,13 +19,20 @@ help:
 demo: $(INSTALLED)
 	@$(BIN)/lorgnette demo --out out/demo
 
-test: lint
+test: lint chromium
 	$(BIN)/python -m pytest
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The browser tests need Chromium; without it they are skipped, and say so. Nothing fails here.
+chromium:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || test -n "$$LORGNETTE_CHROMIUM" \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 && echo "Installing chromium for the browser tests …" >&2 \
+	&& apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
+	|| echo "No Chromium: the browser tests will be skipped (Debian: apt-get install chromium)." >&2
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)
