@@ -29,7 +29,7 @@ lint: $(INSTALLED)
 
 # The browser tests need Chromium; without it they are skipped, and say so. Nothing fails here.
 chromium:
-	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || test -n "$$LORGNETTE_CHROMIUM" \
+	@test -n "$$LORGNETTE_CHROMIUM" || command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
 	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 && echo "Installing chromium for the browser tests …" >&2 \
 	&& apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	|| echo "No Chromium: the browser tests will be skipped (Debian: apt-get install chromium)." >&2
