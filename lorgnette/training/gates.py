@@ -13,12 +13,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Call, Site
 from lorgnette.errors import UserError, near
 from lorgnette.files import written_whole
 from lorgnette.maths.hard_concrete import deterministic, probability_one, probability_open, sampled
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.layouts import anatomy_of
+from lorgnette.training.penalties import Penalty
 
 VOITA: Final = 0.33
 LOUIZOS: Final = 2 / 3
@@ -31,7 +32,7 @@ STACKS: Final = ("encoder", "decoder", "cross")
 FILE: Final = "gates.safetensors"
 
 
-class HeadGates(nn.Module, Tap):
+class HeadGates(nn.Module, Penalty):
     """MultiHead = Concat_h(g_h · H_h) W_O with hard concrete g_h; `value` = Σ_h P(g_h ≠ 0), times `weight` in the loss.
 
     In training (`gates.train()`) gates are drawn anew for every pass of a stack, one number per head for the whole
@@ -52,7 +53,6 @@ class HeadGates(nn.Module, Tap):
     """
 
     name = "gates"
-    needs: tuple[str, ...] = ()
     layers = None
     looks_at_cls = False
 
@@ -120,6 +120,9 @@ class HeadGates(nn.Module, Tap):
                 f"{call.site} has {context.shape[1]} heads and {len(gate)} gates: make gates for this model."
             )
         return context * gate.to(context.dtype)[:, None, None]
+
+    def see(self, call: Call) -> None:
+        """The penalty is about the gates, not about what is attended to."""
 
     def _draw(self) -> Float[Tensor, " gate"]:
         return sampled(self.log_alpha, torch.rand_like(self.log_alpha), self.temperature, self.stretch)

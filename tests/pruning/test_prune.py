@@ -1,0 +1,219 @@
+"""`prune` from end to end on planted reviews: what it writes, that it goes on, and what it refuses."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from typer.testing import CliRunner
+
+import lorgnette as lo
+from lorgnette.attention import Site
+from lorgnette.cli.app import app
+from lorgnette.corpora import SizedCorpus
+from lorgnette.corpora.planted import planted_corpus
+from lorgnette.errors import UserError
+from lorgnette.training import Splits, TrainingSettings, train
+from lorgnette.training.gates import HeadGates
+from lorgnette.training.pruning import Pruned, prune
+from lorgnette.training.pruning_settings import PruningSettings
+from lorgnette.training.ranking import dearest, mean_ranks
+from lorgnette.training.removal import count_heads
+
+
+def kept(split, size):
+    corpus = planted_corpus(split, size=size)
+    return SizedCorpus("planted", lambda made=tuple(corpus): made, split=split, labels=corpus.labels, size=size)
+
+
+PARTS = Splits(kept("train", 160), kept("val", 40), kept("test", 60))
+SMALL = {"layers": 2, "width": 16, "heads": 4, "positions": "relative", "transform": "feed-forward"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A small classifier, trained a little."""
+    out = tmp_path_factory.mktemp("base") / "model"
+    given = {"model": "tp9-residual-cls", "embeddings": "random", "overrides": SMALL, "epochs": 2, "batch_size": 32}
+    train(TrainingSettings(**given, corpus=PARTS, out=out))
+    return out
+
+
+def settings(base, out, *, training=None, **changes):
+    given = {"model": str(base), "corpus": PARTS, "out": out, "epochs": 2, "batch_size": 32, **(training or {})}
+    return PruningSettings(training=TrainingSettings(**given), **{"onnx": False, **changes})
+
+
+def weights(folder):
+    return hf.AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.fixture(scope="module")
+def pruned(base, tmp_path_factory):
+    """Half of the heads, with ONNX, by the command in a process of its own: checked shapes cannot be exported."""
+    out = tmp_path_factory.mktemp("pruned") / "small"
+    options = ["--keep", "0.5", "--allow-empty", "--epochs", "2", "--limit", "160", "--test-limit", "60"]
+    command = ["prune", str(base), "--corpus", "planted", *options, "--out", str(out)]
+    done = subprocess.run([sys.executable, "-m", "lorgnette", *command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "heads open" in done.stderr
+    assert "at best ×" in done.stdout
+    return Pruned.load(out)
+
+
+def test_half_of_the_heads(base, pruned):
+    record = pruned.record
+    assert record["heads"]["before"] == {"encoder": [4, 4]}
+    assert sum(record["heads"]["after"]["encoder"]) == 4
+    assert record["parameters"]["after"] < record["parameters"]["before"]
+    low, high = record["before"]["interval"]
+    assert low <= record["before"]["accuracy"] <= high
+    assert record["metrics"]["test"]["texts"] == 60
+    change = record["metrics"]["test"]["accuracy"] - record["before"]["accuracy"]
+    assert record["difference"]["value"] == pytest.approx(change)
+    assert record["speed"]["possible"] == pytest.approx(1 / (1 - record["speed"]["saved_operations"]))
+    assert not list(pruned.folder.parent.glob(".*")), "nothing is left of the work"
+    subject = lo.load(str(pruned.folder))
+    assert count_heads(subject.model) == record["heads"]["after"]
+    assert subject.model.config.kept_heads == record["kept_heads"]
+    assert all(check.ok for check in subject.check())
+    assert len(HeadGates.load(pruned.folder).log_alpha) == 8
+
+
+def test_onnxruntime_gives_the_same_logits_without_us(pruned):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    session = onnxruntime.InferenceSession(str(pruned.folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert {each.name for each in session.get_inputs()} == {"input_ids", "attention_mask"}
+    subject = lo.load(str(pruned.folder))
+    for texts in (["a good film", "not a good film at all ."], ["the plot is awful and long , very long"]):
+        batch = subject.encode(texts)
+        with torch.no_grad():
+            expected = subject.model(**batch.inputs).logits.numpy()
+        given = {name: tensor.numpy() for name, tensor in batch.inputs.items()}
+        given["attention_mask"] = given["attention_mask"].astype(np.int64)
+        (found,) = session.run(None, given)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max() + 1e-6)
+
+
+def test_a_pruned_model_is_pruned_on(pruned, tmp_path):
+    again = prune(settings(pruned.folder, tmp_path / "less", keep=0.5, allow_empty=True, settle=0))
+    assert again.record["heads"]["before"] == pruned.record["heads"]["after"]
+    assert sum(again.record["heads"]["after"]["encoder"]) == 2
+    for layer, numbers in enumerate(again.record["kept_heads"]["encoder"]):
+        assert set(numbers) <= set(pruned.record["kept_heads"]["encoder"][layer])
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(base, tmp_path, monkeypatch):
+    training = {"evaluate_every": 2, "epochs": 2}
+    whole = prune(settings(base, tmp_path / "whole", training=training, keep=0.5, allow_empty=True, settle=0))
+    real = HeadGates.advance
+
+    def breaks(self):
+        real(self)
+        if self.steps == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(HeadGates, "advance", breaks)
+    broken = settings(base, tmp_path / "broken", training=training, keep=0.5, allow_empty=True, settle=0)
+    with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+        prune(broken)
+    monkeypatch.setattr(HeadGates, "advance", real)
+    with pytest.raises(UserError, match=r"unfinished pruning lies in .*--resume"):
+        prune(broken)
+    training["resume"] = True
+    other = settings(base, tmp_path / "broken", training=training, keep=0.25)
+    with pytest.raises(UserError, match="differs in pruning"):
+        prune(other)
+    resumed = prune(settings(base, tmp_path / "broken", training=training, keep=0.5, allow_empty=True, settle=0))
+    assert same(weights(resumed.folder), weights(whole.folder))
+    first, second = HeadGates.load(whole.folder), HeadGates.load(resumed.folder)
+    assert torch.equal(first.log_alpha, second.log_alpha)
+    assert first.steps == second.steps == 10
+    assert prune(settings(base, resumed.folder, training=training, keep=0.5, settle=0)).record == resumed.record
+
+
+def test_layers_without_heads_need_consent(base, tmp_path, monkeypatch):
+    options = {"weight": 50.0, "gates_learning_rate": 3.0, "train": "none"}
+    with pytest.raises(UserError, match=r"no head is left in encoder layer 1, encoder layer 2.*--allow-empty"):
+        prune(settings(base, tmp_path / "empty", **options))
+    monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("it trained again"))
+    training = {"resume": True}
+    done = prune(settings(base, tmp_path / "empty", training=training, allow_empty=True, **options))
+    assert done.record["heads"]["after"] == {"encoder": [0, 0]}
+    assert 0 <= done.record["metrics"]["test"]["accuracy"] <= 1
+    assert lo.load(str(done.folder)).sites == ()
+
+
+@pytest.mark.parametrize("method", ["importance", "agreement"])
+def test_rankings_choose_heads_too(method, base, tmp_path):
+    done = prune(settings(base, tmp_path / method, method=method, keep=0.5, settle=0, allow_empty=True))
+    assert sum(done.record["heads"]["after"]["encoder"]) == 4
+    assert not (done.folder / "gates.safetensors").exists()
+
+
+def test_mean_ranks_and_the_dearest_heads():
+    first, second = Site("encoder", "self", 0), Site("encoder", "self", 1)
+    a = {(first, 0): 0.1, (first, 1): 0.9, (second, 0): 0.5}
+    b = {(first, 0): 3.0, (first, 1): 2.0, (second, 0): 3.0}
+    assert mean_ranks([a, b]) == {(first, 0): 0.75, (first, 1): 1.0, (second, 0): 1.25}
+    assert dearest(a, 2) == {first: [1], second: [0]}
+    assert dearest(a, 1) == {first: [1], second: []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keep": 0.0}, "above 0 and at most 1"),
+        ({"keep": 1.5}, "above 0 and at most 1.*got 1.5"),
+        ({"keep": float("nan")}, "above 0 and at most 1"),
+        ({"keep": 0.3, "weight": 0.1}, "give one of them"),
+        ({"method": "importance"}, "say how many to keep"),
+        ({"method": "gate"}, "Did you mean 'gates'"),
+        ({"weight": -1.0}, "0 or more"),
+        ({"stacks": ("encodr",)}, "Did you mean 'encoder'"),
+        ({"train": "some"}, "all, gated, none"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        settings("nowhere", tmp_path / "out", **changes)
+
+
+def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
+    with pytest.raises(UserError, match="is a preset, not a trained model"):
+        prune(settings("tp9-cls", tmp_path / "out", keep=0.5))
+    three = SizedCorpus("three", lambda: (), split="train", labels=("a", "b", "c"), size=0)
+    with pytest.raises(UserError, match=r"classes of the corpus \(a, b, c\) are not those in the config"):
+        prune(settings(base, tmp_path / "out", training={"corpus": Splits(three, three)}, keep=0.5))
+    encoder = tmp_path / "encoder"
+    hf.BertModel(hf.BertConfig(vocab_size=97, hidden_size=16, num_attention_heads=2, num_hidden_layers=1,
+                               intermediate_size=16)).save_pretrained(encoder)  # fmt: skip
+    from tiny_subjects import tokenizer
+
+    tokenizer("bert").save_pretrained(encoder)
+    with pytest.raises(UserError, match=r"has no head for the classes of planted: train it first"):
+        prune(settings(encoder, tmp_path / "out", keep=0.5))
+    assert not list(tmp_path.glob("*out*"))
+    with pytest.raises(UserError, match="holds no pruned model"):
+        Pruned.load(base)
+
+
+def test_the_command_prints_the_table(base, tmp_path):
+    options = ["--corpus", "planted", "--keep", "0.5", "--limit", "64", "--test-limit", "40", "--epochs", "1"]
+    more = ["--no-onnx", "--allow-empty", "--settle", "0", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, ["prune", str(base), *options, *more])
+    assert done.exit_code == 0, done.output
+    for part in ("heads per layer", "→ kept", "fewer)", "accuracy on 40 test texts", "at best ×", "The model is in"):
+        assert part in done.output
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["settings"]["pruning"]["keep"] == 0.5
+    refused = CliRunner().invoke(app, ["prune", str(base), "--corpus", "planted", "--keep", "0", "--out", "x"])
+    assert refused.exit_code == 1
+    assert refused.output.count("\n") == 1
