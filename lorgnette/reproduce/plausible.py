@@ -42,7 +42,10 @@ def _group(words: Sequence[Tensor], marks: Sequence[Tensor], draws: int) -> dict
         "texts": len(words),
         "words": len(gold),
         "marked": gold.double().mean().item(),
-        "entropy": torch.stack([maths.normalised_row_entropy(one) for one in words]).mean().item(),
+        # Of shares; a map of cosines has no entropy.
+        "entropy": _mean([maths.normalised_row_entropy(one) for one in words])
+        if all(bool((one >= 0).all()) for one in words)
+        else None,
         "pooled": {
             "auprc": maths.average_precision(scores, gold).item(),
             "auroc": maths.roc_area(scores, gold).item(),
