@@ -16,7 +16,7 @@ METHODS = {
     "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
     "voita2021": "relevance by positive and negative parts, as in the released code (Voita et al. 2021)",
     "gradient_x_input": "the true gradient times the word vectors",
-    "integrated_gradients": "gradients along the line from word vectors of zero (Sundararajan et al. 2017)",
+    "integrated_gradients": "gradients on the way from a text of mask tokens (Sundararajan et al. 2017)",
     "attention": "weights of the last layer, mean over heads, from where the prediction is made",
     "rollout": "products of the layers' weights, half of each for the residual (Abnar & Zuidema 2020)",
     "norm_rollout": "products of the layers' norms, residual and LayerNorm included (Kobayashi et al. 2021)",

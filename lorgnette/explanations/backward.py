@@ -29,10 +29,12 @@ def propagated(
 
 
 def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: int = 16) -> Explanation:
-    """x ⊙ ∫₀¹ ∂f/∂x (t x) dt: gradients along the line from word vectors of zero; positions stay as they are.
+    """(x − x⁰) ⊙ ∫₀¹ ∂f/∂x (x⁰ + t (x − x⁰)) dt: gradients on the way from a text without words to the text.
 
-    The integral is taken at `steps` Gauss–Legendre points. Adds up to f(x) − f(0). Sundararajan, Taly, Yan 2017,
-    "Axiomatic Attribution for Deep Networks", ICML. Heads get none. Zero is a vector that no text has.
+    x⁰ has the vector of the mask token (or padding, or zero where there is neither) for every word; special tokens and
+    positions stay as they are, so that they get nothing. Not zero for all: a LayerNorm turns the way from zero into a
+    jump. The integral is taken at `steps` Gauss–Legendre points and adds up to f(x) − f(x⁰). Heads get none.
+    Sundararajan, Taly, Yan 2017, "Axiomatic Attribution for Deep Networks", ICML.
     """
     if steps < 1:
         raise UserError(f"Integrated gradients need at least one step. Got {steps} instead.")
@@ -41,30 +43,42 @@ def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: 
         outputs = subject.run(batch, **_options(subject))
         target = fixed(subject, batch, outputs, target)
         start = explained(subject, batch, outputs, target)
-    tokens, target_tokens = 0.0, None
+    parts = []
     for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
-        part = _Pass(subject, batch, RULES["gradient_x_input"], path=float(point)).explanation("", target)
-        # R there is t x ⊙ gradient, and x is what the gradient is to be multiplied by.
-        tokens = tokens + part.tokens * float(weight / point)
-        if part.target_tokens is not None:
-            more = part.target_tokens * float(weight / point)
-            target_tokens = more if target_tokens is None else target_tokens + more
-    assert isinstance(tokens, Tensor)
-    return Explanation("integrated_gradients", start, tokens, target_tokens)
+        one = _Pass(subject, batch, RULES["gradient_x_input"], way=float(point)).explanation("", target)
+        parts.append((float(weight), one))
+    tokens = torch.stack([weight * one.tokens for weight, one in parts]).sum(0)
+    targets = [weight * one.target_tokens for weight, one in parts if one.target_tokens is not None]
+    return Explanation("integrated_gradients", start, tokens, torch.stack(targets).sum(0) if targets else None)
+
+
+def without_words(subject: Subject) -> Float[Tensor, "*model"]:
+    """The vector that stands for no word: that of the mask token, of padding, or zero."""
+    number = subject.tokenizer.mask_token_id
+    number = subject.tokenizer.pad_token_id if number is None else number
+    model = subject.model
+    if number is None:
+        return torch.zeros((), dtype=subject.dtype, device=subject.device)
+    ids = torch.tensor([[number]], device=subject.device)
+    with torch.no_grad():
+        own = [module for module in model.modules() if isinstance(module, WordEmbeddings)]
+        return (own[0].word_vectors(ids) if own else model.get_input_embeddings()(ids))[0, 0]
 
 
 class _Pass:
     """One pass over one batch with rules in place, and where its graph begins."""
 
     def __init__(
-        self, subject: Subject, batch: Batch, rules: Rules, *, path: float = 1.0, biases: bool = False
+        self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
     ) -> None:
         if subject.model.training:
             raise UserError(
                 f"{subject.name!r} is in training mode, where dropout makes relevance random: model.eval()."
             )
-        self.subject, self.batch, self.rules, self.path = subject, batch, rules, path
+        self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
         self.words: list[Tensor] = []
+        self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
+        self.nothing = None if way is None else without_words(subject)
         self.added: list[Tensor] = []
         self.biased: list[tuple[Tensor, Tensor]] | None = [] if biases else None
 
@@ -89,7 +103,7 @@ class _Pass:
         kept = [*self.words, *self.added, *heads.values(), *(output for output, _ in biased)]
         found = torch.autograd.grad(whole, kept, torch.ones_like(whole), allow_unused=True)
         gradients = iter(zip(kept, found, strict=True))
-        words = [_sum(*next(gradients), last=1) for _ in self.words]
+        words = [_sum(step, next(gradients)[1], last=1) for step in self.steps]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
         by_head = {site: _sum(*next(gradients), last=2) for site in heads}
         for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
@@ -145,9 +159,14 @@ class _Pass:
             return x.detach().clone().requires_grad_()
 
         def word(x: Tensor) -> Tensor:
-            x = (x.detach() * self.path).requires_grad_()
-            self.words.append(x)
-            return x
+            x = step = x.detach()
+            if self.way is not None and self.nothing is not None:
+                side = self.batch.source if not self.words or self.batch.target is None else self.batch.target
+                step = (x - self.nothing).masked_fill(side.special[..., None], 0.0)
+                x = x - (1 - self.way) * step
+            self.words.append(x.clone().requires_grad_())
+            self.steps.append(step)
+            return self.words[-1]
 
         def more(x: Tensor) -> Tensor:
             x = begin(x.expand(len(self.batch), *x.shape[-2:]))

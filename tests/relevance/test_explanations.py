@@ -120,14 +120,20 @@ def test_gradient_x_input_is_just_that_and_a_post_norm_model_loses_all_of_it():
 
 
 def test_integrated_gradients_add_up_to_the_difference():
-    watched = own_classifier("tp9-base", [example.text for example in EXAMPLES])
-    batch = watched.encode(EXAMPLES)
-    found = explain(watched, batch, "integrated_gradients", target=1, steps=16)
-    zero = watched.model.embeddings.word_vectors(batch.inputs["input_ids"]) * 0.0
-    mask = batch.inputs["attention_mask"]
-    with torch.no_grad():
-        nothing = watched.model(inputs_embeds=zero, attention_mask=mask).logits[:, 1]
-    torch.testing.assert_close(found.total, found.start - nothing, rtol=1e-3, atol=1e-3)
+    """Between the text and one of nothing but mask tokens (padding where a tokenizer has none)."""
+    for watched, texts, tolerance in (
+        (own_classifier("tp9-base", [example.text for example in EXAMPLES]), EXAMPLES, 1e-3),
+        (headed("bert-classifier"), examples((7, 3)), 1e-6),
+    ):
+        batch = watched.encode(texts)
+        found = explain(watched, batch, "integrated_gradients", target=1, steps=16)
+        nothing = watched.tokenizer.mask_token_id or watched.tokenizer.pad_token_id
+        inner = batch.source.mask & ~batch.source.special
+        ids = batch.inputs["input_ids"].masked_fill(inner, nothing)
+        with torch.no_grad(), watched.tapped(Tap()):
+            before = watched.run(replace(batch, inputs={**batch.inputs, "input_ids": ids})).logits[:, 1]
+        torch.testing.assert_close(found.total, found.start - before, rtol=tolerance, atol=tolerance)
+        assert not found.tokens[batch.source.special].any()
 
 
 @pytest.mark.parametrize("family", HEADED)
