@@ -19,9 +19,9 @@ from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.interface import tapped
 from lorgnette.models.presets import preset
 from lorgnette.training import EntropyPenalty, Splits, TrainingSettings, prepare
+from lorgnette.training.arguments import arguments_of
 from lorgnette.training.data import Collator
 from lorgnette.training.folder import RunFolder
-from lorgnette.training.run import _arguments
 from lorgnette.training.trainer import PenalisedTrainer, Record, Tally
 
 WORDS, WIDTH, LAYERS, BATCH = 5000, 100, 3, 32
@@ -111,7 +111,7 @@ def _trainer(settings: TrainingSettings, ready, clock: Clock) -> PenalisedTraine
     """As in a run, but for evaluation and checkpoints, which a bare loop does not have either."""
     tally = Tally()
     arguments = dataclasses.replace(
-        _arguments(settings, RunFolder(settings.folder)),
+        arguments_of(settings, RunFolder(settings.folder)),
         eval_strategy="no",
         save_strategy="no",
         load_best_model_at_end=False,

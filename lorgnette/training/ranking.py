@@ -24,25 +24,16 @@ def importance_scores(subject: Subject, texts: Any, *, progress: bool = False) -
 
 
 def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
-    """The mean rank of each head over the signals, the larger the dearer; ties share a rank.
+    """The mean rank of each head over the signals that the lens `agreement` compares; the larger, the dearer.
 
-    Signals: the loss without the head, the gradient of a gate on it, its confidence, and the length of the vectors that
-    it reads through its value and output maps.
+    Sharpness, confidence, norm, relevance, the gradient of a gate, and the loss without the head; ties share a rank.
     """
     from lorgnette.lenses import get
-    from lorgnette.lenses.importance import Importance
+    from lorgnette.lenses.agreement import Agreement, _signals
 
-    found = look(
-        subject, texts, [Importance(("zero",)), get("weights"), get("norms")], truncate=True, progress=progress
-    )
-    importance = found["importance"].data
-    signals = [
-        importance["loss_change"].sel(ablation="zero"),
-        importance["sensitivity"],
-        found["weights"].data["confidence"],
-        found["norms"].data["f_mean"],
-    ]
-    return mean_ranks([_cells(subject, signal) for signal in signals])
+    lenses = [get(name) for name in Agreement.needs]
+    signals = _signals(look(subject, texts, lenses, truncate=True, progress=progress))
+    return mean_ranks([_cells(subject, signal.value) for signal in signals.values()])
 
 
 def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site, int], float]:
