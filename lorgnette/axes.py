@@ -39,6 +39,8 @@ WAY: Final = "way"
 PART: Final = "part"
 BASELINE: Final = "baseline"
 FEATURES: Final = "features"
+CANDIDATES: Final = "candidates"
+KIND: Final = "kind"
 DECODING: Final = "decoding"
 PROBE: Final = "probe"
 
@@ -78,6 +80,8 @@ DESCRIPTION: Final[dict[str, str]] = {
     WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
     "read_by_head: of all rows, the head's gives the dependent most",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
+    CANDIDATES: '"mentions": head words of earlier mentions; "words": all other words',
+    KIND: "kind of mention by its head word: all, pronoun, proper, nominal",
     FEATURES: "what a trained parser sees: attention, attention_vectors (with word vectors too), or vectors_distance",
     DECODING: '"argmax": each word takes its most likely head; "tree": the best tree of all of them',
     BASELINE: "what is done without looking at the attention, by name",

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from lorgnette.corpora import annotated, sets
 from lorgnette.corpora import esnli as nli
+from lorgnette.corpora.coreference import passages
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.files import COMPRESSED, content, lines
@@ -130,7 +131,7 @@ NAMED: dict[str, Named] = {
         hub=Hub("stanfordnlp/sst2", _each(sets.sst2_hub)),
     ),
     "ud_en_ewt": _treebank("en_ewt"),
-    "ud_en_gum": _treebank("en_gum"),
+    "ud_en_gum": replace(_treebank("en_gum"), variants=("", "passages")),
     "ud_en_pud": _treebank("en_pud", "test"),
     "ud_fr_sequoia": _treebank("fr_sequoia"),
     "conll2000": Named(("train", "test"), _by_split("{split}.txt"), sets.conll2000),
@@ -174,7 +175,8 @@ def named_corpus(
     split = _split(title, split, known.splits, [v for v in known.variants if v])
     paths = [_file(folder, file, title, known, variant) for file in known.files(split, variant)]
     if known.read is None:
-        return treebank_corpus(paths[0], name=title, split=split)
+        trees = treebank_corpus(paths[0], name=title, split=split)
+        return passages(trees) if variant == "passages" else trees
     read, asked = known.read, {"split": split} if known.needs_split else {}
     return Corpus(
         title,

@@ -22,6 +22,7 @@ OURS = {
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
     "alignment": ("lorgnette.lenses.alignment", "Alignment"),
     "trees": ("lorgnette.lenses.trees", "Trees"),
+    "coreference": ("lorgnette.lenses.coreference", "Coreference"),
     "attention-probe": ("lorgnette.lenses.attention_probe", "AttentionProbe"),
     "relations": ("lorgnette.lenses.relations", "Relations"),
     "probes": ("lorgnette.lenses.probes", "Probes"),

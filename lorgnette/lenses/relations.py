@@ -172,9 +172,9 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
         if int(here.pairs.min()) < least:
             continue
         pairs = int(here.pairs.sel(part="held_out"))
-        base = _chosen(here.offset_accuracy, here.offset_accuracy_se, pairs)
+        base = best_cell(here.offset_accuracy, here.offset_accuracy_se, pairs)
         for way in WAYS:
-            best = _chosen(here.accuracy.sel(way=way), here.accuracy_se.sel(way=way), pairs)
+            best = best_cell(here.accuracy.sel(way=way), here.accuracy_se.sel(way=way), pairs)
             offset = int(base[axes.OFFSET]) * (-1 if way == "to_dependent" else 1)
             baseline = {"offset": offset, "baseline": base["accuracy"]}
             baseline |= {"baseline_low": base["low"], "baseline_high": base["high"]}
@@ -182,7 +182,7 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def _chosen(accuracy: xr.DataArray, error: xr.DataArray, pairs: int) -> dict:
+def best_cell(accuracy: xr.DataArray, error: xr.DataArray, pairs: int) -> dict:
     """The cell that is best on the development part (the first of equals), with its held-out share and interval."""
     development = accuracy.sel({axes.PART: "development"}, drop=True)
     where = {str(dim): int(index) for dim, index in development.argmax(...).items()}
