@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+FEWEST = 3
+"""Runs of each setting that a bootstrap needs to be worth anything."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean of some runs, their standard deviation, and the interval of the mean (t distribution)."""
@@ -54,8 +58,9 @@ def slope(values: Sequence[float]) -> float:
 def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int = 1000) -> Estimate | None:
     """Spearman's ρ over the pairs of all groups; the interval from a bootstrap of the runs within each group.
 
-    A group is a setting, its pairs are its seeds: settings were chosen, seeds were drawn. None where one side is
-    constant; no interval where no group has two runs. The seeds of few runs make it rather too narrow.
+    A group is a setting, its pairs are its seeds: settings were chosen, seeds were drawn. So it says what other seeds
+    would give, not what other settings would. None where one side is constant; no interval where a setting has fewer
+    than three runs, and of few runs it is rather too narrow.
     """
     import numpy as np
 
@@ -64,7 +69,7 @@ def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int
     value = _spearman(pairs[None])[0] if len(pairs) > 2 else math.nan
     if math.isnan(value):
         return None
-    if max(sizes) < 2:
+    if min(sizes) < FEWEST:
         return Estimate(float(value), 0.0, None)
     dice, ends = np.random.default_rng(0), np.cumsum(sizes)
     drawn = [dice.integers(end - size, end, (draws, size)) for size, end in zip(sizes, ends, strict=True)]

@@ -192,6 +192,7 @@ def test_slopes_and_correlations():
     assert verdict_below(found) == "holds"
     assert rank_correlation([[(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]]) is None
     assert rank_correlation([[(1.0, 1.0)], [(2.0, 3.0)], [(3.0, 2.0)]]).interval is None
+    assert rank_correlation([*line, [(9.0, 9.0), (9.5, 9.0)]]).interval is None  # two runs are no sample
     noise = [[(float(x), float((x * 7 + s * 3) % 5)) for s in range(5)] for x in range(5)]
     one, other = (torch.tensor(side) for side in zip(*(pair for group in noise for pair in group), strict=True))
     assert rank_correlation(noise).mean == pytest.approx(spearman(one, other))
