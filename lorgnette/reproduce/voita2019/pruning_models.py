@@ -29,8 +29,8 @@ from lorgnette.training.translation_trainer import TranslationTrainer
 
 OPUS = "opus-mt-en-fr"
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr")
-GATES_RATE = 0.1
-"""log α must fall from ln 100 to −ln 11, seven units, within two hundred steps."""
+TRAVEL = 20
+"""How far log α could go in a run, in units, while its learning rate falls to 0: from ln 100 to −ln 11 are seven."""
 _RATES = {"opus": 1e-4, "small": 3e-4}
 """Learning rate of the weights where a trained model is trained further, with gates or without."""
 
@@ -157,7 +157,7 @@ def short_run(
         own: dict[str, Any] = {}
         if gates is not None:
             kind = GatedTranslationTrainer if issubclass(kind, TranslationTrainer) else GatedTrainer
-            own = {"gates": gates, "gates_learning_rate": GATES_RATE}
+            own = {"gates": gates, "gates_learning_rate": gates_rate(settings, ready.count)}
         trainer = kind(
             model=model,
             args=arguments,
@@ -171,9 +171,20 @@ def short_run(
             if gates is not None:
                 undo.enter_context(tapped(model, gates))
             trainer.train()
+    for name in (
+        "forward",
+        "_original_forward",
+    ):  # autocast's wrapper, which a copy of the model would take for its own
+        model.__dict__.pop(name, None)
     if gates is not None:
         gates.eval()
     return {"steps": float(trainer.state.global_step), **tally.means()}
+
+
+def gates_rate(settings: TrainingSettings, texts: int) -> float:
+    """The learning rate of log α, so that short runs polarise too."""
+    steps = settings.epochs * -(-texts // settings.batch_size)
+    return min(0.3, max(0.05, 2 * TRAVEL / steps))
 
 
 def saved(model: Any, ready: Prepared, folder: Path) -> None:
