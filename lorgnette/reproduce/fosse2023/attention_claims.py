@@ -243,10 +243,12 @@ def _replaces(outcome: Outcome, corpus: str) -> Iterator[Claim]:
                 why=why,
             )
     points = outcome.everything(corpus)
+    dull = sum(at_chance(corpus, outcome.of(corpus, point)) for point in points)
     for kind in ("uniform", "permuted", "adversarial"):
         yield from _correlation(
             f"{NAMES[corpus]}: the higher SIM of the last values, the fewer predictions change with {kind} weights (ρ "
             "over L, λ and seeds)",
             outcome.pairs(corpus, points, stiffness, replaced(kind, "flipped")),
             below=True,
+            why=f"{dull} of them learnt nothing, so that hardly anything can change" if dull else "",
         )
