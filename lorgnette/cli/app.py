@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from lorgnette import __version__
 from lorgnette.cli.check import check
 from lorgnette.cli.demo import demo
+from lorgnette.cli.induced import induced
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
 from lorgnette.cli.probe import probe
@@ -96,6 +97,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     check: "Look",
     look: "Look",
     trace: "Look",
+    induced: "Look",
     probe: "Look",
     train: "Train",
     prune: "Train",
