@@ -23,6 +23,10 @@ REPRODUCTIONS = {
     "tp9": ("lorgnette.reproduce.tp9", "self-attention on IMDB: residuals, positions, <cls>, depth (AMAL TP 9)"),
     "nguyen2022": ("lorgnette.reproduce.nguyen2022", "an entropy penalty on attention, and how plausible it becomes"),
     "fosse2023": ("lorgnette.reproduce.fosse2023", "geometry of self-attention: anisotropy, cones, and the weights"),
+    "voita2019": (
+        "lorgnette.reproduce.voita2019",
+        "heads of a translation model: what they do, and how few are needed",
+    ),
 }
 """name → (module, one line); the module's `reproduce(settings)` does it."""
 
@@ -30,10 +34,11 @@ DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {
     "tp9": (0, 1, 2),
     "nguyen2022": (0, 1, 2),
     "fosse2023": (0, 1, 2, 3, 4),
+    "voita2019": (0, 1, 2),
 }
 """Seeds of a reproduction that has more than the one of all others, 0."""
 
-PARTIAL = frozenset({"tp9", "fosse2023"})
+PARTIAL = frozenset({"tp9", "fosse2023", "voita2019"})
 """Those whose page can be made before all of it was run."""
 
 
