@@ -9,18 +9,16 @@ import xarray as xr
 
 from lorgnette import axes
 from lorgnette.errors import UserError
-from lorgnette.lenses import OURS
 from lorgnette.lenses.base import Lens
 from lorgnette.maths.rank_agreement import reliability, spearman_matrix, within_groups
 from lorgnette.results import Result
 
-NEEDS = ("weights", "norms", "relevance", "importance")
 PARTITION = ("cls", "sep", "period_comma", "other")
 DESCRIPTIONS = {
     "sharpness": "1 − normalised entropy of the weights (lens weights)",
     "confidence": "largest weight on a word (lens weights)",
     "norm": "Σ_j ‖α f(x_j)‖, what the head moves (lens norms)",
-    "relevance": "share of the relevance that goes through the head (lens relevance)",
+    "relevance": "share of its layer's relevance that goes through the head, with its sign (lens relevance)",
     "slope": "|∂L/∂α| over all pairs (lens gradients)",
     "gradient": "|∂L/∂ξ| of a gate on the head (lens importance)",
     "ablation_zero": "change of the loss with the head's output at zero (lens importance)",
@@ -50,7 +48,7 @@ class Agreement(Lens):
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
-    needs: ClassVar[tuple[str, ...]] = tuple(name for name in NEEDS if name in OURS)
+    needs: ClassVar[tuple[str, ...]] = ("weights", "norms", "relevance", "importance")
 
     def __init__(self, draws: int = 2000, seed: int = 0) -> None:
         super().__init__()
@@ -104,7 +102,7 @@ def _signals(results: Mapping[str, Result]) -> dict[str, Signal]:
         kinds = [kind for kind in PARTITION if kind in data[axes.CATEGORY].values]
         out["norm"] = Signal(data["norm"].sel({axes.CATEGORY: kinds}).sum(axes.CATEGORY, min_count=1), None)
     if (data := by_lens.get("relevance")) is not None:
-        out |= _relevance(data)
+        out["relevance"] = Signal(data["relevance"], data["relevance_se"])
     if (data := by_lens.get("gradients")) is not None:
         pair = (data[name].sel({axes.CATEGORY: "all"}, drop=True) for name in ("gradient", "gradient_se"))
         out["slope"] = Signal(*pair)
@@ -114,25 +112,6 @@ def _signals(results: Mapping[str, Result]) -> dict[str, Signal]:
             pair = (data[name].sel({axes.ABLATION: how}, drop=True) for name in ("loss_change", "loss_change_se"))
             out[f"ablation_{how}"] = Signal(*pair)
     return {name: signal for name, signal in out.items() if bool(signal.value.notnull().any())}
-
-
-def _relevance(data: xr.Dataset) -> dict[str, Signal]:
-    """The relevance of heads; of several methods, each is a signal."""
-    name = next((str(n) for n, a in data.data_vars.items() if set(axes.PER_HEAD) <= set(a.dims)), None)
-    if name is None:
-        return {}
-    array, error = data[name], data.get(f"{name}_se")
-    others = [dim for dim in array.dims if dim not in axes.PER_HEAD]
-    if not others:
-        return {"relevance": Signal(array, error)}
-    pick = dict.fromkeys(others[1:], 0)
-    return {
-        f"relevance_{label}": Signal(
-            array.isel(pick, drop=True).sel({others[0]: label}, drop=True),
-            None if error is None else error.isel(pick, drop=True).sel({others[0]: label}, drop=True),
-        )
-        for label in array[others[0]].values.tolist()
-    }
 
 
 def _table(signals: Mapping[str, Signal], stack: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,5 +148,5 @@ def _result(
         "share of a signal's variance over heads that is not noise from texts"
     )
     data = xr.Dataset(variables, coords={axes.STACK: stacks, axes.SIGNAL: names, axes.SIGNAL_B: names})
-    data.attrs["signals"] = {name: DESCRIPTIONS.get(name, DESCRIPTIONS["relevance"]) for name in names}
+    data.attrs["signals"] = {name: DESCRIPTIONS[name] for name in names}
     return Result("agreement", data, next(iter(results.values())).provenance)

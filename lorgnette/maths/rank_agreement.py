@@ -1,5 +1,7 @@
 """Rank agreement of several signals over the same items, with bootstrap intervals."""
 
+import warnings
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -33,8 +35,9 @@ def spearman_matrix(
         values.shape[1], size=(draws, values.shape[1])
     )
     drawn = correlations(ranked(np.moveaxis(values[:, chosen], 0, 1)))
-    with np.errstate(invalid="ignore"):
-        bounds = np.nanquantile(drawn, [0.025, 0.975], axis=0) if draws else np.full((2, *rho.shape), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a constant signal has no draw at all: NaN, as it should be
+        bounds = np.nanquantile(drawn, [0.025, 0.975], axis=0)
     return rho, bounds
 
 
