@@ -19,7 +19,6 @@ from torch import Tensor
 from lorgnette.attention import Call
 from lorgnette.corpora.batch import Tokens
 from lorgnette.errors import UserError
-from lorgnette.maths.norms import head_norms, output_products
 from lorgnette.maths.words import spans
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.trace import Trace
@@ -126,8 +125,8 @@ def _norms(around: AttentionSite, call: Call) -> Float[Tensor, "head key"]:
     """‖f^h(x_j)‖: how long a value is after the output projection."""
     value = call.value.detach()
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    output = around.head_weights().output.detach().to(value.dtype)
-    return head_norms(value, output_products(output))[0].cpu().float()
+    # One text is short: its transformed values cost less than the products that many texts would share.
+    return (value[0] @ around.head_weights().output.detach().to(value.dtype)).norm(dim=-1).cpu().float()
 
 
 def _bits(call: Call) -> Float[Tensor, " head"]:
