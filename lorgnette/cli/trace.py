@@ -46,8 +46,8 @@ def trace(
         list[str] | None,
         typer.Option(
             metavar="METHOD",
-            help="With --html: explain the prediction by this; repeatable.",
-            show_default="attnlrp and gradient_x_input",
+            help="Explain the prediction by this: the relevance of each word; repeatable.",
+            show_default="with --html attnlrp and gradient_x_input",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
@@ -67,6 +67,7 @@ def trace(
       lorgnette trace ./my-nli-model "A man sleeps." "Nobody is awake."
       lorgnette trace Helsinki-NLP/opus-mt-en-fr "The cat sat." --stack cross
       lorgnette trace ./my-classifier "The cat sat." --without 3.7 --without 3.8
+      lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --explain rollout
       lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
       lorgnette trace bert-base-uncased "The cat sat." --json
     """
@@ -75,14 +76,17 @@ def trace(
     from lorgnette.cli.consoles import out
     from lorgnette.subject import load
 
-    if explain and html is None:
-        raise typer.BadParameter("--explain goes with --html.")
+    if explain and html is None and (without or layer is not None):
+        raise typer.BadParameter("--explain goes with --html, or without --without and --layer.")
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     if html is not None:
         typer.echo(_page(subject, html, text, pair, target, explain, without or []))
         return
     seen = subject.trace(text, pair, target=target, without=without or ())
     name = _stack(seen, stack)
+    if explain:
+        _explained(seen, name, explain, pieces, as_json)
+        return
     weights = seen.data(stack=name, words=not pieces)
     if layer is not None and head is not None:
         weights = _one_head(seen, weights, name, layer, head)
@@ -116,6 +120,24 @@ def _page(
 
     example = Example("text", text, pair=pair, target=target)
     return write_page(gathered(subject, example, methods=methods or None, without=without), path)
+
+
+def _explained(seen: "Trace", stack: str, methods: list[str], pieces: bool, as_json: bool) -> None:
+    from lorgnette.cli.consoles import out
+    from lorgnette.cli.explained import explained, tables
+
+    found = explained(seen, methods, pieces=pieces)
+    if as_json:
+        about = {"model": seen.subject.name, "weights_hash": seen.subject.weights_hash, "text": seen.example.text}
+        about |= {"pair": seen.example.pair, "target": seen.example.target, "probabilities": seen.probabilities}
+        typer.echo(
+            json.dumps({**about, "unit": "piece" if pieces else "word", "explanations": found}, ensure_ascii=False)
+        )
+        return
+    for line in _about(seen, stack):
+        out().print(line, markup=False)
+    for table in tables(found):
+        out().print(table)
 
 
 def _stack(seen: "Trace", stack: str | None) -> str:

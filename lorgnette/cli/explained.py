@@ -1,0 +1,63 @@
+"""`lorgnette trace … --explain METHOD`: the relevance of each word, one column for each method."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lorgnette.trace import Trace
+
+_BAR = 12  # columns of a bar
+
+
+def explained(seen: "Trace", methods: Sequence[str], *, pieces: bool) -> list[dict[str, Any]]:
+    """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
+    from lorgnette.explanations import explain
+
+    out = []
+    for method in methods:
+        found = explain(seen.subject, seen.batch, method)
+        for side, scores in (("source", found.tokens), ("target", found.target_tokens)):
+            tokens = getattr(seen.batch, side)
+            if scores is not None:
+                words, values = _by_word(tokens, scores[0], pieces)
+                start = found.start[0].item()
+                out.append({"method": method, "side": side, "start": start, "words": words, "relevance": values})
+    return out
+
+
+def _by_word(tokens: Any, scores: Any, pieces: bool) -> tuple[list[str], list[float]]:
+    from lorgnette.maths.words import spans
+
+    length = len(tokens.pieces[0])
+    scores, word = scores[:length], tokens.word[0, :length]
+    if pieces:
+        return list(tokens.pieces[0]), scores.tolist()
+    number = spans(word)
+    summed = scores.new_zeros(int(number.max()) + 1).index_add(0, number, scores)
+    names = [""] * len(summed)
+    for place, which in enumerate(number.tolist()):
+        names[which] = tokens.pieces[0][place] if word[place] < 0 else tokens.words[0][int(word[place])]
+    return names, summed.tolist()
+
+
+def tables(found: list[dict[str, Any]]) -> "list[Table]":
+    """A table for each side: words in rows, a column with bars for each method; bars are scaled within a method."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = []
+    for side in dict.fromkeys(one["side"] for one in found):
+        columns = [one for one in found if one["side"] == side]
+        table = Table("" if side == "source" else side, *(one["method"] for one in columns), box=None, pad_edge=False)
+        for row, word in enumerate(columns[0]["words"]):
+            table.add_row(escape(word), *(_cell(one["relevance"], row) for one in columns))
+        out.append(table)
+    return out
+
+
+def _cell(values: list[float], row: int) -> str:
+    largest = max(abs(value) for value in values) or 1.0
+    bar = round(_BAR * abs(values[row]) / largest)
+    return f"{values[row]:+.3g}".rjust(9) + " " + ("█" if values[row] >= 0 else "░") * bar
