@@ -1,6 +1,7 @@
 """What is measured of a pure-attention model, against slow loops on a small model and made-up posts."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -132,6 +133,25 @@ def test_faithfulness_is_that_of_texts_made_by_hand():
         expected.append(float((before - after)[before.argmax()]))
     assert found["comprehensiveness_by_share"][-1] == pytest.approx(sum(expected) / len(expected), abs=1e-6)
     assert found["comprehensiveness"] == pytest.approx(sum(found["comprehensiveness_by_share"]) / 5)
+
+
+def test_what_is_measured_can_be_written_also_where_cosines_are_negative():
+    for layers in (1, 2, 5):
+        subject = make(layers)
+        items = some_texts(subject, 20)
+        batch = next(texts.batches(items, "cpu"))
+        with torch.no_grad():
+            run = measures.passed(subject, batch)
+            cosines = explained.token_scores(run, batch, explained.one_word_outputs(subject, items))["cosine"]
+        assert bool((cosines < 0).any())
+        found = {
+            **explained.explained(subject, items),
+            "replaced": replaced.replaced(subject, items, 0),
+            "groups": measures.measured(subject, items, texts.groups("hatexplain", items)),
+        }
+        json.dumps(found, allow_nan=False)
+        assert found["plausibility"]["cosine"]["all"]["entropy"] is None  # of shares only
+        assert 0 < found["plausibility"]["attention"]["all"]["entropy"] <= 1
 
 
 def test_the_adversary_tries_every_key_of_the_last_layer():
