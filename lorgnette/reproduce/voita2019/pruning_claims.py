@@ -1,0 +1,229 @@
+"""What the pruning curves say about the claims of the paper."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from lorgnette.reproduce.estimates import estimate, verdict_above
+from lorgnette.reproduce.record import Claim
+from lorgnette.reproduce.voita2019.pruning_reading import (
+    Interval,
+    Outcome,
+    Point,
+    _paired,
+    against_control,
+    change,
+    clarity,
+    over_heads,
+    seed_means,
+    survival,
+)
+
+NAMES = {"opus-encoder": "opus-mt, encoder alone", "opus-all": "opus-mt, all attentions"}
+NAMES |= {"small-all": "marian-small, all attentions", "small-scratch": "marian-small, gates from scratch"}
+WITHIN = 1.0
+"""BLEU that may be lost."""
+
+
+def claims(outcome: Outcome, told: Any) -> Iterator[Claim]:
+    for name in ("opus-encoder", "opus-all", "small-all"):
+        yield from _two_thirds(outcome, told, name)
+    for name in ("opus-all", "small-all"):
+        yield from _kinds(outcome, told, name)
+    yield from _roles(outcome)
+    yield from _scratch(outcome, told)
+    yield from _transfer(outcome, told)
+    yield from _classes(outcome)
+
+
+def _two_thirds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
+    points = outcome.curve(name)
+    if not points or points[0].strength != 0:
+        return
+    chosen = outcome.chosen(name)
+    text = f"{NAMES[name]}: with at most a third of the heads, at most {WITHIN:g} BLEU is lost"
+    public = told["encoder"]["wmt"]["change"] if name.endswith("encoder") else round(28.9 - 29.6, 2)
+    if chosen is None:
+        yield Claim(text=text, ours=None, published=public, verdict="cannot tell", why="no λ left so few heads")
+        return
+    found = change(chosen, points[0])
+    low, high = found.interval
+    verdict = "holds" if low > -WITHIN else "does not hold" if high < -WITHIN else "cannot tell"
+    why = f"λ = {chosen.strength:g}, {chosen.left} heads ({chosen.share:.0%}), chosen on validation; BLEU "
+    why += f"{points[0].bleu():.2f} → {chosen.bleu():.2f}"
+    yield Claim(text=text, ours=found.value, interval=found.interval, published=public, verdict=verdict, why=why)
+    if chosen.control is not None:
+        gain = against_control(chosen)
+        yield Claim(
+            text=f"{NAMES[name]}: heads chosen by gates serve better than as many chosen at random",
+            ours=gain.value,
+            interval=gain.interval,
+            verdict=_above(gain.interval),
+            why=f"{chosen.left} heads: BLEU {chosen.bleu():.2f} by gates, {chosen.control:.2f} at random, trained as "
+            "long",
+        )
+
+
+def _kinds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
+    """Which kind of attention keeps its heads, over all λ that removed some heads and not all."""
+    points = [point for point in outcome.gated(name) if 0.05 < point.share < 0.95]
+    if not points:
+        return
+    alive = {stack: survival(points, stack) for stack in ("encoder", "decoder", "cross")}
+    flat = {stack: np.moveaxis(table, 0, -1).reshape(-1, len(points)) for stack, table in alive.items()}
+    rows = told["pruning"]["wmt"]["heads"][1:]
+    for stack, title, place in (("encoder", "encoder self", 0), ("decoder", "decoder self", 1)):
+        found = over_heads(lambda cross, own: float(cross.mean() - own.mean()), flat["cross"], flat[stack])
+        assert found is not None
+        public = float(np.mean([(row[2] - row[place]) / 48 for row in rows]))
+        yield _claim(
+            f"{NAMES[name]}: decoder-encoder attention keeps a larger share of its heads than {title}-attention",
+            found,
+            f"mean over {len(points)} values of λ; interval over heads",
+            public,
+        )
+    layers = np.arange(1, alive["decoder"].shape[1] + 1)[:, None]
+    found = over_heads(
+        _apart, *(np.concatenate([_spread(layers, alive[s]), flat[s]], axis=1) for s in ("cross", "decoder"))
+    )
+    if found is not None:
+        yield _claim(
+            f"{NAMES[name]}: in the decoder, decoder-encoder heads stay in higher layers than self-attention heads",
+            found,
+            "mean layer of the heads that stay, cross less self, over all λ; interval over heads",
+            None,
+        )
+
+
+def _spread(layers: np.ndarray, table: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(layers, table.shape[1:]).reshape(-1, 1).astype(float)
+
+
+def _apart(cross: np.ndarray, own: np.ndarray) -> float:
+    """Mean layer of surviving heads, first less second; each row is (layer, whether it survives at each λ)."""
+    middles = []
+    for group in (cross, own):
+        weight = group[:, 1:].sum(axis=1)
+        middles.append(float((group[:, 0] * weight).sum() / weight.sum()) if weight.sum() else float("nan"))
+    return middles[0] - middles[1]
+
+
+def _roles(outcome: Outcome) -> Iterator[Claim]:
+    places = {"opus-encoder": "opus-tuned", "opus-all": "opus-tuned", "small-all": "small-en-fr"}
+    for name, source in places.items():
+        points = outcome.gated(name)
+        looked = outcome.found.get(source, {}).get("patterns")
+        if not points or looked is None:
+            continue
+        alive = survival(points, "encoder").mean(axis=0).ravel()
+        clear = clarity(looked).ravel()
+        if alive.std() == 0 or clear.std() == 0:
+            continue
+        found = over_heads(lambda both: _rank(both), np.stack([clear, alive], axis=1))
+        if found is not None:
+            yield _claim(
+                f"{NAMES[name]}: encoder heads with a clear role (neighbour, itself, rarest word) go last",
+                found,
+                "Spearman's ρ of the largest share of argmaxes in one role and the number of λ survived; interval over "
+                "heads. Syntactic roles are not in it",
+                None,
+            )
+
+
+def _rank(both: np.ndarray) -> float:
+    if both[:, 0].std() == 0 or both[:, 1].std() == 0:
+        return float("nan")
+    return float(spearmanr(both[:, 0], both[:, 1]).statistic)
+
+
+def _scratch(outcome: Outcome, told: Any) -> Iterator[Claim]:
+    """At each count of heads of gates from scratch, the trained curve between its neighbours."""
+    trained, scratch = outcome.curve("small-all"), outcome.gated("small-scratch")
+    first = [point for point in trained if point.strength is not None]
+    if len(first) < 2 or not scratch:
+        return
+    apart = [draws_at(first, point.left) - np.array(_test(point)["draws"]) for point in scratch]
+    values = [bleu_at(first, point.left) - point.bleu() for point in scratch]
+    low, high = np.quantile(np.mean(apart, axis=0), [0.025, 0.975])
+    table = told["pruning"]["wmt"]
+    public = float(np.mean([a - b for a, b in zip(table["trained"][1:], table["scratch"][1:], strict=True)]))
+    yield Claim(
+        text="marian-small: at the same number of heads, pruning a trained model is better than training with gates",
+        ours=float(np.mean(values)),
+        interval=(float(low), float(high)),
+        published=round(public, 2),
+        verdict=_above((float(low), float(high))),
+        why="BLEU, trained (between its two nearest points) less scratch, mean over λ; interval over sentences, one "
+        "run each",
+    )
+
+
+def _test(point: Point) -> Any:
+    return point.result["scores"]["test"]
+
+
+def bleu_at(points: list[Point], heads: int) -> float:
+    """The BLEU of a curve at a number of heads, on the line between its neighbours; at its ends, that of the end."""
+    ordered = sorted(points, key=lambda point: point.left)
+    return float(np.interp(heads, [p.left for p in ordered], [p.bleu() for p in ordered]))
+
+
+def draws_at(points: list[Point], heads: int) -> np.ndarray:
+    ordered = sorted(points, key=lambda point: point.left)
+    columns = np.array([_test(point)["draws"] for point in ordered]).T
+    return np.array([np.interp(heads, [p.left for p in ordered], column) for column in columns])
+
+
+def _transfer(outcome: Outcome, told: Any) -> Iterator[Claim]:
+    for donor, title in (("small", "marian-small"), ("opus", "opus-mt")):
+        runs = {mode: outcome.found.get(f"transfer-{donor}-{mode}") for mode in ("scratch", "frozen", "tuned")}
+        base = runs["scratch"]
+        for mode in ("frozen", "tuned"):
+            run = runs[mode]
+            if base is None or run is None:
+                continue
+            found = _paired(run["scores"]["test"], base["scores"]["test"])
+            yield Claim(
+                text=f"the encoder of {title} English→French, {mode}, helps English→Czech over one from scratch",
+                ours=found.value,
+                interval=found.interval,
+                published=told["transfer"]["change"] if mode == "tuned" else None,
+                verdict=_above(found.interval),
+                why=f"BLEU {base['scores']['test']['bleu']:.2f} → {run['scores']['test']['bleu']:.2f}; published: "
+                "other "
+                "languages and data",
+            )
+
+
+def _classes(outcome: Outcome) -> Iterator[Claim]:
+    for name, results in outcome.classifiers().items():
+        for first, second in (("gates", "random"), ("importance", "random"), ("gates", "importance")):
+            values = seed_means(results, first, second)
+            if not values:
+                continue
+            found = estimate([100 * value for value in values])
+            yield Claim(
+                text=f"{name}: accuracy with heads kept by {first} is above that with as many by {second}",
+                ours=found.mean,
+                interval=found.interval,
+                verdict=verdict_above(found),
+                why=f"points of accuracy, mean over λ, each trained as long afterwards; {len(values)} seeds",
+            )
+
+
+def _claim(text: str, found: Interval, why: str, public: float | None) -> Claim:
+    return Claim(
+        text=text,
+        ours=found.value,
+        interval=found.interval,
+        published=None if public is None else round(public, 3),
+        verdict=_above(found.interval),
+        why=why,
+    )
+
+
+def _above(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return "holds" if low > 0 else "does not hold" if high < 0 else "cannot tell"
