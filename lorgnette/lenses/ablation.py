@@ -130,7 +130,8 @@ class _OneSite:
     def __init__(self, around: AttentionSite, order: Sequence[AttentionSite], tap: Tap) -> None:
         self.module, self.tap = around.module, tap
         self.sites = [other.site for other in order if other.module is around.module]
-        self.wanted, self.current, self.arrived = around.site, None, 0
+        self.wanted, self.arrived = around.site, 0
+        self.current: Site | None = None
 
     @property
     def taps(self) -> Sequence[Tap]:

@@ -120,8 +120,8 @@ class Roles(Relations):
             self.of_roles[part].add(site, values[chosen], weights[chosen])
 
     def _begin(self, batch: Batch) -> None:
-        bare = {"words": (), "heads": (), "relations": ()}  # a text without a tree has no words to be parsed
-        examples = (e if e.heads is not None else replace(e, **bare) for e in batch.examples)
+        # A text without a tree has no words to be parsed.
+        examples = (e if e.heads is not None else replace(e, words=(), heads=(), relations=()) for e in batch.examples)
         super()._begin(replace(batch, examples=tuple(examples)))
         self.batch = batch
 
