@@ -109,6 +109,11 @@ class _Pass:
         for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
             if gradient is not None:
                 leaked = leaked + (gradient * bias).flatten(1).sum(-1)
+        if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
+            raise UserError(
+                f"The relevance by {method!r} is not finite: shares of sums that nearly vanish have outgrown "
+                f"{str(start.dtype).removeprefix('torch.')}. Use --dtype float64, or another method."
+            )
         return self._sorted_out(method, start, words, added, by_head, leaked)
 
     def _sorted_out(

@@ -25,17 +25,34 @@ EPS = 1e-5
 
 
 def _shared(
-    relevance: Tensor, size: Tensor, value: Tensor
+    relevance: Float[Tensor, "*any out"], size: Float[Tensor, "*any out"], value: Float[Tensor, "*any out"]
 ) -> tuple[Float[Tensor, "*any out"], Float[Tensor, "*any out"]]:
-    """A ⊙ D and y ⊙ D, where `size` is A."""
-    divided = relevance / ((size - value) * (size + value))
-    return size * divided, value * divided
+    """A ⊙ D and y ⊙ D from Σ|z| and y = Σz; ε comes last, so that a large sum cannot swallow it."""
+    positive = (size + value).clamp_(min=0).add_(2 * EPS)
+    negative = (size - value).clamp_(min=0).add_(2 * EPS)
+    half = relevance / (positive * negative) / 2
+    return (positive + negative).mul_(half), (positive - negative).mul_(half)
 
 
 def _rescaled(c: Tensor, x: Tensor, relevance: Tensor, axes: tuple[int, ...] = (-1,)) -> Tensor:
     """c times what makes Σ|c x| equal to Σ|R| over these axes."""
     before = relevance.abs().sum(axes, keepdim=True)
     return c * (before / (c * x).abs().sum(axes, keepdim=True).clamp(min=torch.finfo(c.dtype).tiny))
+
+
+def _there(gradient: Float[Tensor, "*any out"]) -> Any:
+    """Which tokens have relevance at all: often one of the last layer, and never padding."""
+    there = (gradient != 0).any(-1)
+    return ... if bool(there.all()) else there
+
+
+def _put(like: Tensor, there: Any, c: Tensor) -> Tensor:
+    """c of these tokens, and zero for all others."""
+    if there is ...:
+        return c
+    out = torch.zeros_like(like)
+    out[there] = c
+    return out
 
 
 def _evenly(x: Tensor, bias: Tensor, plus: Tensor, minus: Tensor) -> Tensor:
@@ -53,19 +70,17 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         x, value, weight, bias = ctx.saved_tensors
-        out = torch.zeros_like(x)
-        there = (gradients[0] != 0).any(-1)  # often one token of the last layer, and never padding
-        x, y, c = x[there], value[there], gradients[0][there]
-        relevance = c * y
-        size = x.abs() @ weight.abs() + 2 * EPS
+        there = _there(gradients[0])
+        x, relevance = x[there], gradients[0][there] * value[there]
+        absolute = weight.abs()
+        size = x.abs() @ absolute
         if bias is not None:
-            size = size + bias.abs()
-        plus, minus = _shared(relevance, size, y)
-        c = x.sign() * (plus @ weight.abs().T) - minus @ weight.T
+            size += bias.abs()
+        plus, minus = _shared(relevance, size, value[there])
+        c = (plus @ absolute.T).mul_(x.sign()).sub_(minus @ weight.T)
         if bias is not None:
-            c = c + _evenly(x, bias, plus, minus)
-        out[there] = _rescaled(c, x, relevance)
-        return out, None, None, None
+            c += _evenly(x, bias, plus, minus)
+        return _put(ctx.saved_tensors[0], there, _rescaled(c, x, relevance)), None, None, None
 
 
 def linear(
@@ -89,7 +104,7 @@ class _Sum(torch.autograd.Function):
         a, b = ctx.saved_tensors
         y = a + b
         relevance = gradients[0] * y
-        plus, minus = _shared(relevance, a.abs() + b.abs() + 2 * EPS, y)
+        plus, minus = _shared(relevance, a.abs() + b.abs(), y)
         to_a, to_b = a.sign() * plus - minus, b.sign() * plus - minus
         both = _rescaled(torch.cat([to_a, to_b], -1), torch.cat([a, b], -1), relevance)
         return both.chunk(2, -1)  # type: ignore[return-value]
@@ -110,7 +125,7 @@ class _Mix(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         value, weights, context = ctx.saved_tensors
         relevance = gradients[0] * context
-        plus, minus = _shared(relevance, weights @ value.abs() + 2 * EPS, context)
+        plus, minus = _shared(relevance, weights @ value.abs(), context)
         back = weights.transpose(-1, -2)
         c = value.sign() * (back @ plus) - back @ minus
         return _rescaled(c, value, relevance, (1, 2, 3)), None, None
@@ -137,21 +152,19 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         saved = ctx.saved_tensors
-        out = torch.zeros_like(saved[0])
-        there = (gradients[0] != 0).any(-1)
+        there = _there(gradients[0])
         x, y, gain, normed = (t.expand(saved[0].shape)[there] for t in saved[:4])
         bias = saved[4]
         relevance = gradients[0][there] * y
         parts = _NormParts(x, gain, normed, float(ctx.centred))
-        size, value = parts.sizes() + 2 * EPS, parts.sums()
+        size, value = parts.sizes(), parts.sums()
         if bias is not None:
             size, value = size + bias.abs(), value + bias
         plus, minus = _shared(relevance, size, value)
         c = parts.back_sizes(plus) - parts.back(minus)
         if bias is not None:
             c = c + _evenly(x, bias, plus, minus)
-        out[there] = _rescaled(c, x, relevance)
-        return out, None, None, None, None, None
+        return _put(saved[0], there, _rescaled(c, x, relevance)), None, None, None, None, None
 
 
 class _NormParts:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-TINY = 1e-6
+TINY = 1e-3
 """Added, with the sign of what it is added to, to denominators of ratio rules that may vanish."""
 
 
@@ -62,9 +62,14 @@ class _Product(torch.autograd.Function):
         return gradients[0] * to_a, gradients[0] * to_b, None, None
 
 
+BLOCK = 2**17
+"""Floats that a block of products of weights and values may have."""
+
+
 def stabilised(denominator: Float[Tensor, "*any"], tiny: float = TINY) -> Float[Tensor, "*any"]:
-    """d + tiny · sign(d), with sign(0) = 1: never zero, and never of another sign."""
-    return denominator + torch.where(denominator < 0, -tiny, tiny)
+    """d + tiny · sign(d), where zero has a sign too: never zero, and never of another sign."""
+    small = torch.tensor(tiny, dtype=denominator.dtype, device=denominator.device)
+    return denominator + torch.copysign(small, denominator)
 
 
 def scaled_gradient(x: Float[Tensor, "*any"], factor: float) -> Float[Tensor, "*any"]:
@@ -77,8 +82,8 @@ def passed(x: Float[Tensor, "*any"], value: Float[Tensor, "*any"]) -> Float[Tens
 
     Plain gradient × input gives x f′(x) / f(x) of it: 0 where tanh is flat.
     """
-    ratio = value.detach() / x.detach()
-    return _Factor.apply(x, value.detach(), torch.where(x.detach() == 0, 0.0, ratio))
+    ratio = (value.detach() / x.detach()).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    return _Factor.apply(x, value.detach(), ratio)
 
 
 def constant_std(
@@ -123,13 +128,21 @@ class _WeightedBySize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        value, weights = ctx.saved_tensors
+        """Σ_i g_id α_ij v_jd / (α_ij + v_jd), a few keys at a time, in place: nothing leaves the cache."""
+        value, weights = (tensor.flatten(0, 1) for tensor in ctx.saved_tensors)
+        gradient = gradients[0].flatten(0, 1)
         out = torch.empty_like(value)
-        for head in range(value.shape[1]):  # [batch query key dim] of one head at a time
-            a, v = weights[:, head, :, :, None], value[:, head, None]
-            share = a * v / stabilised(a + v)
-            out[:, head] = torch.einsum("bqkd,bqd->bkd", share, gradients[0][:, head])
-        return out, None, None
+        tiny = torch.tensor(TINY, dtype=value.dtype, device=value.device)
+        rows = gradient.shape[1]
+        step = max(1, BLOCK // (rows * value.shape[-1]))
+        for one in range(len(value)):
+            g, columns = gradient[one, :, None], weights[one][..., None]
+            for keys in (slice(at, at + step) for at in range(0, value.shape[1], step)):
+                v = value[one, keys]
+                whole = columns[:, keys] + v  # [query key dim]
+                whole += torch.copysign(tiny, whole)
+                out[one, keys] = v * torch.div(columns[:, keys], whole, out=whole).mul_(g).sum(0)
+        return out.view_as(ctx.saved_tensors[0]), None, None
 
 
 def weighted_by_size(
