@@ -43,6 +43,7 @@ CANDIDATES: Final = "candidates"
 KIND: Final = "kind"
 DECODING: Final = "decoding"
 PROBE: Final = "probe"
+METHOD: Final = "method"
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
@@ -66,7 +67,9 @@ DESCRIPTION: Final[dict[str, str]] = {
     QUANTILE: "quantile, between 0 and 1",
     VARIANT: "attn_n: the heads added up; attn_res_n: with the residual; attn_res_ln_n: and through the norm",
     RATIO: "mixing ratio by its terms: those of the variants, or weights (attn_w, attn_res_w), or another measure",
-    MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives)',
+    MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives); '
+    "of explanations, the number by which one is judged",
+    METHOD: "way to explain a prediction by its words, by name; random, first and last look at neither model nor words",
     VECTORS: 'which vectors of a head: "query", "key" or "value"',
     STATE: "hidden state of a stack: 0 the embeddings, then the output of each layer",
     DIRECTION: "class whose direction (a representative's, or the class mean's) is looked along",

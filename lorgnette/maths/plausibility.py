@@ -69,6 +69,39 @@ def overlap(chosen: Marks, marks: Marks) -> Float[Tensor, ""]:
     return (chosen & marks).sum() / union if union > 0 else torch.ones((), dtype=torch.float64)
 
 
+def chosen_scores(chosen: Marks, marks: Marks) -> Float[Tensor, " score"]:
+    """Precision, recall and F1 of the chosen tokens of one text; 0 where nothing is chosen, or nothing marked.
+
+    ERASER's token-F1 is the mean of F1 over texts (DeYoung et al. 2020, §4.1). It depends on how many are chosen.
+    """
+    both, taken, wanted = ((chosen & marks).sum().double(), chosen.sum().double(), marks.sum().double())
+    parts = [both / taken.clamp(min=1), both / wanted.clamp(min=1), 2 * both / (taken + wanted).clamp(min=1)]
+    return torch.stack(parts)
+
+
+def runs(marks: Marks) -> list[tuple[int, int]]:
+    """[start, end) of every run of marked tokens."""
+    steps = torch.diff(marks.long(), prepend=torch.zeros(1).long(), append=torch.zeros(1).long())
+    return list(zip((steps == 1).nonzero()[:, 0].tolist(), (steps == -1).nonzero()[:, 0].tolist(), strict=True))
+
+
+def span_scores(chosen: Marks, marks: Marks, least: float = 0.5) -> Float[Tensor, " score"]:
+    """Precision and recall of the chosen runs of one text: a run counts if |∩| / |∪| with some marked run ≥ `least`.
+
+    ERASER's IOU-F1 is F1 of the means of both over texts (DeYoung et al. 2020, §4.1). Scores that point to single
+    words of a long marked passage get nothing.
+    """
+    wanted, found = runs(marks), runs(chosen)
+    best = [max((_shared(one, other) for other in wanted), default=0.0) for one in found]
+    matched = sum(value >= least for value in best)
+    return torch.tensor([matched / max(1, len(found)), matched / max(1, len(wanted))], dtype=torch.float64)
+
+
+def _shared(one: tuple[int, int], other: tuple[int, int]) -> float:
+    both = max(0, min(one[1], other[1]) - max(one[0], other[0]))
+    return both / (one[1] - one[0] + other[1] - other[0] - both)
+
+
 def normalised_row_entropy(weights: Float[Tensor, " token"]) -> Float[Tensor, ""]:
     """H = −Σ a log a / log n of one row over its n tokens; 0 for n = 1 (Nguyen et al. 2022)."""
     count = len(weights)
