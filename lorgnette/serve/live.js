@@ -3,6 +3,7 @@
 import { read, write } from "./address.js";
 import { element } from "./numbers.js";
 import { Viewer } from "./viewer.js";
+import { shortName } from "./words.js";
 
 const by = (id) => document.getElementById(id);
 const LINKED = ["view", "layer", "head", "token", "unit", "measure"];
@@ -34,7 +35,7 @@ class Seat {
     const mine = ++this.version;
     const doc = await this.page.post("/api/look", this.question({ off: this.off.map(named) }), this.model);
     if (mine !== this.version) return;
-    this.title.textContent = short(this.model);
+    this.title.textContent = shortName(this.model);
     if (!this.viewer) {
       const state = { ...this.page.start, ...this.page.shared(), off: [] };
       this.viewer = new Viewer(this.root, state, { state: (next) => this.page.moved(this, next), toggle: (...head) => this.toggle(head) });
@@ -63,7 +64,6 @@ class Seat {
 
 const named = ([stack, layer, head]) => `${stack}.${layer + 1}.${head + 1}`;
 const linked = (state) => Object.fromEntries(LINKED.map((name) => [name, state[name]]));
-const short = (name) => name.replace(/\/+$/, "").split("/").pop();
 
 class Page {
   constructor() {
@@ -75,10 +75,10 @@ class Page {
   }
 
   async open() {
-    const hash = new URLSearchParams(location.hash.slice(1)), token = hash.get("token");
+    const hash = new URLSearchParams(location.hash.slice(1)), token = hash.get("enter");
     if (token) {
       await fetch("/api/enter", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
-      hash.delete("token");
+      hash.delete("enter");
       history.replaceState(null, "", `#${hash}`);
     }
     this.can = await this.get("/api/state");
@@ -93,7 +93,7 @@ class Page {
 
   fill(hash) {
     const names = this.can.models.map((model) => model.name);
-    const option = (name) => element("option", { value: name }, short(name));
+    const option = (name) => element("option", { value: name }, shortName(name));
     by("model").replaceChildren(...names.map(option));
     by("other").replaceChildren(element("option", { value: "" }, "none"), ...names.map(option));
     by("compare-with").hidden = names.length < 2;
@@ -239,7 +239,7 @@ class Page {
   async get(where) { return answered(await fetch(where)); }
 
   async post(where, body, model) {
-    const slow = setTimeout(() => this.say(`Loading ${short(model)} …`, true), 1500);
+    const slow = setTimeout(() => this.say(`Loading ${shortName(model)} …`, true), 1500);
     try {
       return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));
     } finally {

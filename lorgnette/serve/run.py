@@ -63,5 +63,5 @@ def _address(access: Access, listening: socket.socket) -> str:
     name = f"[{access.host}]" if ":" in access.host else access.host
     if access.host in ("0.0.0.0", "::"):
         name = socket.gethostname()
-    token = "" if access.token is None else f"#token={access.token}"
+    token = "" if access.token is None else f"#enter={access.token}"
     return f"http://{name}:{listening.getsockname()[1]}/{token}"

@@ -111,13 +111,17 @@ def test_a_link_shows_what_its_sender_saw(opened, served):
     page.keyboard.press("x")
     page.locator(".lv-off").wait_for()
     page.get_by_role("tab", name="Matrix").click()
-    page.wait_for_url("**view=matrix**off=encoder.1.1**")
+    page.locator(".lv-stage").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_url("**view=matrix**token=2&off=encoder.1.1**")
     other = opened().page
     other.goto(page.url)
     other.locator(".lv-off").wait_for()
     assert other.locator("[aria-selected=true]").text_content() == "Matrix"
     assert other.locator(".lv-said").text_content() == page.locator(".lv-said").text_content()
     assert other.input_value("#text") == TEXT
+    assert other.locator(".lv-table caption").text_content() == "From the"
 
 
 def test_corpus_text_and_typed_text_stay_text(opened, served):
@@ -173,9 +177,9 @@ def test_with_a_token_the_address_that_was_printed_opens_the_page(opened):
     served = Served(access)
     try:
         window = opened()
-        window.page.goto(f"{served.address}#token={access.token}")
+        window.page.goto(f"{served.address}#enter={access.token}")
         look(window.page)
-        assert "token" not in window.page.url
+        assert access.token not in window.page.url
         assert not any(access.token in url.partition("#")[0] for url in window.requests)
         stranger = opened().page
         stranger.goto(served.address)

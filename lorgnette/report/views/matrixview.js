@@ -24,7 +24,7 @@ function picture(matrix, top, colours) {
 export const matrixView = {
   name: "matrix",
   title: "Matrix",
-  hint: "Each row asks; the columns it reads are dark.",
+  hint: "Each row asks; the columns that it reads stand out.",
   step: "y",
 
   layout(scene, state, width) {

@@ -91,8 +91,16 @@ export const treeView = {
       pen.path([from, y, from, high, to, high, to, y], look);
       pen.path([to - 3, y + way * 5, to, y], { ...look, dash: [] });
       pen.path([to + 3, y + way * 5, to, y], { ...look, dash: [] });
-      if (relations && !dim) pen.text(relations[word], (from + to) / 2, y + way * ((LEAST + PER * (level - 1)) * 0.94 + 8), { size: 10, fill: colours.soft, align: "center" });
     }
+    if (relations) for (const [arc, level] of levels) this.relation(pen, relations[arc[0]], places, arc, y + way * ((LEAST + PER * (level - 1)) * 0.94), colours, focus);
+  },
+
+  /** The name of a relation, in the middle of its arc, on a ground of its own. */
+  relation(pen, name, places, [word, head], y, colours, focus) {
+    if (focus && focus.index !== word && focus.index !== head) return;
+    const x = (places[word].middle + places[head].middle) / 2, width = widthOf(name, { size: 10 });
+    pen.rect(x - width / 2 - 2, y - 6, width + 4, 12, { fill: colours.paper });
+    pen.text(name, x, y, { size: 10, fill: colours.soft, align: "center" });
   },
 
   hit(scene, state, { found, places, base }, x, y) {

@@ -13,7 +13,7 @@ import { explanationsOf, openScene } from "./scene.js";
 import { Stage } from "./stage.js";
 import { chosen, explanations, textView } from "./textview.js";
 import { trees, treeView } from "./treeview.js";
-import { amount, headName, number, shown } from "./words.js";
+import { amount, headName, number, shortName, shown } from "./words.js";
 
 const VIEWS = [headView, matrixView, modelView, textView, treeView, compareView];
 const START = { view: "head", stack: null, layer: -1, head: -1, token: -1, unit: "word", measure: "weight", methods: null, off: [] };
@@ -246,7 +246,7 @@ export class Viewer {
 
   async save(kind) {
     const ask = { view: this.view, scene: this.scene, state: this.state, colours: this.colours, focus: this.state.token >= 0 ? { side: "query", index: this.state.token } : null };
-    ask.title = `${this.scene.doc.model} · ${this.scene.stacks.length > 1 ? `${this.state.stack} ` : ""}head ${headName(this.state.layer, this.state.head)}`;
+    ask.title = `${shortName(this.scene.doc.model)} · ${this.scene.stacks.length > 1 ? `${this.state.stack} ` : ""}head ${headName(this.state.layer, this.state.head)}`;
     const width = Math.max(this.place.clientWidth, 480), name = `lorgnette-${this.view.name}-${headName(this.state.layer, this.state.head)}.${kind}`;
     const blob = kind === "svg" ? new Blob([asSvg(ask, width)], { type: "image/svg+xml" }) : await asPng(ask, width);
     download(blob, name);

@@ -1,7 +1,5 @@
 // In words: numbers, heads, and what the views call things.
 
-export const MEASURES = { weight: "weight", norm: "norm" };
-
 /** A share as a percentage: two digits that count, and never more than the packed bytes know. */
 export function percent(value) {
   const p = value * 100;
@@ -21,6 +19,9 @@ export function number(value) {
 
 export const amount = (value, measure) => (measure === "weight" ? percent(value) : number(value));
 
+/** A model by the last part of its name, which is enough beside a picture. */
+export const shortName = (model) => model.replace(/\/+$/, "").split("/").pop() || model;
+
 export const headName = (layer, head) => `${layer + 1}.${head + 1}`;
 
 /** A piece or word as it is shown: white space can be seen, and nothing is endless. */
@@ -28,5 +29,3 @@ export function shown(label) {
   const text = label.replace(/^[Ġ▁]/, "␣").replace(/\s/g, "␣");
   return text.length > 40 ? `${text.slice(0, 39)}…` : text || "∅";
 }
-
-export const offName = ([stack, layer, head]) => `${stack}.${layer + 1}.${head + 1}`;
