@@ -87,7 +87,10 @@ class Trace(Shown):
         return tuple(f"{site.name}.{site.layer + 1}.{part}" for site in self.subject.sites for part in PARTS)
 
     def __getitem__(self, name: str) -> Tensor:
-        """`encoder.3.weights` is [head query key]; `encoder.weights`, or `weights` with one stack, has all layers."""
+        """`encoder.3.weights` is [head query key]; `encoder.weights`, or `weights` with one stack, has all layers.
+
+        Of a layer that has lost heads the former has those that are left, the latter NaN for those that are gone.
+        """
         *where, part = name.split(".")
         if part not in PARTS:
             raise UserError(
@@ -99,8 +102,17 @@ class Trace(Shown):
             sites = [site for site in sites if str(site.layer + 1) == where[1]]
         if not sites or len(where) > 2:
             raise UserError(f"A trace of {self.subject.name!r} has no {name!r}.{near(name, self.names())}")
-        tensors = [getattr(self.calls[site], part)[0] for site in sorted(sites, key=lambda s: s.layer)]
-        return tensors[0] if len(where) == 2 else torch.stack(tensors)
+        tensors = {site.layer: getattr(self.calls[site], part)[0] for site in sites}
+        if len(where) == 2:
+            return next(iter(tensors.values()))
+        first = self.subject.anatomy[sites[0]]
+        if len(tensors) == 1 + max(tensors) and all(len(tensor) == first.total for tensor in tensors.values()):
+            return torch.stack([tensors[layer] for layer in sorted(tensors)])
+        shape = (1 + max(tensors), first.total, *next(iter(tensors.values())).shape[1:])
+        whole = next(iter(tensors.values())).new_full(shape, torch.nan)
+        for site in sites:
+            whole[site.layer, list(self.subject.anatomy[site].numbers)] = tensors[site.layer]
+        return whole
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self.calls.values())

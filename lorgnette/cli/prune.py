@@ -81,8 +81,7 @@ def prune(
     chosen = {name: asked.pop(name) for name in (*own, "allow_empty", "onnx")}
     named = asked.pop("stacks")
     chosen["stacks"] = None if named is None else tuple(part.strip() for part in named.split(","))
-    from lorgnette.training.pruning import PruningSettings, prune
-    from lorgnette.training.settings import TrainingSettings
+    from lorgnette.training import PruningSettings, TrainingSettings, prune
 
     command = shlex.join(["lorgnette", *sys.argv[1:]])
     training = TrainingSettings(**asked, progress=True, command=command)

@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 
 import transformers
-from torch import nn
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from lorgnette.models.classifier_config import SelfAttentionClassifierConfig
@@ -32,7 +31,7 @@ AUTO = (
 
 
 @cache
-def pruned_config(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+def pruned_config(base: Any) -> Any:
     """The config class of a family's pruned models: its own, and which heads are left."""
 
     def __post_init__(self: Any, **keywords: Any) -> None:
@@ -53,9 +52,8 @@ def pruned_config(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
 
 
 @cache
-def pruned_class(base: type[nn.Module]) -> type[nn.Module]:
+def pruned_class(base: Any) -> Any:
     """The pruned subclass of a model class."""
-    config_class: Any = base.config_class  # type: ignore[attr-defined]
 
     def __init__(self: Any, config: Any, *arguments: Any, **keywords: Any) -> None:
         base.__init__(self, config, *arguments, **keywords)
@@ -63,7 +61,7 @@ def pruned_class(base: type[nn.Module]) -> type[nn.Module]:
 
     body = {
         "__init__": __init__,
-        "config_class": pruned_config(config_class),
+        "config_class": pruned_config(base.config_class),
         "__module__": __name__,
         "__doc__": f"A {base.__name__} without the heads that `config.kept_heads` leaves out.",
     }
@@ -75,7 +73,7 @@ def pruned_class(base: type[nn.Module]) -> type[nn.Module]:
 
 
 @cache
-def register_models(config: type[PreTrainedConfig], base: type[PreTrainedConfig]) -> None:
+def register_models(config: Any, base: Any) -> None:
     """Makes the Auto classes of transformers know the pruned models of a family."""
     for name in AUTO:
         auto = getattr(transformers, name)

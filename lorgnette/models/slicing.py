@@ -114,8 +114,8 @@ def _slice_biases(module: Any, positions: Sequence[int], numbers: Sequence[int])
 
 def _empty(site: AttentionSite, cut: Cut) -> None:
     """Put a module in the place of the attention that gives the output bias (or nothing) for every token."""
-    width = site.value.weight.shape[0 if type(site.value).__name__ == "Conv1D" else 1]
-    assert isinstance(width, int)
+    value: Any = site.value
+    width = int(value.weight.shape[0 if type(value).__name__ == "Conv1D" else 1])
     output: nn.Module
     if site.output is None or isinstance(site.output, SideBySide):
         output = Nothing(width)
@@ -128,8 +128,8 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
     else:
         silent.add_module(cut.output, output)
         silent.inner = cut.output
-        if hasattr(site.module, "resid_dropout"):
-            silent.resid_dropout = site.module.resid_dropout
+        if isinstance(getattr(site.module, "resid_dropout", None), nn.Module):
+            silent.resid_dropout = site.module.resid_dropout  # GPT-2's
     _replace(site.layer, site.module, silent)
 
 
@@ -230,10 +230,12 @@ class NoHeads(nn.Module):
     """In the place of an attention without heads."""
 
     inner: str | None = None
+    resid_dropout: nn.Module | None
 
     def __init__(self, returns: str, layer_idx: int | None, is_cross: bool) -> None:
         super().__init__()
         self.returns, self.layer_idx, self.is_cross = returns, layer_idx, is_cross
+        self.resid_dropout = None
 
     def forward(
         self, hidden_states: Float[Tensor, "batch token model"], *_: Any, past_key_values: Any = None, **__: Any
@@ -241,7 +243,7 @@ class NoHeads(nn.Module):
         if past_key_values is not None and not self.is_cross:
             self._feed(past_key_values, hidden_states)
         output = hidden_states if self.inner is None else self.get_submodule(self.inner)(hidden_states)
-        if hasattr(self, "resid_dropout"):
+        if self.resid_dropout is not None:
             output = self.resid_dropout(output)
         if self.returns == "state":
             return output

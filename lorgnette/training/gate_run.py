@@ -28,7 +28,7 @@ TRAVEL = 30.0
 
 
 @cache
-def gated(trainer: type[Any]) -> type[Any]:
+def gated(trainer: Any) -> Any:
     """A Trainer class that also trains gates."""
     return type(f"Gated{trainer.__name__}", (GatesLearn, trainer), {})
 

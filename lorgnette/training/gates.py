@@ -130,7 +130,7 @@ class HeadGates(nn.Module, Penalty):
     # The penalty.
 
     @property
-    def weight(self) -> float:
+    def weight(self) -> float:  # type: ignore[override]
         """λ now. In evaluation the whole of it, so that validation losses can be compared over time."""
         if not self.training or self.warmup == 0:
             return self.target

@@ -68,3 +68,15 @@ def test_the_checks_hold_on_a_pruned_model():
     _, _, small = pair()
     assert [check.name for check in small.check() if not check.ok] == []
     assert "PrunedBert" in repr(small)
+
+
+def test_a_trace_of_a_pruned_model_has_gaps():
+    _, _, small = pair()
+    seen = small.trace("w7 w8 . w9")
+    weights = seen.data()
+    assert weights.dims == ("layer", "head", "query", "key")
+    assert weights.sizes["head"] == 4
+    assert np.isnan(weights.sel(layer=1, head=[1, 3])).all()
+    assert np.isnan(weights.sel(layer=2)).all()
+    np.testing.assert_allclose(weights.sel(layer=1, head=4), seen["encoder.1.weights"][1], rtol=1e-5)
+    np.testing.assert_allclose(weights.sel(layer=3).sum("key"), 1.0, rtol=1e-5)
