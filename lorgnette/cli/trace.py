@@ -128,7 +128,11 @@ def _explained(seen: "Trace", stack: str, methods: list[str], pieces: bool, as_j
 
     found = explained(seen, methods, pieces=pieces)
     if as_json:
-        about = {"model": seen.subject.name, "weights_hash": seen.subject.weights_hash, "text": seen.example.text}
+        about: dict[str, Any] = {
+            "model": seen.subject.name,
+            "weights_hash": seen.subject.weights_hash,
+            "text": seen.example.text,
+        }
         about |= {"pair": seen.example.pair, "target": seen.example.target, "probabilities": seen.probabilities}
         typer.echo(
             json.dumps({**about, "unit": "piece" if pieces else "word", "explanations": found}, ensure_ascii=False)

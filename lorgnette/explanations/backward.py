@@ -107,7 +107,7 @@ class _Pass:
         added = [_sum(*next(gradients), last=1) for _ in self.added]
         by_head = {site: _sum(*next(gradients), last=2) for site in heads}
         for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
-            if gradient is not None:
+            if gradient is not None and leaked is not None:
                 leaked = leaked + (gradient * bias).flatten(1).sum(-1)
         if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
             raise UserError(

@@ -139,7 +139,7 @@ def norm_rate(module: Any, x: Tensor) -> Tensor:
         variance = x.var(-1, keepdim=True)
         constant = (x.amax(-1, keepdim=True) == x.amin(-1, keepdim=True)) | (variance == 0)
         return torch.where(constant, 0.0, variance.rsqrt())
-    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    eps: float = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
     wide = x.float() if x.dtype.itemsize < 4 else x
     return (wide.square().mean(-1, keepdim=True) + eps).rsqrt().to(x.dtype)
 
