@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,6 +22,13 @@ MAPS = ("gold", "heuristic")
 CHUNK = 1024
 Mapper = Callable[[Example, Sequence[str]], Sequence[float]]
 """A value for each word of an example, as the tokenizer's word map numbers them."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """What turns examples into items: `Reader`, or `PairReader` of translations."""
+
+    def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]: ...
 
 
 @dataclass
@@ -95,7 +102,7 @@ def text_and_pair(example: Example) -> tuple[str, str | None]:
 class Items(Dataset[Item]):
     """Texts in memory. With `longest_first` they are sorted, so that a batch of evaluation has little padding."""
 
-    def __init__(self, reader: Reader, examples: Iterable[Example], *, longest_first: bool = False) -> None:
+    def __init__(self, reader: Reads, examples: Iterable[Example], *, longest_first: bool = False) -> None:
         self.items: list[Item] = []
         self.cut = 0
         for item, cut in reader.read(examples):

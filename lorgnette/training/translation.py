@@ -1,6 +1,8 @@
 """Training of translation models: which sentences, which vocabulary, which model, and how it is scored."""
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +47,11 @@ class NewTranslator:
         if settings.max_length is not None and settings.max_length > self.sizes["positions"]:
             raise UserError(f"max_length {settings.max_length} is more than the {self.sizes['positions']} positions.")
         self.max_length: int | None = settings.max_length or int(self.sizes["positions"])
-        self._files = tempfile.TemporaryDirectory(prefix="lorgnette-pieces-")  # as long as the tokenizer reads them
+        files = tempfile.mkdtemp(prefix="lorgnette-pieces-")  # there as long as this is, for the tokenizer to copy
+        weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
         self.tokenizer: Any = build_marian_tokenizer(
             ((example.text, translation_of(example)) for example in pairs),
-            Path(self._files.name),
+            Path(files),
             pieces=self.sizes["pieces"],
             limit=self.sizes["positions"],
             languages=languages,
@@ -94,6 +97,8 @@ class PretrainedTranslator(PretrainedBuilder):
 class PreparedPairs(Prepared):
     """The sentence pairs of a run as token ids; evaluation by teacher forcing, and BLEU on the test sentences."""
 
+    builder: Any  # NewTranslator, PretrainedTranslator, or what has the same parts
+    reader: Any
     beams: int = 1
     batch_size: int = 64
     bf16: bool = False

@@ -119,7 +119,7 @@ def _roles(outcome: Outcome) -> Iterator[Claim]:
             continue
         alive = survival(points, "encoder").mean(axis=0).ravel()
         clear = clarity(looked).ravel()
-        if alive.std() == 0 or clear.std() == 0:
+        if np.ptp(alive) == 0 or np.ptp(clear) == 0:
             continue
         found = over_heads(lambda both: _rank(both), np.stack([clear, alive], axis=1))
         if found is not None:
@@ -133,7 +133,7 @@ def _roles(outcome: Outcome) -> Iterator[Claim]:
 
 
 def _rank(both: np.ndarray) -> float:
-    if both[:, 0].std() == 0 or both[:, 1].std() == 0:
+    if (np.ptp(both, axis=0) == 0).any():
         return float("nan")
     return float(spearmanr(both[:, 0], both[:, 1]).statistic)
 
