@@ -1,5 +1,6 @@
 """How much of the tree all heads hold together: a trained combination of their weights, with and without GloVe."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lorgnette import axes
 from lorgnette.attention import Call, Site
@@ -33,7 +35,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 
 DECODINGS = ("argmax", "tree")
-FEATURES = {
+FEATURES: dict[str, Callable[[int, int], torch.nn.Module]] = {
     "attention": AttentionOnly,
     "attention_vectors": AttentionAndVectors,
     "vectors_distance": VectorsAndDistance,
@@ -54,7 +56,7 @@ class AttentionProbe(Lens):
     vectors, and vectors with distance alone. Beside them: the head is the next word ("right-branching").
 
     At most `texts` texts are kept, those whose hashes are smallest. Standard errors are over held-out texts. The paper
-    has one epoch over 36,160 sentences, one at a time, at rate .002; fewer texts need more epochs and a higher rate.
+    takes 36,160 steps of one sentence at rate .002; fewer steps need a higher rate.
 
     What it does not tell you: which head the model uses. Weights of heads that say the same are shared out anyhow.
     """
@@ -69,18 +71,18 @@ class AttentionProbe(Lens):
         texts: int = 2000,
         development: float = 0.8,
         rate: float = 0.01,
-        epochs: int = 10,
+        steps: int = 1000,
         batch: int = 4,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not 0 < development < 1 or min(texts, epochs, batch) < 1 or rate <= 0:
+        if not 0 < development < 1 or min(texts, steps, batch) < 1 or rate <= 0:
             raise UserError(
-                "AttentionProbe takes a development share between 0 and 1, and at least one text, epoch and text a "
-                f"batch. Got development={development}, texts={texts}, epochs={epochs}, batch={batch}, rate={rate}."
+                "AttentionProbe takes a development share between 0 and 1, and at least one text, step and text a "
+                f"batch. Got development={development}, texts={texts}, steps={steps}, batch={batch}, rate={rate}."
             )
         self.texts, self.development = texts, development
-        self.rate, self.epochs, self.batch_texts, self.seed = rate, epochs, batch, seed
+        self.rate, self.steps, self.batch_texts, self.seed = rate, steps, batch, seed
         self.vectors = None if vectors is None else str(vectors)
         self.place: dict[str, int] = {}
         self.table = np.zeros((1, 1), dtype=np.float32)
@@ -114,7 +116,7 @@ class AttentionProbe(Lens):
         special = given.mT @ (member / member.sum(1, keepdim=True).clamp(min=1))[:, None]
         # A site may have fewer heads than another; those that are not there give nothing.
         padding = (0, 0, 0, 0, 0, self.heads - weights.shape[1])
-        self.found[site] = tuple(torch.nn.functional.pad(part.cpu(), padding) for part in (between, special))
+        self.found[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Keep the sentences of this batch, now that all layers have been seen."""
@@ -146,10 +148,10 @@ class AttentionProbe(Lens):
             for number, name in enumerate(FEATURES):
                 if name not in self.features:
                     continue
-                make = lambda kind=FEATURES[name]: kind(self.kept.heads, self.table.shape[1])  # noqa: E731
-                probe = trained(make, [s for s, _ in early], rate=self.rate, epochs=self.epochs, seed=self.seed)
+                untrained = FEATURES[name](self.kept.heads, self.table.shape[1])
+                probe = trained(untrained, [s for s, _ in early], rate=self.rate, steps=self.steps, seed=self.seed)
                 shares[number] = _scored(probe, late)
-                if name == "attention":
+                if isinstance(probe, AttentionOnly):
                     weight = probe.own.detach().view(2, len(self.parsing), self.heads)
         return self._result(shares, _next_word([g for _, gold in late for g in gold]), weight, bool(early and late))
 
@@ -179,7 +181,7 @@ class AttentionProbe(Lens):
         variables["weight"].attrs["description"] = "weight of a head in the probe of attention alone"
         variables["uas"].attrs["description"] = "share of held-out words whose head is right, the root's among them"
         result = self.result(variables)
-        texts = {"rate": self.rate, "epochs": self.epochs, "batch": self.batch_texts, "vectors": self.vectors or ""}
+        texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
         result.data.attrs |= {**texts, "texts": self.kept.count}
         return result
 
@@ -216,7 +218,8 @@ def _next_word(sentences: list[Sentence]) -> np.ndarray:
         tree[-1] = UNKNOWN
         tree = np.where(sentence.gold == UNKNOWN, -3, tree)
         found, counted = agreement(tree[None], sentence.gold, sentence.punctuation)
-        right.append(found[0].sum(0)), counts.append(counted.sum(0))
+        right.append(found[0].sum(0))
+        counts.append(counted.sum(0))
     return _ratio(np.stack(right), np.stack(counts))
 
 

@@ -192,7 +192,7 @@ def _tasks(example: Example, seen: Bool[Tensor, " word"]) -> tuple[_Tasks | None
     if not rows:
         return None, total
     flags = lambda places: torch.zeros(size, dtype=torch.bool).index_fill(0, torch.tensor(sorted(places)), True)  # noqa: E731
-    gold = torch.stack([flags(gold) for _, _, gold in rows])
+    right = torch.stack([flags(gold) for _, _, gold in rows])
     earlier = torch.stack([flags({h for h in heads if h < m.head}) & seen for _, m, _ in rows])
     others = torch.stack([seen & (torch.arange(size) != m.head) for _, m, _ in rows])
     kinds = torch.tensor([[1.0, *(float(m.kind == kind) for kind in KINDS)] for _, m, _ in rows], dtype=torch.float64)
@@ -205,4 +205,4 @@ def _tasks(example: Example, seen: Bool[Tensor, " word"]) -> tuple[_Tasks | None
         dtype=torch.float64,
     )
     place = torch.tensor([m.head for _, m, _ in rows])
-    return _Tasks(place, earlier, others, gold, kinds, counts, hits.mT @ kinds / counts.clamp(min=1)), total
+    return _Tasks(place, earlier, others, right, kinds, counts, hits.mT @ kinds / counts.clamp(min=1)), total

@@ -126,7 +126,8 @@ class _Keep(Tap):
     """Keeps the call of one site."""
 
     def __init__(self, site: Site) -> None:
-        self.site, self.call = site, None
+        self.site = site
+        self.call: Call | None = None
 
     def see(self, call: Call) -> None:
         if call.site == self.site:

@@ -1,6 +1,6 @@
 """Trained combinations of all heads as a parser, and a parser of word vectors and distance to compare with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,17 +110,16 @@ def loss(probe: nn.Module, texts: Sentences) -> Float[Tensor, ""]:
     return nn.functional.cross_entropy(log_odds(probe, texts)[counted], texts.gold[counted])
 
 
-def trained(
-    make: Callable[[], nn.Module], batches: Sequence[Sentences], *, rate: float, epochs: int, seed: int
-) -> nn.Module:
-    """Adam over the batches, shuffled each epoch; the model that is looked at is frozen."""
-    probe = make().double()
+def trained(probe: nn.Module, batches: Sequence[Sentences], *, rate: float, steps: int, seed: int) -> nn.Module:
+    """Adam for so many steps, one batch each, shuffled anew when all have been used; what is looked at is frozen."""
+    probe = probe.double()
     generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         adam = torch.optim.Adam(probe.parameters(), lr=rate)
-        for _ in range(epochs):
-            for number in torch.randperm(len(batches), generator=generator).tolist():
-                adam.zero_grad()
-                loss(probe, batches[number]).backward()
-                adam.step()
+        order: list[int] = []
+        for _ in range(steps):
+            order = order or torch.randperm(len(batches), generator=generator).tolist()
+            adam.zero_grad()
+            loss(probe, batches[order.pop()]).backward()
+            adam.step()
     return probe.eval().requires_grad_(False)

@@ -4,6 +4,7 @@ cells      → numbers of a result as records for a chart, rows for a table
 charts     → one result, one Altair chart
 sections   → which charts a result has: by its lens, and for a lens that is not known a heat map per variable
 heads      → the charts and sentences about single heads: roles, importance, agreement
+syntax     → those about trees, relations, coreference
 findings   → the sentences at the top, with their numbers
 drawing    → a chart as SVG for the page, or as PNG, SVG or PDF for a paper
 page       → `Report`: one HTML file
@@ -14,11 +15,14 @@ from lorgnette.report.findings import Finding, findings, findings_for
 from lorgnette.report.heads import role_map, signal_matrix
 from lorgnette.report.page import Report, figures
 from lorgnette.report.sections import Figure, figures_for, figures_of
+from lorgnette.report.syntax import best_relations, best_trees
 
 __all__ = [
     "Figure",
     "Finding",
     "Report",
+    "best_relations",
+    "best_trees",
     "categories_by_layer",
     "figures",
     "figures_for",

@@ -99,13 +99,13 @@ def test_scores_are_those_written_out(kind):
 
 def test_planted_heads_are_combined_into_the_tree_and_the_control_is_not():
     heads, texts = planted()
-    data = look(heads, texts, [AttentionProbe(rate=0.05)], progress=False)["attention-probe"].data
+    data = look(heads, texts, [AttentionProbe()], progress=False)["attention-probe"].data
     assert (data.uas.sel(features="attention") == 1.0).all()
     weight = data.weight.sel(stack="encoder", layer=1, way="to_head")
     assert int(weight.values.argmax()) == HEADS.index("tree")
     assert data.uas.sel(features="attention_vectors").isnull().all()
     control, texts = planted(control=True)
-    data = look(control, texts, [AttentionProbe(rate=0.05)], progress=False)["attention-probe"].data
+    data = look(control, texts, [AttentionProbe()], progress=False)["attention-probe"].data
     assert data.uas.sel(features="attention").max() < data.head_is_next_uas + 0.05
 
 
@@ -114,7 +114,7 @@ def test_vectors(tmp_path):
     words = sorted({word.lower() for example in TREEBANK for word in example.words})
     path = tmp_path / "glove.txt"
     path.write_text("".join(f"{w} {' '.join(map(str, np.eye(len(words))[n]))}\n" for n, w in enumerate(words)))
-    lens = AttentionProbe(path, development=0.5, epochs=3)
+    lens = AttentionProbe(path, development=0.5, steps=6)
     data = look(bert(), TREEBANK, [lens], progress=False)["attention-probe"].data
     assert data.uas.notnull().all()
     assert (data.uas_count == data.head_is_next_uas_count).all()
@@ -127,12 +127,13 @@ def test_the_same_texts_are_kept_whatever_the_order():
     wanted = {float(text_key("attention-probe", example.id) >> 11) for example in order[:3]}
     lenses = []
     for texts in (TREEBANK, TREEBANK[::-1]):
-        lens = run_lens(AttentionProbe(texts=3), tiny, [tiny.encode([text]) for text in texts])
+        lens = run_lens(AttentionProbe(texts=3, steps=20), tiny, [tiny.encode([text]) for text in texts])
         assert set(lens.index[:, 0].tolist()) == wanted
         assert len(lens.marks) == sum(len(example.words) for example in order[:3])
         lenses.append(lens)
     first, second = (
-        run_lens(AttentionProbe(texts=3), tiny, [tiny.encode(list(part))]) for part in (TREEBANK[:4], TREEBANK[4:])
+        run_lens(AttentionProbe(texts=3, steps=20), tiny, [tiny.encode(list(part))])
+        for part in (TREEBANK[:4], TREEBANK[4:])
     )
     first.merge_state(second)
     for other in lenses:
@@ -140,7 +141,7 @@ def test_the_same_texts_are_kept_whatever_the_order():
 
 
 def test_a_model_without_special_tokens():
-    data = look(gpt2(), TREEBANK, [AttentionProbe(development=0.5, epochs=2)], progress=False)["attention-probe"].data
+    data = look(gpt2(), TREEBANK, [AttentionProbe(development=0.5, steps=4)], progress=False)["attention-probe"].data
     assert data.uas.sel(features="attention").notnull().all()
 
 
@@ -150,7 +151,7 @@ def test_nothing_held_out():
     assert (data.weight_count == 0).all()
 
 
-@pytest.mark.parametrize("options", [{"development": 1.0}, {"epochs": 0}, {"texts": 0}, {"rate": 0.0}])
+@pytest.mark.parametrize("options", [{"development": 1.0}, {"steps": 0}, {"texts": 0}, {"rate": 0.0}])
 def test_bad_input_is_one_line(options):
     with pytest.raises(UserError, match="AttentionProbe takes a development share") as caught:
         AttentionProbe(**options)
