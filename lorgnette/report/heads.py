@@ -24,6 +24,7 @@ FAMILIES = {
     "none": (),
 }
 """What a head with several labels is drawn as: the first of these that fits."""
+_NOISY = 0.5
 _FAMILY_COLOURS = dict(
     zip(FAMILIES, ("#9A9A9A", *(COLOURS[place] for place in (2, 4, 0, 3, 5, 1, 6)), "#E4E4E4"), strict=True)
 )
@@ -171,7 +172,8 @@ def role_findings(result: Result) -> Iterator[Finding]:
 def agreement_findings(result: Result) -> Iterator[Finding]:
     """The signal that ranks the heads most like ablation does."""
     rho = result.data["spearman"]
-    reference = next((n for n in ("ablation_mean", "ablation_zero") if n in rho[SIGNAL].values), None)
+    trust = {n: _trust(result, n) for n in ("ablation_mean", "ablation_zero") if n in rho[SIGNAL].values}
+    reference = max(trust, key=lambda name: trust[name], default=None)
     others = [n for n in rho[SIGNAL].values.tolist() if not n.startswith("ablation")]
     if reference is None or not others:
         return
@@ -182,8 +184,16 @@ def agreement_findings(result: Result) -> Iterator[Finding]:
     cell = {SIGNAL: reference, SIGNAL_B: best}
     numbers = {"best": _said(best), "rho": float(row.max()), "worst": _said(worst), "least": float(row.min())}
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
-    yield Finding(
+    told = (
         "Of the cheap signals, {best} ranks the heads most as ablation does "
-        "(ρ {rho:.2f}, 95 % {low:.2f} to {high:.2f}), {worst} least ({least:.2f}).",
-        numbers,
+        "(ρ {rho:.2f}, 95 % {low:.2f} to {high:.2f}), {worst} least ({least:.2f})."
     )
+    if trust[reference] < _NOISY:
+        numbers["trust"] = trust[reference]
+        told += " But of what ablation tells the heads apart by, all but {trust:.0%} is noise: look at more texts."
+    yield Finding(told, numbers)
+
+
+def _trust(result: Result, signal: str) -> float:
+    found = float(result.data["reliability"].sel({SIGNAL: signal}))
+    return found if found == found else 0.0
