@@ -159,7 +159,10 @@ def _one_head(seen: "Trace", weights: "xr.DataArray", stack: str, layer: int, he
     if layer > weights.sizes["layer"] or head > weights.sizes["head"]:
         sizes = f"{weights.sizes['layer']} layers of {weights.sizes['head']} heads"
         raise UserError(f"There is no head {layer}.{head}: the {stack} of {seen.subject.name} has {sizes}.")
-    return weights.sel(layer=layer, head=head)
+    found = weights.sel(layer=layer, head=head)
+    if bool(found.isnull().all()):
+        raise UserError(f"The head {layer}.{head} of the {stack} of {seen.subject.name} was removed.")
+    return found
 
 
 def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> dict[str, Any]:
@@ -181,7 +184,7 @@ def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) 
         "queries": weights["query_text"].values.tolist(),
         "keys": weights["key_text"].values.tolist(),
         "axes": list(weights.dims),
-        "weights": weights.values.tolist(),
+        "weights": weights.astype(object).where(weights.notnull(), None).values.tolist(),  # removed heads are null
     }
 
 
@@ -228,7 +231,12 @@ def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
         for head in heads:
             table.add_column(f"head {head + 1}", max_width=_WORD, no_wrap=True, overflow="ellipsis")
         for layer, row in enumerate(share):
-            cells = (f"{escape(words[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]" for head in heads)
+            cells = (
+                f"{escape(words[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]"
+                if row[head].max() >= 0
+                else "[dim]–[/dim]"  # the head was removed
+                for head in heads
+            )
             table.add_row(str(layer + 1), *cells)
         yield table
 
@@ -244,7 +252,8 @@ def _links(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> 
     rows, columns = weights["query_text"].values, weights["key_text"].values
     between = weights.values * asking[:, None] * read[None, :]
     best = between.reshape(*between.shape[:2], -1)
-    order = sorted(((-best[cell].max(), cell) for cell in _cells(best)), key=lambda item: item)
+    there = [cell for cell in _cells(best) if best[cell].max() >= 0]  # not those of removed heads
+    order = sorted(((-best[cell].max(), cell) for cell in there), key=lambda item: item)
     table = Table("strongest links", "from", "to", "weight", box=None, pad_edge=False)
     for weight, (layer, head) in order[:_LINKS]:
         query, key = divmod(int(best[layer, head].argmax()), len(columns))
