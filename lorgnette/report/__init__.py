@@ -5,11 +5,18 @@ charts     → one result, one Altair chart
 sections   → which charts a result has: by its lens, and for a lens that is not known a heat map per variable
 heads      → the charts and sentences about single heads: roles, importance, agreement
 syntax     → those about trees, relations, coreference
+flow       → those about what goes where: frequency, rollout, gradients, relevance, alignment
+shape      → those about the shape of vectors: geometry, cones, convexity, probes
+trust      → those about explanations: rationales
+pruning    → the order in which heads could go
+chapters   → what belongs together, and the order of the page
 findings   → the sentences at the top, with their numbers
 drawing    → a chart as SVG for the page, or as PNG, SVG or PDF for a paper
 page       → `Report`: one HTML file
+views      → one text, token by token: this part, and `notebook`, does know traces
 """
 
+from lorgnette.report import flow, shape, trust
 from lorgnette.report.charts import categories_by_layer, head_map, heat_map, layer_curves
 from lorgnette.report.findings import Finding, findings, findings_for
 from lorgnette.report.heads import role_map, signal_matrix
@@ -29,9 +36,12 @@ __all__ = [
     "figures_of",
     "findings",
     "findings_for",
+    "flow",
     "head_map",
     "heat_map",
     "layer_curves",
     "role_map",
+    "shape",
     "signal_matrix",
+    "trust",
 ]

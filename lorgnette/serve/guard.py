@@ -112,7 +112,8 @@ async def _body(receive: Receive, headers: dict[str, str]) -> bytes | None:
     claimed = headers.get("content-length", "0")
     if not claimed.isdigit() or int(claimed) > LARGEST_BODY:
         return None
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
