@@ -34,7 +34,8 @@ class TranslationTrainer(PenalisedTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **more: Any
     ) -> Tensor | tuple[Tensor, Any]:
-        return super().compute_loss(model, {**inputs, "use_cache": False}, return_outputs, **more)
+        given: dict[str, Any] = {**inputs, "use_cache": False}
+        return super().compute_loss(model, given, return_outputs, **more)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)

@@ -86,7 +86,7 @@ def _summary(outcome: Outcome, found: list[Claim]) -> list[str]:
 
 
 def _provenance(outcome: Outcome) -> dict[str, Any]:
-    first = next((r for r in outcome.found.values() if "versions" in r), {})
+    first: Mapping[str, Any] = next((r for r in outcome.found.values() if "versions" in r), {})
     prints = {key: r["corpus_fingerprint"] for key, r in outcome.found.items() if "corpus_fingerprint" in r}
     patterns = {key: r["patterns"] for key, r in outcome.found.items() if "patterns" in r}
     return {
