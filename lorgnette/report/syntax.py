@@ -187,7 +187,7 @@ def antecedents(result: Result) -> Iterator[Finding]:
     best = found[0]
     value = float(late.sel({LAYER: best.layer, HEAD: best.head}))
     rules = data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
-    numbers = {"best": str(HeadValue(best.layer, best.head, value))}
+    numbers: dict[str, Any] = {"best": str(HeadValue(best.layer, best.head, value))}
     numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
     yield Finding(
         "Head {best} reads the antecedent of a mention most often, on texts it was not chosen on; the nearest mention "
