@@ -43,7 +43,7 @@ CANDIDATES: Final = "candidates"
 KIND: Final = "kind"
 DECODING: Final = "decoding"
 PROBE: Final = "probe"
-METHOD: Final = "method"
+METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
 
 DESCRIPTION: Final[dict[str, str]] = {
     STACK: 'where the attention lives: "encoder", "decoder" or "cross" (decoder queries, encoder keys)',
@@ -69,7 +69,7 @@ DESCRIPTION: Final[dict[str, str]] = {
     RATIO: "mixing ratio by its terms: those of the variants, or weights (attn_w, attn_res_w), or another measure",
     MEASURE: 'what stands for how much a token is read: "weights" (α), or "norms" (the length of what arrives); '
     "of explanations, the number by which one is judged",
-    METHOD: "way to explain a prediction by its words, by name; random, first and last look at neither model nor words",
+    METHOD: "method that explains a prediction by its words; random, first and last look at neither model nor words",
     VECTORS: 'which vectors of a head: "query", "key" or "value"',
     STATE: "hidden state of a stack: 0 the embeddings, then the output of each layer",
     DIRECTION: "class whose direction (a representative's, or the class mean's) is looked along",

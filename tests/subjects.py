@@ -64,6 +64,7 @@ TREEBANK = tuple(
         tags={"upos": tuple("PUNCT" if word in ".,!" else "X" for word in words.split())},
         target=words.lower().replace("cat", "chat"),
         label=number % 2,
+        rationale=tuple(float(place % 3 == 0) for place in range(len(words.split()))),
         extra={
             "mentions": tuple(
                 (at, at + 1, at, word, "nominal") for at, word in enumerate(words.split()) if word in ("cat", "dog")

@@ -144,8 +144,9 @@ class Rationales(Lens):
         places = [ranks(one, text, self.seed) for one, text in zip(scores, texts, strict=True)]
         chosen = [place < self._wanted(len(place)) for place in places]
         plausible = torch.stack([_plausible(*one) for one in zip(scores, chosen, texts, strict=True)])
-        for one, text in zip(scores, texts, strict=True):
-            self.histogram[number] += _counted(one, text.marks)
+        self.histogram[number] += _counted(
+            torch.cat([maths.rescaled(one) for one in scores]), torch.cat([text.marks for text in texts])
+        )
         faithful, there = _faithful(places, chosen, texts, changed)
         values = torch.cat([plausible, faithful], -1)
         weights = torch.cat([plausible.isfinite(), there], -1)
@@ -159,7 +160,7 @@ class Rationales(Lens):
         return int(np.ceil(self.share * words - 1e-9))  # 0.1 · 70 is a little more than 7
 
     def compute(self) -> Result:
-        """`score` by method and measure; `pooled_auprc`, `pooled_auroc`, `iou_f1` by method; chance, and counts."""
+        """`score` by explanation and measure; `pooled_auprc`, `pooled_auroc`, `iou_f1` by explanation; chance; counts."""
         if not self.counts[COUNTS.index("texts")]:
             raise UserError(_NONE)
         per = [self.moments.arrays("score", [f"{m} {measure}" for measure in MEASURES], axes.MEASURE)
@@ -220,15 +221,15 @@ def _plausible(scores: Tensor, chosen: Tensor, text: Marked) -> Float[Tensor, " 
 
 
 def _counted(scores: Float[Tensor, " word"], marks: Bool[Tensor, " word"]) -> Float[Tensor, "mark bin"]:
-    """Words by rescaled score and mark; bins are narrow at 0, where the words of a peaked map crowd."""
-    bins = (maths.rescaled(scores).sqrt() * BINS).round().long()
+    """Words by score (from 0 to 1) and mark; bins are narrow at 0, where the words of a peaked map crowd."""
+    bins = (scores.sqrt() * BINS).round().long()
     out = torch.zeros(2, BINS + 1, dtype=torch.float64)
     return out.index_put_((marks.long(), bins), torch.ones(len(bins), dtype=torch.float64), accumulate=True)
 
 
 def _faithful(
-    places: Sequence[Int[Tensor, " word"]],
-    chosen: Sequence[Bool[Tensor, " word"]],
+    places: Sequence[Int[Tensor, "_"]],
+    chosen: Sequence[Bool[Tensor, "_"]],
     texts: Sequence[Marked],
     changed: Changed,
 ) -> tuple[Float[Tensor, "text measure"], Bool[Tensor, "text measure"]]:

@@ -46,7 +46,7 @@ def gold_words(example: Example, rule: str = "majority") -> Bool[Tensor, " word"
     masks = extra.get("rationales") or extra.get("maps") or ()
     marks = example.rationale
     if rule == "majority" and masks:
-        marks = majority(masks)
+        marks = majority([tuple(map(int, mask)) for mask in masks])
     elif rule == "union":
         marks = tuple(map(max, zip(*masks, strict=True))) or extra.get("rationale_union") or extra.get("map_sum", marks)
     return torch.tensor(marks, dtype=torch.float64) >= _HALF

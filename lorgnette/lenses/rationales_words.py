@@ -24,7 +24,7 @@ _DIGITS = 5
 
 def word_scores(
     subject: Subject, batch: Batch, texts: Sequence[Marked], method: str, seed: int
-) -> list[Float[Tensor, " seen"]]:
+) -> list[Float[Tensor, "_"]]:
     """How much each word that the model sees speaks for its prediction: the sum over the word's pieces."""
     if method in BLIND:
         return [_blind(text, method, seed) for text in texts]
