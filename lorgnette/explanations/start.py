@@ -42,7 +42,7 @@ def explained(
     for other in second:
         start = start - logits.gather(-1, other[..., None])[..., 0]
     if one:
-        start = start / stabilised(start.detach())
+        start = start / stabilised(start.detach(), 1e-9)
     if start.dim() == 1:
         return start
     return (start * positions(subject, batch).to(start.dtype)).sum(-1)
