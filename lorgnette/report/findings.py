@@ -18,6 +18,7 @@ HALF = 0.5
 SPECIAL = ("cls", "sep", "period_comma")
 NEIGHBOURS = {"previous": "the previous token", "next": "the next token", "self": "the token itself"}
 _NAMED = 3  # heads that are named one by one
+_SOME = -0.2  # a rank correlation above it is not worth a conclusion
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def above(array: xr.DataArray, threshold: float = HALF) -> list[HeadValue]:
     return [one for one in heads(array) if one.value > threshold]
 
 
-def findings(results: Results) -> list[Finding]:
+def findings(results: Results | Mapping[str, Result]) -> list[Finding]:
     """The sentences for these results, lens by lens; a lens that is not known gets one about its first variable."""
     out = []
     for result in results.values():
@@ -190,6 +191,27 @@ def arriving(result: Result) -> Finding | None:
     )
 
 
+def cancelling(result: Result) -> Finding | None:
+    """Whether what is read much is short: ρ of α with ‖f(x)‖ over all pairs, for the most read special token."""
+    if "spearman_all" not in result.data:
+        return None
+    rho = result.data["spearman_all"]
+    found = {str(kind): float(rho.sel({CATEGORY: kind})) for kind in rho[CATEGORY].values}
+    there = {kind: found[kind] for kind in SPECIAL if kind in found and found[kind] == found[kind]}
+    if not there:
+        return None
+    kind = min(there, key=lambda name: there[name])
+    numbers = {"kind": _the(kind), "rho": there[kind]}
+    if there[kind] >= 0:
+        return Finding("A larger weight on {kind} does not come with a shorter vector (ρ {rho:+.2f}).", numbers)
+    end = ": the norm takes back what the weight gives." if there[kind] < _SOME else "."
+    return Finding(
+        "The larger the weight on {kind}, the shorter the vector that is sent from there "
+        f"(ρ {{rho:+.2f}} over all pairs){end}",
+        numbers,
+    )
+
+
 def kinds_of_heads(result: Result) -> Finding | None:
     """How many heads are of each kind on the map of heads."""
     cells = [kind for kind in result.data["kind"].values.ravel().tolist() if isinstance(kind, str) and kind != "other"]
@@ -206,7 +228,7 @@ def _of_weights(result: Result) -> Iterator[Finding]:
 
 
 def _of_norms(result: Result) -> Iterator[Finding]:
-    return (finding for finding in [arriving(result)] if finding is not None)
+    return (finding for finding in [arriving(result), cancelling(result)] if finding is not None)
 
 
 def _of_distances(result: Result) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 from lorgnette.axes import ABLATION, HEAD, LAYER, PART, ROLE, SIGNAL, SIGNAL_B, STACK
 from lorgnette.report.charts import COLOURS
 from lorgnette.report.findings import Finding, findings_for, heads
+from lorgnette.report.pruning import candidates, ranked
 from lorgnette.report.sections import Figure, figures_for, variable_figure
 from lorgnette.results import Result
 
@@ -35,7 +36,8 @@ def of_importance(result: Result) -> list[Figure]:
     figures = (
         [variable_figure(result, "loss_change", "What the loss does without the head")] if _has_changes(result) else []
     )
-    return [*figures, variable_figure(result, "sensitivity", "How steeply the loss depends on the head")]
+    steep = variable_figure(result, "sensitivity", "How steeply the loss depends on the head")
+    return [*ranked(result), *figures, steep]
 
 
 def _has_changes(result: Result) -> bool:
@@ -146,6 +148,8 @@ def importance_findings(result: Result) -> Iterator[Finding]:
         "it grows most without {named}.",
         numbers,
     )
+    if (free := candidates(result)) is not None:
+        yield free
 
 
 def _signed(one: Any) -> str:

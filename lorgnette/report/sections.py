@@ -21,7 +21,19 @@ TITLES = {
     "cones": "A direction for each class",
     "importance": "Does the head matter?",
     "roles": "What each head is for",
-    "agreement": "Which signal to trust",
+    "agreement": "Which signal ranks the heads as taking them away does",
+    "frequency": "Are frequent words discounted?",
+    "rollout": "What reaches the top",
+    "gradients": "Would the loss notice?",
+    "relevance": "What the prediction goes through",
+    "rationales": "Do explanations point to the right words?",
+    "convexity": "How much of the values' cone attention uses",
+    "probes": "What each layer knows",
+    "relations": "Which head finds which dependency relation",
+    "trees": "Does a head's attention hold the tree?",
+    "attention-probe": "How much of the tree all heads hold together",
+    "coreference": "Which head looks back to who is meant",
+    "alignment": "Does cross-attention translate word by word?",
 }
 _MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
 
@@ -83,7 +95,7 @@ def by_default(result: Result) -> list[Figure]:
     return [variable_figure(result, name) for name in shown(result)]
 
 
-def _there(result: Result, variable: str, kinds: tuple[str, ...]) -> list[str]:
+def kinds_there(result: Result, variable: str, kinds: tuple[str, ...]) -> list[str]:
     """Those kinds of token that the texts of this model have."""
     array = result.data[variable]
     known = [kind for kind in kinds if kind in array[CATEGORY].values]
@@ -98,7 +110,7 @@ def by_stack(result: Result, variable: str, title: str, kinds: list[str]) -> lis
     figures = []
     for stack in stacks:
         part = Result(result.lens, result.data.sel({STACK: [stack]}), result.provenance)
-        if there := _there(part, variable, tuple(kinds)):
+        if there := kinds_there(part, variable, tuple(kinds)):
             figure = variable_figure(part, variable, f"{title}: {stack}", category=there)
             figures.append(replace(figure, name=f"{variable}-{stack}"))
     return figures
@@ -114,7 +126,7 @@ def of_weights(result: Result) -> list[Figure]:
         "confidence": "Confidence: the largest weight on a word",
     }
     figures = [variable_figure(result, name, title) for name, title in titles.items() if name in there]
-    masses = _there(result, "mass", ("cls", "sep", "punctuation", "other", "previous", "self", "next"))
+    masses = kinds_there(result, "mass", ("cls", "sep", "punctuation", "other", "previous", "self", "next"))
     title = "What is read: the share of the weight by kind of token"
     figures += by_stack(result, "mass", title, masses)
     figures.append(shared(result, "By layer: what the weight is spent on"))
@@ -131,7 +143,7 @@ def of_norms(result: Result) -> list[Figure]:
     if not {"weight", "norm_share"} <= set(shown(result)):
         return by_default(result)
     figures = [shared(result, "Weight beside norm: what is read, and what of it arrives")]
-    kinds = _there(result, "norm_share", ("cls", "sep", "punctuation", "other"))
+    kinds = kinds_there(result, "norm_share", ("cls", "sep", "punctuation", "other"))
     figures += by_stack(result, "norm_share", "Share of the norm by kind of token", kinds)
     for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
         if name in shown(result):
@@ -156,7 +168,7 @@ def of_distances(result: Result) -> list[Figure]:
 @figures_for("geometry")
 def of_geometry(result: Result) -> list[Figure]:
     """Hidden states layer by layer, then the vectors of the heads."""
-    states = Result(result.lens, _states_as_layers(result.data), result.provenance)
+    states = Result(result.lens, states_as_layers(result.data), result.provenance)
     by_state = {
         "state_sim": "How alike the tokens of a text are (mean cosine)",
         "self_similarity": "How alike the occurrences of a word are (mean cosine)",
@@ -186,7 +198,7 @@ def of_cones(result: Result) -> list[Figure]:
     return figures
 
 
-def _states_as_layers(data: "xr.Dataset") -> "xr.Dataset":
+def states_as_layers(data: "xr.Dataset") -> "xr.Dataset":
     """What is known of hidden states, with layer 0 for the embeddings."""
     names = [name for name, array in data.data_vars.items() if STATE in array.dims and LAYER not in array.dims]
     return data[names].drop_vars(LAYER, errors="ignore").rename({STATE: LAYER}) if names else data[names]
