@@ -1,0 +1,44 @@
+"""`prune` of a translation model: BLEU before and after, encoder only, and the decoder as it was."""
+
+import pytest
+import transformers as hf
+
+from lorgnette.corpora import Example, SizedCorpus
+from lorgnette.training import Splits, TrainingSettings, train
+from lorgnette.training.pruning import prune
+from lorgnette.training.pruning_settings import PruningSettings
+from lorgnette.training.removal import count_heads
+
+TINY = {"layers": 1, "heads": 2, "width": 16, "feed_forward": 16, "pieces": 60, "positions": 32}
+
+
+def pairs(count, split):
+    words = [("red", "rouge"), ("blue", "bleu"), ("house", "maison"), ("dog", "chien"), ("runs", "court")]
+    made = []
+    for number in range(count):
+        chosen = [words[(number * 7 + k * k) % 5] for k in range(2 + number % 3)]
+        english, french = (" ".join(side) for side in zip(*chosen, strict=True))
+        made.append(Example(f"{split}-{number}", english, target=french))
+    return SizedCorpus("toy:en-fr", lambda: tuple(made), split=split, size=count)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    parts = Splits(pairs(64, "train"), pairs(12, "val"), pairs(12, "test"))
+    out = tmp_path_factory.mktemp("translator") / "model"
+    train(TrainingSettings(model="marian-small", corpus=parts, out=out, overrides=TINY, epochs=1, batch_size=32))
+    return parts, out
+
+
+def test_heads_of_the_encoder_go(translator, tmp_path):
+    parts, base = translator
+    training = TrainingSettings(model=str(base), corpus=parts, out=tmp_path / "small", epochs=1, batch_size=32)
+    done = prune(PruningSettings(training=training, keep=0.5, stacks=("encoder",), train="gated", settle=0, onnx=False))
+    assert done.record["heads"]["before"] == {"encoder": [2], "decoder": [2], "cross": [2]}
+    assert done.record["heads"]["after"] == {"encoder": [1], "decoder": [2], "cross": [2]}
+    assert 0 <= done.record["before"]["bleu"] <= 100
+    low, high = done.record["difference"]["interval"]
+    assert low <= high
+    opened = hf.AutoModelForSeq2SeqLM.from_pretrained(done.folder)
+    assert type(opened).__name__ == "PrunedMarianMTModel"
+    assert count_heads(opened) == done.record["heads"]["after"]
