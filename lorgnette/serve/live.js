@@ -88,7 +88,7 @@ class Page {
     this.seats = [new Seat(this, "model"), new Seat(this, "other")];
     this.seats[0].off = this.start.off ?? [];
     by("go").disabled = false;
-    if (by("text").value) this.ask();
+    if (hash.get("text")) this.ask();
   }
 
   fill(hash) {
@@ -100,8 +100,8 @@ class Page {
     if (names.includes(hash.get("model"))) by("model").value = hash.get("model");
     if (names.includes(hash.get("other"))) by("other").value = hash.get("other");
     by("text").maxLength = by("pair").maxLength = this.can.limits.text;
-    by("text").value = hash.get("text") ?? "";
-    by("pair").value = hash.get("pair") ?? "";
+    // What was typed before the page was ready stays.
+    for (const id of ["text", "pair"]) if (hash.get(id)) by(id).value = hash.get(id);
     this.showPair(Boolean(hash.get("pair")));
     this.example = /^\d+$/.test(hash.get("example") ?? "") ? Number(hash.get("example")) : null;
     by("from-corpus").hidden = this.can.corpus === null;

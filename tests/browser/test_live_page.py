@@ -88,6 +88,18 @@ def test_a_head_that_is_switched_off_changes_the_prediction_as_the_library_says(
     assert {url.split("/")[2] for url in window.requests if url.startswith("http")} == {served.address.split("/")[2]}
 
 
+def test_what_is_typed_before_the_page_is_ready_stays(opened, served):
+    page = opened().page
+    slow = threading.Event()
+    page.route("**/api/state", lambda route: (slow.wait(1), route.continue_()))
+    page.goto(served.address, wait_until="commit")
+    page.fill("#text", TEXT)
+    assert page.locator("#go").is_disabled()
+    slow.set()
+    page.click("#go")
+    page.locator(".lv[aria-busy=false]").wait_for()
+
+
 def test_two_models_are_compared_on_the_same_sentence(opened, served):
     page = opened().page
     page.goto(served.address)
