@@ -36,7 +36,8 @@ def pruned_config(base: Any) -> Any:
 
     def __post_init__(self: Any, **keywords: Any) -> None:
         base.__post_init__(self, **keywords)
-        register_models(type(self), base)  # when the first such config is read: the model files are slow to import
+        own: Any = type(self)
+        register_models(own, base)  # when the first such config is read: the model files are slow to import
 
     body = {
         "model_type": f"{PRUNED}{base.model_type}",
@@ -106,8 +107,9 @@ def as_pruned(model: Any, kept: Kept) -> Any:
     if not hasattr(model.config, "kept_heads"):
         new.__class__ = pruned_class(base)
         for config in {id(c): c for c in (getattr(m, "config", None) for m in new.modules()) if c is not None}.values():
-            own = pruned_config(type(config))
-            register_models(own, type(config))
+            base_config: Any = type(config)
+            own = pruned_config(base_config)
+            register_models(own, base_config)
             config.__class__ = own
     for config in (getattr(module, "config", None) for module in new.modules()):
         if config is not None:

@@ -128,8 +128,9 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
     else:
         silent.add_module(cut.output, output)
         silent.inner = cut.output
-        if isinstance(getattr(site.module, "resid_dropout", None), nn.Module):
-            silent.resid_dropout = site.module.resid_dropout  # GPT-2's
+        dropout = getattr(site.module, "resid_dropout", None)
+        if isinstance(dropout, nn.Module):  # GPT-2's
+            silent.resid_dropout = dropout
     _replace(site.layer, site.module, silent)
 
 

@@ -52,7 +52,8 @@ def fit_gates(settings: PruningSettings, ready: Prepared, run: RunFolder) -> tup
     tally = ready.tally_class()
     progress = GateProgress(f"{training.model} with gates on {ready.parts.train.name}", tally, gates)
     rate = settings.gates_learning_rate or min(0.5, max(0.02, TRAVEL / steps))
-    trainer = gated(ready.trainer_class)(
+    plain: Any = ready.trainer_class
+    trainer = gated(plain)(
         model=model,
         args=dataclasses.replace(arguments_of(training, run), load_best_model_at_end=False, save_total_limit=1),
         train_dataset=ready.bucketed(training),
