@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from lorgnette.results import Result, Results
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Chapter:
