@@ -17,6 +17,7 @@ from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
 from lorgnette.cli.probe import probe
 from lorgnette.cli.prune import prune
+from lorgnette.cli.rationales import rationales
 from lorgnette.cli.report import report
 from lorgnette.cli.reproduce import reproduce
 from lorgnette.cli.serve import serve
@@ -99,6 +100,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     trace: "Look",
     induced: "Look",
     probe: "Look",
+    rationales: "Look",
     train: "Train",
     prune: "Train",
     report: "Show",

@@ -1,10 +1,10 @@
-"""What was found, in a short table: for each measure its mean over heads, and the heads at both ends."""
+"""What was found, in a short table: for each measure its mean over heads (or explanations), and those at both ends."""
 
 from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
-from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
+from lorgnette.axes import HEAD, LAYER, METHOD, PER_HEAD, STACK
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,9 +34,10 @@ def summary(results: "Results") -> "Table":
 
 def _rows(data: "xr.Dataset") -> Iterator[tuple[str, ...]]:
     for name, array in data.data_vars.items():
-        if str(name).endswith(_BESIDE) or name == "count" or array.dtype.kind not in "if" or HEAD not in array.dims:
+        over = PER_HEAD if HEAD in array.dims else (METHOD,)
+        if str(name).endswith(_BESIDE) or name == "count" or array.dtype.kind not in "if" or over[-1] not in array.dims:
             continue
-        others = [dim for dim in array.dims if dim not in PER_HEAD]
+        others = [dim for dim in array.dims if dim not in over]
         for place in product(*(range(array.sizes[dim]) for dim in others)):
             cells = array.isel(dict(zip(others, place, strict=True)))
             if cells.notnull().any():
@@ -51,7 +52,7 @@ def _numbers(cells: "xr.DataArray") -> tuple[str, ...]:
 
 
 def _head(cell: "xr.DataArray") -> str:
-    """ "encoder 3.7": the stack, the layer and the head, both counted from 1."""
-    where = {dim: cell.coords[dim].item() for dim in PER_HEAD if dim in cell.coords}
+    """ "encoder 3.7": the stack, the layer and the head, both counted from 1; or the explanation."""
+    where = {dim: cell.coords[dim].item() for dim in (*PER_HEAD, METHOD) if dim in cell.coords}
     numbers = ".".join(str(where[dim]) for dim in (LAYER, HEAD) if dim in where)
-    return " ".join(filter(None, (where.get(STACK, ""), numbers)))
+    return " ".join(filter(None, (where.get(STACK, where.get(METHOD, "")), numbers)))

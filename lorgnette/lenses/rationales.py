@@ -160,7 +160,7 @@ class Rationales(Lens):
         return int(np.ceil(self.share * words - 1e-9))  # 0.1 · 70 is a little more than 7
 
     def compute(self) -> Result:
-        """`score` by explanation and measure; `pooled_auprc`, `pooled_auroc`, `iou_f1` by explanation; chance; counts."""
+        """`score` by explanation and measure; pooled areas and `iou_f1` by explanation; chance, and counts."""
         if not self.counts[COUNTS.index("texts")]:
             raise UserError(_NONE)
         per = [self.moments.arrays("score", [f"{m} {measure}" for measure in MEASURES], axes.MEASURE)

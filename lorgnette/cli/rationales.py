@@ -1,0 +1,102 @@
+"""`lorgnette rationales MODEL --corpus C`: explanations against people's marks and against the model."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    from lorgnette.results import Result
+
+_TOP_CORPORA = {"hatexplain": 5}  # whose authors take so many words for the rationale of any text
+
+
+def rationales(
+    model: options.Model,
+    corpus: options.Corpus,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", help="An explanation, or 'all'; repeat it.", show_default="the cheap ones"),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="A rationale is the first N words.", metavar="N")] = None,
+    share: Annotated[float | None, typer.Option(help="… or this share of a text's words.")] = None,
+    share_from: Annotated[str, typer.Option(help="… or as many as people mark in this split.")] = "val",
+    gold: Annotated[str, typer.Option(help="Marked by the majority or the union of people, or as the corpus says.")] = (
+        "majority"
+    ),
+    perturbation: Annotated[str, typer.Option(help="What happens to words that go: delete, mask.")] = "delete",
+    split: options.Split = "test",
+    limit: options.Limit = None,
+    truncate: options.Truncate = False,
+    out: options.Out = None,
+    batch_tokens: options.BatchTokens = 4096,
+    seed: options.Seed = 0,
+    data: options.Data = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Do explanations point to the words that people marked, and to those that a classifier needs?
+
+    Each explanation stands beside words at random, the first and the last. How many words make a rationale: 5 for
+    HateXplain, else the share that people mark in another split.
+
+    [bold]Examples[/bold]
+
+      lorgnette rationales ./my-classifier -c hatexplain
+      lorgnette rationales ./my-classifier -c yelphat --split test50 --method all
+      lorgnette rationales ./my-classifier -c eraser_movies --truncate --perturbation mask
+    """
+    from lorgnette.corpora import corpus as open_corpus
+
+    texts = open_corpus(corpus, split=split, data=data, limit=limit)
+    if top is None and share is None:
+        top = _TOP_CORPORA.get(corpus)
+    from lorgnette.lenses.rationales import CHEAP, Rationales
+    from lorgnette.lenses.rationales_gold import gold_share
+    from lorgnette.look import look
+    from lorgnette.subject import load
+
+    if top is None and share is None:
+        share = gold_share(open_corpus(corpus, split=share_from, data=data), gold)
+    wanted = "all" if method == ["all"] else tuple(method or CHEAP)
+    lens = Rationales(wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    run = {"batch_tokens": batch_tokens, "truncate": truncate, "out": out, "seed": seed, "command": command}
+    _show(look(subject, texts, [lens], **run)["rationales"], out)
+
+
+_MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",
+          "sufficiency": "suff."}  # fmt: skip
+
+
+def _show(result: "Result", folder: Path | None) -> None:
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    data = result.data
+    table = Table(box=None, pad_edge=False)
+    table.add_column("explanation")
+    for title in (*_MEANS.values(), "pooled AUPRC", "IOU F1", "s/text"):
+        table.add_column(title, justify="right")
+    for name in data["explanation"].values.tolist():
+        row = data.sel(explanation=name)
+        score = row["score"].sel(measure=list(_MEANS)).values.tolist()
+        cells = [*score, row["pooled_auprc"].item(), row["iou_f1"].item()]
+        cost = f"{row['seconds_per_text'].item():.4f}"
+        table.add_row(name, *("–" if cell != cell else f"{cell:.3f}" for cell in cells), cost)
+    out().print(table)
+    out().print(
+        f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; knowing nothing: "
+        f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}"
+    )
+    if lost := data["gold_cut"].item():
+        out().print(f"{lost:,} gold words ({data['gold_cut_share'].item():.0%}) were cut off with the ends of texts.")
+    if folder is not None:
+        out().print(f"Results are in {folder}", markup=False)

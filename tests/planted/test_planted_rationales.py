@@ -1,0 +1,55 @@
+"""Rationales on the classifier whose decisive words are set by hand and whose attention is uniform."""
+
+from functools import cache
+
+import pytest
+from test_planted_relevance import classifier, texts
+
+from lorgnette.lenses.rationales import Rationales
+from lorgnette.lenses.rationales_gold import gold_share
+from lorgnette.look import look
+
+RELEVANCE = ("attnlrp", "ah")
+
+
+@cache
+def found(control: bool = False):
+    share = gold_share(texts())
+    lens = Rationales((*RELEVANCE, "attention", "rollout"), share=share)
+    return look(classifier(control), texts()[:50], [lens], progress=False)["rationales"].data
+
+
+@pytest.mark.parametrize("method", RELEVANCE)
+def test_relevance_finds_what_people_would_mark_and_the_model_needs(method):
+    row, by_chance = found().sel(explanation=method), found().sel(explanation="random")
+    assert row.sel(measure="average_precision")["score"].item() >= 0.95
+    assert row["pooled_auprc"].item() >= 0.95
+    assert row["pooled_auroc"].item() >= 0.95
+    assert row.sel(measure="token_f1")["score"].item() > by_chance.sel(measure="token_f1")["score"].item() + 0.3
+    for measure, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
+        gain = row.sel(measure=measure)["score"] - by_chance.sel(measure=measure)["score"]
+        assert sign * gain.item() > 0.1
+
+
+@pytest.mark.parametrize("method", ["attention", "rollout"])
+def test_uniform_attention_is_at_chance(method):
+    row = found().sel(explanation=method)
+    assert row.sel(measure="average_precision")["score"].item() == pytest.approx(found()["chance"].item(), abs=0.02)
+    assert row.sel(measure="auroc")["score"].item() == pytest.approx(0.5, abs=0.02)
+    assert row["pooled_auprc"].item() == pytest.approx(found()["pooled_chance"].item(), abs=0.03)
+    gain = row.sel(measure="comprehensiveness") - found().sel(explanation="random", measure="comprehensiveness")
+    assert abs(gain["score"].item()) < 0.1
+
+
+def test_random_words_are_at_chance():
+    row = found().sel(explanation="random")
+    auroc = row.sel(measure="auroc")
+    assert abs(auroc["score"].item() - 0.5) < 3 * auroc["score_se"].item()
+    assert row["pooled_auprc"].item() == pytest.approx(found()["pooled_chance"].item(), abs=0.06)
+
+
+@pytest.mark.parametrize("method", RELEVANCE)
+def test_nothing_is_found_in_the_control(method):
+    row = found(control=True).sel(explanation=method)
+    assert row.sel(measure="average_precision")["score"].item() < 0.55
+    assert row.sel(measure="auroc")["score"].item() == pytest.approx(0.5, abs=0.2)
