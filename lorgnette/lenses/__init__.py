@@ -17,6 +17,7 @@ OURS = {
     "importance": ("lorgnette.lenses.importance", "Importance"),
     "roles": ("lorgnette.lenses.roles", "Roles"),
     "agreement": ("lorgnette.lenses.agreement", "Agreement"),
+    "rationales": ("lorgnette.lenses.rationales", "Rationales"),
     "relevance": ("lorgnette.lenses.relevance", "Relevance"),
     "rollout": ("lorgnette.lenses.rollout", "Rollout"),
     "frequency": ("lorgnette.lenses.frequency", "Frequency"),
