@@ -86,6 +86,7 @@ class Stack(Strict):
     name: str
     layers: int
     heads: int
+    gone: list[tuple[int, int]] = Field(description="Layer and head, from 0, of heads that were removed: all zero.")
     queries: int
     keys: int
     weights: list[str] = Field(description="Per layer [head query key]: round(255 √α) as bytes, deflated, in base64.")

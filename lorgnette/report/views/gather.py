@@ -72,7 +72,11 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str]) -> 
     after = Trace.of(subject, trace.example, tap)
     change = Change.between(trace, after, head_names(subject, found), None)
     return {
-        "off": [[site.name, site.layer, head] for site, indices in found.items() for head in indices],
+        "off": [
+            [site.name, site.layer, subject.anatomy[site].numbers[head]]
+            for site, indices in found.items()
+            for head in indices
+        ],
         "prediction": prediction(after),
         "explanations": explanations(trace, relevance(trace, methods, tap)),
         "moved": change.shift,
@@ -93,7 +97,9 @@ def induced_trees(trace: Trace) -> Int[np.ndarray, "layer head word"] | None:
     inner = number[word >= 0].unique()
     if len(inner) != words or bool((tokens.word[0][tokens.word[0] >= 0].diff() < 0).any()):
         return None
-    weights = to_words(trace[f"{trace.stacks[0]}.weights"], number, number)[..., inner, :][..., inner]
+    # Heads that were removed read nothing: their trees are drawn nowhere.
+    there = trace[f"{trace.stacks[0]}.weights"].nan_to_num(0.0)
+    weights = to_words(there, number, number)[..., inner, :][..., inner]
     return _trees(weights.detach().cpu().double(), trace.example.heads)
 
 

@@ -75,6 +75,7 @@ export const modelView = {
       for (let head = 0; head < stack.heads; head++) {
         const x = label + head * (cell + gap), chosen = mine && head === state.head;
         pen.image(tile(drawn, layer, head), x, y, cell, tall);
+        if (stack.isGone(layer, head)) pen.path([x + cell * 0.3, y + tall / 2, x + cell * 0.7, y + tall / 2], { stroke: colours.soft, line: 1.5 });
         if (off.has(headName(layer, head))) this.cross(pen, x, y, cell, tall, colours);
         const hovered = focus?.layer === layer && focus?.head === head;
         const frame = chosen ? { stroke: colours.accent, line: 2 } : { stroke: hovered ? colours.accent : colours.line, line: 1 };

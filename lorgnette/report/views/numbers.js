@@ -19,6 +19,7 @@ const largest = (values, count) => Array.from(values.keys()).sort((a, b) => valu
 /** What the head does in this text: [what, how much]. */
 export function facts(scene, state) {
   const stack = scene.stack(state.stack), { bits, most } = stack.entropy(state.layer, state.head);
+  if (stack.isGone(state.layer, state.head)) return [["removed", "this head was pruned from the model"]];
   const read = stack.received(state.layer, state.head, state.unit, "weight"), [first] = largest(read, 1);
   const out = [
     ["reads most", `${shown(stack.cols.labels(state.unit)[first])} · ${percent(read[first])}`],

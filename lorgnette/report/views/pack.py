@@ -102,41 +102,46 @@ def root_bytes(weights: Float[Tensor, "*rest"]) -> np.ndarray:
 
 
 def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[str, Any]:
-    sites = sorted((site for site in trace.calls if site.name == name), key=lambda site: site.layer)
-    calls = [trace.calls[site] for site in sites]
+    """One stack under the original numbers of its layers and heads; what was removed is zero, and named in `gone`."""
+    calls = [(trace.subject.anatomy[site], call) for site, call in trace.calls.items() if site.name == name]
+    layers, heads = 1 + max(around.site.layer for around, _ in calls), calls[0][0].total
     asking, read = trace.tokens(name)
-    lengths = None
-    if norms:
-        lengths = torch.stack([_norms(trace.subject.anatomy[site], trace.calls[site]) for site in sites])
+    shape = (len(asking.pieces[0]), len(read.pieces[0]))
+    weights = np.zeros((layers, heads, *shape), np.uint8)
+    lengths = np.zeros((layers, heads, shape[1]), np.float32)
+    bits, moved = np.zeros((2, layers, heads), np.float32)
+    there = np.zeros((layers, heads), bool)
+    for around, call in calls:
+        at = around.site.layer, list(around.numbers)
+        there[at], weights[at], bits[at] = True, root_bytes(call.weights[0]), _bits(call)
+        if norms:
+            lengths[at] = _norms(around, call)
+            moved[at] = (call.weights[0].detach().cpu().float().sum(1).numpy() * lengths[at]).sum(-1)
     return {
         "name": name,
-        "layers": len(calls),
-        "heads": calls[0].query.shape[1],
+        "layers": layers,
+        "heads": heads,
+        "gone": [[int(layer), int(head)] for layer, head in np.argwhere(~there)],
         "queries": _place(asking, sides),
         "keys": _place(read, sides),
-        "weights": [deflated(root_bytes(call.weights[0])) for call in calls],
-        "entropy": floats(torch.stack([_bits(call) for call in calls]).numpy()),
-        "norms": None if lengths is None else floats(lengths.numpy()),
-        "moved": None if lengths is None else floats(torch.stack(list(map(_moved, calls, lengths))).numpy()),
+        "weights": [deflated(layer) for layer in weights],
+        "entropy": floats(bits),
+        "norms": floats(lengths) if norms else None,
+        "moved": floats(moved) if norms else None,
     }
 
 
-def _norms(around: AttentionSite, call: Call) -> Float[Tensor, "head key"]:
+def _norms(around: AttentionSite, call: Call) -> Float[np.ndarray, "head key"]:
     """‖f^h(x_j)‖: how long a value is after the output projection."""
     value = call.value.detach()
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     # One text is short: its transformed values cost less than the products that many texts would share.
-    return (value[0] @ around.head_weights().output.detach().to(value.dtype)).norm(dim=-1).cpu().float()
+    return (value[0] @ around.head_weights().output.detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
 
 
-def _bits(call: Call) -> Float[Tensor, " head"]:
+def _bits(call: Call) -> Float[np.ndarray, " head"]:
     """Entropy in bits, mean over the queries."""
-    return (call.entropy()[0].mean(-1) / math.log(2)).detach().cpu().float()
-
-
-def _moved(call: Call, lengths: Float[Tensor, "head key"]) -> Float[Tensor, " head"]:
-    """Σ_ij α_ij ‖f(x_j)‖."""
-    return (call.weights[0].detach().cpu().float().sum(1) * lengths).sum(-1)
+    return (call.entropy()[0].mean(-1) / math.log(2)).detach().cpu().float().numpy()
 
 
 def _place(tokens: Tokens, sides: list[Tokens]) -> int:

@@ -33,7 +33,7 @@ def page_html(document: dict[str, Any], *, title: str | None = None, notebook: b
     """
     style, script = source("views.css"), bundle("start")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     name = title or f"What {Path(document['model']).name or document['model']} reads"
@@ -105,5 +105,6 @@ def _scoped(name: str) -> str:
     return f"const module_{name} = (() => {{\n{body}return {{ {exports} }};\n}})();"
 
 
-def _hash(text: str) -> str:
+def hashed(text: str) -> str:
+    """How a content-security policy names a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

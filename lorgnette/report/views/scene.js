@@ -37,6 +37,7 @@ export class Side {
 class Stack {
   constructor(packed, sides, { weights, norms, entropies, moved }) {
     Object.assign(this, { name: packed.name, layers: packed.layers, heads: packed.heads });
+    this.gone = new Set(packed.gone.map(([layer, head]) => layer * packed.heads + head)); // heads that were removed
     this.rows = sides[packed.queries];
     this.cols = sides[packed.keys];
     this.weights = weights; // per layer, [head query key]: the root of the weight, 255 being 1
@@ -45,6 +46,8 @@ class Stack {
     this.kept = new Map();
     this.pooled = new Map();
   }
+
+  isGone(layer, head) { return this.gone.has(layer * this.heads + head); }
 
   /** √α of one head, as bytes [query key]. */
   bytes(layer, head) {

@@ -25,7 +25,7 @@ export function trees(scene, state) {
   if (!packed) return null;
   const stack = scene.stack(state.stack), words = packed.words.length;
   const start = (state.layer * stack.heads + state.head) * words;
-  const fits = scene.induced && stack.name === packed.stack;
+  const fits = scene.induced && stack.name === packed.stack && !stack.isGone(state.layer, state.head);
   return { words: packed.words, gold: packed.gold, relations: packed.relations, induced: fits ? scene.induced.subarray(start, start + words) : null };
 }
 
@@ -75,7 +75,7 @@ export const treeView = {
     const same = (other) => ([word, head]) => !found.gold || (other && other[word] - 1 === head);
     this.side(pen, box.above, places, base - 16, -1, same(found.gold), colours, focus);
     if (found.gold) this.side(pen, box.below, places, base + 16, 1, same(found.induced), colours, focus, found.relations);
-    if (!found.induced) pen.text("no tree of this stack was packed", 4, base - 40, { size: 13, fill: colours.soft });
+    if (!found.induced) pen.text("there is no tree of this head", 4, base - 40, { size: 13, fill: colours.soft });
     found.words.forEach((word, index) => {
       const mine = focus?.index === index, root = found.gold?.[index] === 0;
       pen.text(shown(word), places[index].middle, base, { size: SIZE, weight: mine || root ? 650 : 400, fill: mine ? colours.accent : colours.ink, align: "center" });

@@ -147,7 +147,7 @@ export class Viewer {
 
   twice(at) { if (at?.layer !== undefined) this.set({ layer: at.layer, head: at.head, view: "head" }); }
 
-  toggle() { this.told.toggle?.(this.state.stack, this.state.layer, this.state.head); }
+  toggle() { if (!this.scene.stack(this.state.stack).isGone(this.state.layer, this.state.head)) this.told.toggle?.(this.state.stack, this.state.layer, this.state.head); }
 
   refresh() {
     if (!this.scene) return;
@@ -186,7 +186,7 @@ export class Viewer {
     if (scene.stacks.length > 1) tools.push(choice("stack", "Stack", scene.stacks.map(({ name }) => [name, name])));
     tools.push(choice("unit", "Words or pieces", [["word", "Words"], ["piece", "Pieces"]]));
     if (stack.norms) tools.push(choice("measure", "Measure", [["weight", "Weight"], ["norm", "Norm"]]));
-    if (this.told.toggle) {
+    if (this.told.toggle && !stack.isGone(state.layer, state.head)) {
       const off = state.off.some(([s, l, h]) => s === stack.name && l === state.layer && h === state.head), name = headName(state.layer, state.head);
       tools.push(button("off", off ? `Switch ${name} on` : `Switch ${name} off`, "x", () => this.toggle(), { "aria-pressed": off }));
     }
