@@ -126,7 +126,18 @@ def test_numbers_are_those_of_the_cells(cells):
     assert outcome.within("opus-all").left == 41
     assert outcome.chosen("opus-all").strength == 0.3
     assert outcome.within("opus-encoder") is None
-    assert bleu_at(outcome.gated("opus-all"), 10**6) == 60.1  # beyond its ends a curve is flat
+    assert bleu_at(outcome.curve("small-all"), 102) == pytest.approx(39)  # halfway between 60 and 144 heads
+
+
+def test_gates_from_scratch_are_compared_only_where_the_other_curve_is(cells):
+    cells["pruning-small-scratch-lambda3"] = point((1, 1, 1), 10.0)  # far below the sparsest trained model
+    found = verdicts(cells)
+    scratch = found[
+        "marian-small: at the same number of heads, pruning a trained model is better than training with gates"
+    ]
+    assert scratch.ours == pytest.approx(2.0)
+    del cells["pruning-small-scratch-lambda0.3"]
+    assert not [text for text in verdicts(cells) if text.startswith("marian-small: at the same number")]
 
 
 def test_points_know_what_was_not_pruned(cells):

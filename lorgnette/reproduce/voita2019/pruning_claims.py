@@ -81,7 +81,7 @@ def _kinds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
         yield _claim(
             f"{NAMES[name]}: decoder-encoder attention keeps a larger share of its heads than {title}-attention",
             found,
-            f"mean over {len(points)} values of λ; interval over heads",
+            f"mean over λ = {_listed(points)}; interval over heads",
             public,
         )
     layers = np.arange(1, alive["decoder"].shape[1] + 1)[:, None]
@@ -92,9 +92,13 @@ def _kinds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
         yield _claim(
             f"{NAMES[name]}: in the decoder, decoder-encoder heads stay in higher layers than self-attention heads",
             found,
-            "mean layer of the heads that stay, cross less self, over all λ; interval over heads",
+            f"mean layer of the heads that stay, cross less self, λ = {_listed(points)}; interval over heads",
             None,
         )
+
+
+def _listed(points: list[Point]) -> str:
+    return ", ".join(f"{point.strength:g}" for point in points)
 
 
 def _spread(layers: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -126,8 +130,8 @@ def _roles(outcome: Outcome) -> Iterator[Claim]:
             yield _claim(
                 f"{NAMES[name]}: encoder heads with a clear role (neighbour, itself, rarest word) go last",
                 found,
-                "Spearman's ρ of the largest share of argmaxes in one role and the number of λ survived; interval over "
-                "heads. Syntactic roles are not in it",
+                "Spearman's ρ of the largest share of argmaxes in one role and the number of λ survived, λ = "
+                f"{_listed(points)}; interval over heads. Syntactic roles are not in it",
                 None,
             )
 
@@ -139,9 +143,11 @@ def _rank(both: np.ndarray) -> float:
 
 
 def _scratch(outcome: Outcome, told: Any) -> Iterator[Claim]:
-    """At each count of heads of gates from scratch, the trained curve between its neighbours."""
+    """Where the trained curve reaches the number of heads of a run from scratch: the line between its neighbours."""
     trained, scratch = outcome.curve("small-all"), outcome.gated("small-scratch")
     first = [point for point in trained if point.strength is not None]
+    ends = [point.left for point in first]
+    scratch = [point for point in scratch if ends and min(ends) <= point.left <= max(ends)]
     if len(first) < 2 or not scratch:
         return
     apart = [draws_at(first, point.left) - np.array(_test(point)["draws"]) for point in scratch]
@@ -165,7 +171,7 @@ def _test(point: Point) -> Any:
 
 
 def bleu_at(points: list[Point], heads: int) -> float:
-    """The BLEU of a curve at a number of heads, on the line between its neighbours; at its ends, that of the end."""
+    """The BLEU of a curve at a number of heads, on the line between its neighbours."""
     ordered = sorted(points, key=lambda point: point.left)
     return float(np.interp(heads, [p.left for p in ordered], [p.bleu() for p in ordered]))
 

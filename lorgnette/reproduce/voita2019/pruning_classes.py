@@ -43,7 +43,8 @@ def classified(
     shop = workshop(sizes, data, models, scratch)
     settings = TrainingSettings(
         model=shop.source(model), corpus=_splits(corpus, sizes, data), out=shop.scratch / "unused", seed=seed,
-        epochs=sizes["classes"], learning_rate=_RATE, batch_size=_BATCH[corpus], bf16=shop.sizes["bf16"], data=data,
+        epochs=sizes["classes"], learning_rate=_RATE, batch_size=min(_BATCH[corpus], sizes["batch"]),
+        bf16=shop.sizes["bf16"], data=data,
     )  # fmt: skip
     ready = prepare(settings)
     sets = _sets(ready)
@@ -179,4 +180,5 @@ def _splits(name: str, sizes: Mapping[str, Any], data: str | None) -> Splits:
     train, validation, test = (corpus_of(name, split=split, data=data) for split in ("train", "validation", "test"))
     if sizes["limit"] is None:
         return Splits(train, validation, test)
-    return Splits(train.take(sizes["limit"]), validation.take(sizes["limit"] // 4), test.take(sizes["limit"] // 2))
+    few = sizes["limit"] // 3  # longer texts, and a larger model than the small translator
+    return Splits(train.take(few), validation.take(few // 2), test.take(few // 2))

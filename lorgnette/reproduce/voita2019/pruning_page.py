@@ -8,7 +8,7 @@ from lorgnette.reproduce.voita2019 import Part
 from lorgnette.reproduce.voita2019.pruning import FULL, QUICK
 from lorgnette.reproduce.voita2019.pruning_claims import NAMES, claims
 from lorgnette.reproduce.voita2019.pruning_figures import figures
-from lorgnette.reproduce.voita2019.pruning_reading import Outcome, change
+from lorgnette.reproduce.voita2019.pruning_reading import STACKS, Outcome, change
 from lorgnette.reproduce.voita2019.pruning_tables import tables
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _summary(outcome: Outcome, found: list[Claim]) -> list[str]:
             moved = change(best, points[0])
             paragraphs.append(
                 f"**{NAMES[name]}.** The sparsest model within 1 BLEU on validation (λ = {best.strength:g}) has "
-                f"{best.left} heads, {best.share:.0%} ({'/'.join(str(best.heads(s)) for s in best.whole)}, "
-                f"{', '.join(best.whole)}); on the test sentences {moved.value:+.2f} BLEU "
+                f"{best.left} heads, {best.share:.0%} (e/d/d-e {'/'.join(str(best.heads(s)) for s in STACKS)}); "
+                f"on the test sentences {moved.value:+.2f} BLEU "
                 f"[{moved.interval[0]:+.2f}, {moved.interval[1]:+.2f}]."
             )
         elif len(points) > 1:
