@@ -168,6 +168,8 @@ SECONDS |= {"russian": 400, "classified": 360, "transferred": 280}
 
 def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:
     """Says how long it may take."""
+    if settings.quick:
+        return
     total = sum(SECONDS[cell.function.rpartition(":")[2]] for cell in waiting.values())
     each = ", ".join(f"{name} {seconds}" for name, seconds in SECONDS.items())
     print(
