@@ -34,8 +34,8 @@ def look(
 ) -> None:
     """Look at every head of a model over a corpus.
 
-    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance, and report.html to
-    read. Ctrl-C stops cleanly, and --resume goes on to the same numbers.
+    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance, a few short texts in
+    examples.json, and report.html to read. Ctrl-C stops cleanly, and --resume goes on to the same numbers.
 
     [bold]Examples[/bold]
 
@@ -70,6 +70,10 @@ def look(
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
+    if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
+        from lorgnette.report.examples import examples_of, keep_examples
+
+        keep_examples(examples_of(subject, texts), out, subject.weights_hash)
     _show(results, out)
 
 
@@ -88,5 +92,5 @@ def _show(results: "Results", folder: Path | None) -> None:
     if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, one page
         from lorgnette.report import Report
 
-        page = Report(results).write(folder / "report.html")
+        page = Report(folder).write(folder / "report.html")
         out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)

@@ -33,7 +33,7 @@ def report(
 
     formats = None if figures is None else known_formats(figures)
     results = Results.load(run)
-    page = Report(results).write(out or run / "report.html")
+    page = Report(run).write(out or run / "report.html")
     typer.echo(page)
     if formats is not None:
         for path in draw(results, page.parent / "figures", formats):

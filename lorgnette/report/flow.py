@@ -53,7 +53,10 @@ def what_reaches_the_top(result: Result) -> Iterator[Finding]:
     share = result.data["share"]
     if "self" not in share[CATEGORY].values:
         return
-    last = share.sel({CATEGORY: "self"}).dropna(LAYER, how="all").isel({LAYER: -1})
+    own = share.sel({CATEGORY: "self"}).dropna(LAYER, how="all")
+    if not own.sizes[LAYER]:
+        return
+    last = own.isel({LAYER: -1})
     numbers: dict[str, Any] = {name: float(last.sel({MEASURE: name})) for name in ("weights", "norms")}
     if any(value != value for value in numbers.values()):
         return

@@ -66,14 +66,14 @@ def role_map(result: Result) -> Any:
                 given = [str(role) for role in label[ROLE].values if bool(label.sel({**cell, ROLE: role}))]
                 words = str(result.data["roles"].sel(cell).item())
                 rows.append(
-                    {"layer": layer, "head": head, "family": _family(given), "label": f"{layer}.{head}: {words}"}
+                    {"layer": layer, "head": head, "family": family(given), "label": f"{layer}.{head}: {words}"}
                 )
         if rows:
             panels.append(_panel(rows).properties(title=stack if label.sizes[STACK] > 1 else ""))
     return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
 
 
-def _family(given: list[str]) -> str:
+def family(given: list[str]) -> str:
     return next((name for name, roles in FAMILIES.items() if set(roles) & set(given)), "none")
 
 

@@ -3,7 +3,7 @@
 import base64
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.provenance import Provenance
+from lorgnette.report.atlas import Card, Measure, atlas, measures
 from lorgnette.report.cells import number
+from lorgnette.report.chapters import in_chapters
 from lorgnette.report.drawing import drawn, inline_svg, known_formats
+from lorgnette.report.examples import kept_examples
 from lorgnette.report.findings import Finding, findings
 from lorgnette.report.sections import TITLES, Figure, figures_of
+from lorgnette.report.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
 
 if TYPE_CHECKING:
@@ -47,42 +51,58 @@ class Section:
 
 
 @dataclass(frozen=True)
+class ChapterPart:
+    """What several lenses found on one question, with its sentences."""
+
+    id: str
+    title: str
+    findings: list[Finding]
+    sections: list[Section]
+
+
+@dataclass(frozen=True)
 class SubjectPart:
     """All that the page says about one subject."""
 
     id: str
     name: str
     origins: list[Provenance]
-    findings: list[Finding]
-    sections: list[Section]
+    chapters: list[ChapterPart]
     heads: int | None
+    cards: list[Card] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def packed(self) -> str:
+        """The examples as JSON that can stand in the page."""
+        return inline_json(self.examples)
+
+
+Examples = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 class Report:
     """Results as a page: `Report(results).write("report.html")`.
 
-    `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. The page
-    needs no network and no script, follows the reader's choice of light or dark, and is the same for the same results.
+    `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. `examples`
+    (from `examples_of`; by subject where there are several) are texts to show heads at work in; a run's folder may have
+    some. The page needs no network, follows the reader's choice of light or dark, and is the same for the same results.
+    Its script sorts, opens and saves; without it everything can still be read.
     """
 
-    def __init__(self, results: Source, title: str | None = None) -> None:
+    def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
         self.subjects = subjects(results)
+        self.examples = _examples(results, self.subjects, examples)
         self.title = title or _title(self.subjects)
 
     def html(self) -> str:
         """The page as text."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-        environment = Environment(
-            loader=PackageLoader("lorgnette.report", ""),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        style = (files("lorgnette.report") / "page.css").read_text(encoding="utf-8")
-        parts = [_part(f"s{place}", name, results) for place, (name, results) in enumerate(self.subjects.items(), 1)]
-        return environment.get_template("page.html").render(title=self.title, style=style, subjects=parts)
+        parts = [
+            _part(f"s{place}", name, found, self.examples.get(name, []))
+            for place, (name, found) in enumerate(self.subjects.items(), 1)
+        ]
+        return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, whole or not at all."""
@@ -129,15 +149,58 @@ def subjects(results: Source) -> dict[str, Results]:
     return named
 
 
-def _part(place: str, name: str, results: Results) -> SubjectPart:
+def rendered(template: str, *, views: bool = False, **values: Any) -> str:
+    """A page from one of our templates, with our style and script, which alone are let run (by their hashes)."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("lorgnette.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = (files("lorgnette.report") / "page.css").read_text(encoding="utf-8")
+    if views:
+        style = _only_views(source("views.css")) + style
+    script = bundle("report" if views else "plainreport")
+    policy = (
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
+
+
+def _only_views(style: str) -> str:
+    """The rules of the token views without those of the page that they otherwise stand on."""
+    return style[style.index(".lv h3") :].replace("  body {", "  .lv-none {").replace("  h1 {", "  .lv-none {")
+
+
+def _examples(source: Source, named: Mapping[str, Results], given: Examples | None) -> dict[str, list[dict[str, Any]]]:
+    if given is None:
+        if not isinstance(source, str | os.PathLike):
+            return {}
+        name, results = next(iter(named.items()))
+        return {name: kept_examples(source, next(iter(results.values())).provenance.weights_hash)}
+    if not isinstance(given, Mapping):
+        return {next(iter(named)): [dict(document) for document in given]}
+    return {name: [dict(document) for document in documents] for name, documents in given.items()}
+
+
+def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]]) -> SubjectPart:
     origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
-    sections = []
-    for position, (key, result) in enumerate(results.items(), 1):
-        here = f"{place}-{position}"
-        title = TITLES.get(result.lens, result.lens)
-        shown = [_shown(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
-        sections.append(Section(here, title, key, shown))
-    return SubjectPart(place, name, origins, findings(results), sections, _head_count(results))
+    chapters = []
+    for chapter, there in in_chapters(results).items():
+        here = f"{place}-{chapter.name}"
+        sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
+        chapters.append(ChapterPart(here, chapter.title, findings(there), sections))
+    cards = atlas(results, examples)
+    return SubjectPart(place, name, origins, chapters, _head_count(results), cards, measures(results), examples)
+
+
+def _section(here: str, key: str, result: Result) -> Section:
+    shown = [_shown(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
+    return Section(here, TITLES.get(result.lens, result.lens), key, shown)
 
 
 def _shown(place: str, figure: Figure) -> Shown:
