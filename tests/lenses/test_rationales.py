@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
+from typer.testing import CliRunner
 
 import lorgnette as lo
+from lorgnette.cli.app import app
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain, explanation_methods
@@ -302,3 +304,28 @@ def test_no_mask_token():
     if subject.tokenizer.mask_token_id is None:
         with pytest.raises(UserError, match="perturbation='delete'"):
             looked(subject, texts, ["ah"], perturbation="mask")
+
+
+# The command --------------------------------------------------------------------------------------------------------
+
+
+def invoked(monkeypatch, subject, *arguments):
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    return CliRunner().invoke(app, ["rationales", "tiny", "-c", "planted", "--limit", "5", *arguments])
+
+
+def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
+    done = invoked(monkeypatch, classifier(), "--method", "ah", "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.stderr
+    assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
+    assert "knowing nothing: AUPRC" in done.stdout
+    result = lo.Results.load(tmp_path / "run")["rationales"]
+    share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
+    assert result.data.attrs["k"] == f"{share:.4g} of the words"
+
+
+def test_the_command_refuses_in_one_line(monkeypatch):
+    done = invoked(monkeypatch, bert())
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "is no classifier of texts" in done.stderr
