@@ -19,7 +19,14 @@ REPRODUCTIONS = {
         "lorgnette.reproduce.kobayashi2020",
         "attention is not only a weight: norms of transformed vectors, residual and LayerNorm",
     ),
-    "clark2019": ("lorgnette.reproduce.clark2019", "what heads look at: separators, neighbours, entropy, families"),
+    "clark2019": (
+        "lorgnette.reproduce.clark2019",
+        "what heads look at: separators, neighbours, entropy, families; relations and trees",
+    ),
+    "raganato2018": (
+        "lorgnette.reproduce.raganato2018",
+        "encoders of translation models: trees, patterns, what each layer knows",
+    ),
     "tp9": ("lorgnette.reproduce.tp9", "self-attention on IMDB: residuals, positions, <cls>, depth (AMAL TP 9)"),
     "nguyen2022": ("lorgnette.reproduce.nguyen2022", "an entropy penalty on attention, and how plausible it becomes"),
     "fosse2023": ("lorgnette.reproduce.fosse2023", "geometry of self-attention: anisotropy, cones, and the weights"),
@@ -38,7 +45,7 @@ DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {
 }
 """Seeds of a reproduction that has more than the one of all others, 0."""
 
-PARTIAL = frozenset({"tp9", "fosse2023", "voita2019"})
+PARTIAL = frozenset({"tp9", "fosse2023", "voita2019", "clark2019", "raganato2018"})
 """Those whose page can be made before all of it was run."""
 
 

@@ -146,14 +146,19 @@ def run(settings: Settings, function: str, conditions: Sequence[str], name: str)
         for condition in conditions
     }
     done = finished(settings, asked, name)
-    return {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
+    found = {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
+    # Of what was not measured nothing can be said; without the trained model controls say nothing either.
+    return {model: cells for model, cells in found.items() if TRAINED in cells}
 
 
 def finished(settings: Settings, asked: Mapping[str, Cell], name: str) -> dict[str, Any]:
-    """The results of all these cells, run unless they are there; one that fails is the user's to know."""
+    """The results of all these cells, run unless they are there (or the page is to be made of those that are); one that
+    fails is the user's to know."""
     # Where things lie is told to every cell, and no part of what it is.
     local = {"data": settings.data, "models": settings.models, "device": settings.device}
     cells = Cells(settings.out / "cells", local=local, device=settings.device)
+    if settings.partial:
+        return cells.done(asked)
     done = cells.run(asked, jobs=settings.jobs, name=name)
     if failed := cells.failures(asked):
         key, why = next(iter(failed.items()))
