@@ -2,13 +2,13 @@
 
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError, near
-from lorgnette.explanations.backward import integrated, propagated
+from lorgnette.explanations.backward import edge_relevance, integrated, propagated
 from lorgnette.explanations.explanation import Explanation
 from lorgnette.explanations.mixing import MEASURES, mixed
 from lorgnette.explanations.start import Target, require_head
 from lorgnette.subject import Subject
 
-__all__ = ["Explanation", "Target", "explain", "explanation_methods"]
+__all__ = ["Explanation", "Target", "edge_relevance", "explain", "explanation_methods"]
 
 METHODS = {
     "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import Site, Tap
+from lorgnette.attention import Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
-from lorgnette.explanations.rules import RULES, Rules, is_linear, is_norm, ruled
+from lorgnette.explanations.rules import RULES, Heads, Rules, is_linear, is_norm, ruled
 from lorgnette.explanations.start import Target, explained, fixed
 from lorgnette.models.embeddings import WordEmbeddings
 from lorgnette.models.positions import LearntPositions, SinusoidalPositions
@@ -26,6 +26,21 @@ def propagated(
 ) -> Explanation:
     """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one."""
     return _Pass(subject, batch, RULES[method], biases=biases).explanation(method, target)
+
+
+def edge_relevance(
+    subject: Subject, batch: Batch, method: str = "ah", target: Target = None
+) -> dict[Site, Float[Tensor, "batch head query key"]]:
+    """How much of a head's relevance each query takes from each key.
+
+        R_ij = α_ij ⟨v_j, c_i⟩,    Σ_ij R_ij = Σ_i ⟨y_i, c_i⟩ = relevance of the head
+
+    with y_i = Σ_j α_ij v_j and c_i what the rules make of ∂start/∂y_i. For rules that split y evenly over its terms
+    ("ah", "attnlrp", "gradient_x_input"); those of Voita et al. give shares by size or sign instead.
+    """
+    if method not in EVEN:
+        raise UserError(f"Relevance of edges is for {', '.join(EVEN)}. Got {method!r} instead.")
+    return _Pass(subject, batch, RULES[method]).edges(target)
 
 
 def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: int = 16) -> Explanation:
@@ -65,6 +80,20 @@ def without_words(subject: Subject) -> Float[Tensor, "*model"]:
         return (own[0].word_vectors(ids) if own else model.get_input_embeddings()(ids))[0, 0]
 
 
+EVEN = ("ah", "attnlrp", "gradient_x_input")
+
+
+class _Edges(Tap):
+    """Keeps the weights and values of every call."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Site, tuple[Tensor, Tensor]] = {}
+
+    def see(self, call: Call) -> None:
+        assert call.site is not None
+        self.kept[call.site] = call.weights.detach(), call.value.detach()
+
+
 class _Pass:
     """One pass over one batch with rules in place, and where its graph begins."""
 
@@ -84,17 +113,32 @@ class _Pass:
 
     def explanation(self, method: str, target: Target) -> Explanation:
         heads = self.rules.attention()
+        outputs, start, whole = self.forward(target, heads)
+        return self.backward(method, start.detach(), whole, heads.outputs, self._output_bias(outputs, target))
+
+    def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
+        """The outputs, what is explained of them, and where the way back begins."""
         with torch.enable_grad(), ExitStack() as undo:
             # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
             undo.enter_context(self.begun())
             undo.enter_context(ruled(self.subject.model, self.rules))
             if self.biased is not None:
                 undo.enter_context(self.kept_biases(self.biased))
-            with self.subject.tapped(heads):
+            with self.subject.tapped(heads, *more):
                 outputs = self.subject.run(self.batch, **_options(self.subject))
             start = explained(self.subject, self.batch, outputs, target)
             whole = explained(self.subject, self.batch, outputs, target, one=True) if self.rules.one else start
-        return self.backward(method, start.detach(), whole, heads.outputs, self._output_bias(outputs, target))
+        return outputs, start, whole
+
+    def edges(self, target: Target) -> dict[Site, Float[Tensor, "batch head query key"]]:
+        heads, kept = self.rules.attention(), _Edges()
+        _, _, whole = self.forward(target, heads, kept)
+        rates = torch.autograd.grad(whole, list(heads.outputs.values()), torch.ones_like(whole), allow_unused=True)
+        out = {}
+        for site, rate in zip(heads.outputs, rates, strict=True):
+            weights, value = kept.kept[site]
+            out[site] = weights * 0.0 if rate is None else weights * (rate @ value.mT)
+        return out
 
     def backward(
         self, method: str, start: Tensor, whole: Tensor, heads: dict[Site, Tensor], leaked: Tensor | None

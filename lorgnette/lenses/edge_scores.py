@@ -1,12 +1,15 @@
 """How much one word is read by another, as the edges of a graph: weights, norms or relevance."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attention import Call
+from lorgnette.attention import Call, Site
 from lorgnette.corpora.batch import Batch
-from lorgnette.errors import UserError
+from lorgnette.explanations import edge_relevance
+from lorgnette.explanations.start import require_head
 from lorgnette.lenses.gold_trees import GoldTrees
 from lorgnette.lenses.norms_weights import SiteWeights
 from lorgnette.maths.norms import all_heads_norms, gram, transformed_norms
@@ -21,13 +24,25 @@ class EdgeScores:
 
     weights   α;            the layer: mean over heads
     norms     α‖f(x)‖;      the layer: ‖Σ_h α^h f^h(x)‖      (Kobayashi et al. 2020)
+    relevance α⟨v, c⟩;      the layer: sum over heads        (`explanations.edge_relevance`, the AH-rule)
+
+    Relevance takes a pass of its own (`of_batch`), the others come with the call.
     """
 
     def __init__(self, subject: Subject, scores: str) -> None:
+        self.scores, self.subject = scores, [subject]  # in a list: a lens must not own the model
         if scores == "relevance":
-            raise UserError("Trees of relevance are not there yet: scores must be 'weights' or 'norms'.")
-        self.scores = scores
+            require_head(subject)
         self.projections = SiteWeights(subject, layer_norm=False) if scores == "norms" else None
+
+    def of_batch(
+        self, batch: Batch, sites: Sequence[Site], words: int
+    ) -> Iterator[tuple[Site, Float[Tensor, "batch head word word2"], Float[Tensor, "batch word word2"]]]:
+        """Relevance between words, site by site."""
+        found = edge_relevance(self.subject[0], batch)
+        for site in sites:
+            heads = between_words(found[site], batch.source.word, words)[0].cpu()
+            yield site, heads, heads.sum(1)
 
     def __call__(
         self, call: Call, batch: Batch, trees: GoldTrees

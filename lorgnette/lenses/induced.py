@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lorgnette.attention import Call, Site, Tap
+from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.lenses.edge_scores import EdgeScores
@@ -81,11 +83,7 @@ def induced(
     sentence = next(iter(trees.sentences()), None)
     if sentence is None or (root == "gold" and sentence.root is None):
         raise UserError(f"The text {example.id!r} has no gold tree with a root that the model sees.")
-    keep = _Keep(site)
-    with torch.no_grad(), subject.tapped(keep):
-        subject.run(batch)
-    assert keep.call is not None
-    heads, mean = EdgeScores(subject, scores)(keep.call, batch, trees)
+    heads, mean = _edges(subject, scores, site, batch, trees)
     matrix = (mean if head is None else heads[:, head - 1])[0].double().numpy()
     inner = matrix[sentence.words][:, sentence.words]
     graph = (inner if way == "to_head" else inner.T)[None]
@@ -109,6 +107,17 @@ def induced(
         way=way,
         root=root,
     )
+
+
+def _edges(subject: Subject, scores: str, site: Site, batch: Batch, trees: GoldTrees) -> tuple[Tensor, Tensor]:
+    made = EdgeScores(subject, scores)
+    if scores == "relevance":
+        return next((heads, layer) for _, heads, layer in made.of_batch(batch, [site], trees.there.shape[1]))
+    keep = _Keep(site)
+    with torch.no_grad(), subject.tapped(keep):
+        subject.run(batch)
+    assert keep.call is not None
+    return made(keep.call, batch, trees)
 
 
 def _site(subject: Subject, layer: int, head: int | None) -> Site:

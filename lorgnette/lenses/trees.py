@@ -46,7 +46,8 @@ class Trees(Lens):
         tree = argmax Σ_d score(d, head(d)),   score(d, h) = α_dh (`to_head`) or α_hd (`read_by_head`)
 
     α is between words (to: sum over pieces, from: mean); special tokens are left out. `scores="norms"` takes α‖f(x)‖
-    for a head and ‖Σ_h α f(x)‖ for a layer. `root="gold"` gives the tree its root, as published, which then counts as
+    for a head and ‖Σ_h α f(x)‖ for a layer, `scores="relevance"` what the prediction owes to the edge (a model with a
+    head, one more pass and its way back). `root="gold"` gives the tree its root, as published, which then counts as
     right in `uas` and `uas_words`; the scores with `nonroot` leave it out. `root="free"` finds it. `layer_…` is the
     tree of the mean over heads. Shares are over all words of the corpus, standard errors over texts.
 
@@ -99,7 +100,12 @@ class Trees(Lens):
             return
         if batch is not self.batch:
             self._begin(batch)
-        heads, layer = self.edges(call, batch, self.trees)
+        if self.scores != "relevance":
+            self._take(site, *self.edges(call, batch, self.trees))
+
+    def _take(
+        self, site: Site, heads: Float[Tensor, "batch head word word2"], layer: Float[Tensor, "batch word word2"]
+    ) -> None:
         both = _distinct(torch.cat([heads, layer[:, None]], 1)).numpy()
         found = [self._judged(both[s.text], s, members) for s, members in self.sentences]
         if not found:
@@ -149,7 +155,10 @@ class Trees(Lens):
         return np.concatenate([shares for shares, _ in ways], -1), np.concatenate([count for _, count in ways], -1)
 
     def finish(self, batch: Batch, outputs: Any) -> None:
-        """Let go of the batch."""
+        """Relevance is known only now; let go of the batch."""
+        if self.scores == "relevance":
+            for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.there.shape[1]):
+                self._take(site, heads, layer)
         self.batch = None
 
     def compute(self) -> Result:

@@ -197,3 +197,50 @@ def test_free_trees_choose_their_root():
     scores = np.array([[[0.0, 0.9, 0.1], [0.2, 0.0, 0.3], [0.1, 0.8, 0.0]]])
     assert free_trees(scores).tolist() == [[1, -1, 1]]
     assert free_trees(scores, np.array([[9.0, 0.0, 0.0]])).tolist() == [[-1, 0, 1]]
+
+
+def test_relevance_of_edges_is_the_head_s_relevance_key_by_key():
+    from subjects import classifier
+
+    from lorgnette.explanations import edge_relevance, explain
+
+    tiny = classifier()
+    batch = tiny.encode(list(TREEBANK))
+    for method in ("ah", "attnlrp", "gradient_x_input"):
+        edges, whole = edge_relevance(tiny, batch, method), explain(tiny, batch, method)
+        for site, heads in whole.heads.items():
+            torch.testing.assert_close(edges[site].sum((-2, -1)), heads, rtol=1e-9, atol=1e-12)
+            padding = ~batch.source.mask
+            assert float(edges[site].abs().transpose(1, 3)[padding].sum()) == 0.0
+    with pytest.raises(UserError, match="Relevance of edges"):
+        edge_relevance(tiny, batch, "voita2021")
+
+
+def test_trees_of_relevance_by_the_definition():
+    from subjects import classifier
+
+    from lorgnette.explanations import edge_relevance
+    from lorgnette.maths.words import between_words
+
+    tiny = classifier()
+    data = found(Trees("relevance"), tiny, TREEBANK)
+    example = TREEBANK[0]
+    only = found(Trees("relevance"), tiny, [example])
+    batch = tiny.encode([example])
+    words = len(example.words)
+    gold = np.array(example.heads) - 1
+    for site in tiny.sites:
+        scores = between_words(edge_relevance(tiny, batch)[site], batch.source.word, words)[0][0].numpy()
+        for head in range(tiny.heads):
+            tree = rooted_trees(scores[head : head + 1], int(np.flatnonzero(gold < 0)[0]))[0]
+            uas = float((tree == gold).mean())
+            where = {"stack": "encoder", "layer": site.layer + 1, "head": head + 1, "way": "to_head"}
+            assert only.uas.sel(where).item() == pytest.approx(uas)
+    assert data.attrs["scores"] == "relevance"
+    assert ((data.uas >= 0) & (data.uas <= 1)).all()
+    check_lens(lambda: Trees("relevance"), tiny, list(TREEBANK), tolerance=1e-9)
+
+
+def test_relevance_needs_a_head():
+    with pytest.raises(UserError):
+        found(Trees("relevance"), bert(), TREEBANK)
