@@ -66,9 +66,17 @@ def rationales(
     wanted = "all" if method == ["all"] else tuple(method or CHEAP)
     lens = Rationales(wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed)
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
-    command = shlex.join(["lorgnette", *sys.argv[1:]])
-    run = {"batch_tokens": batch_tokens, "truncate": truncate, "out": out, "seed": seed, "command": command}
-    _show(look(subject, texts, [lens], **run)["rationales"], out)
+    results = look(
+        subject,
+        texts,
+        [lens],
+        batch_tokens=batch_tokens,
+        truncate=truncate,
+        out=out,
+        seed=seed,
+        command=shlex.join(["lorgnette", *sys.argv[1:]]),
+    )
+    _show(results["rationales"], out)
 
 
 _MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",
