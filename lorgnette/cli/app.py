@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from lorgnette import __version__
 from lorgnette.cli.check import check
+from lorgnette.cli.compare import compare
 from lorgnette.cli.demo import demo
 from lorgnette.cli.induced import induced
 from lorgnette.cli.list import list_
@@ -104,6 +105,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     train: "Train",
     prune: "Train",
     report: "Show",
+    compare: "Show",
     serve: "Show",
     demo: "Show",
     reproduce: "Show",

@@ -12,12 +12,16 @@ pruning    → the order in which heads could go
 chapters   → what belongs together, and the order of the page
 findings   → the sentences at the top, with their numbers
 drawing    → a chart as SVG for the page, or as PNG, SVG or PDF for a paper
+atlas      → a card per head; seen, examples → the texts in which heads can be seen
 page       → `Report`: one HTML file
+compare    → two runs, head by head; comparison → the page on it
 views      → one text, token by token: this part, and `notebook`, does know traces
 """
 
 from lorgnette.report import flow, shape, trust
 from lorgnette.report.charts import categories_by_layer, head_map, heat_map, layer_curves
+from lorgnette.report.comparison import Comparison
+from lorgnette.report.examples import examples_of
 from lorgnette.report.findings import Finding, findings, findings_for
 from lorgnette.report.heads import role_map, signal_matrix
 from lorgnette.report.page import Report, figures
@@ -25,12 +29,14 @@ from lorgnette.report.sections import Figure, figures_for, figures_of
 from lorgnette.report.syntax import best_relations, best_trees
 
 __all__ = [
+    "Comparison",
     "Figure",
     "Finding",
     "Report",
     "best_relations",
     "best_trees",
     "categories_by_layer",
+    "examples_of",
     "figures",
     "figures_for",
     "figures_of",

@@ -195,15 +195,15 @@ def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]
         sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
         chapters.append(ChapterPart(here, chapter.title, findings(there), sections))
     cards = atlas(results, examples)
-    return SubjectPart(place, name, origins, chapters, _head_count(results), cards, measures(results), examples)
+    return SubjectPart(place, name, origins, chapters, head_count(results), cards, measures(results), examples)
 
 
 def _section(here: str, key: str, result: Result) -> Section:
-    shown = [_shown(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
+    shown = [shown_figure(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
     return Section(here, TITLES.get(result.lens, result.lens), key, shown)
 
 
-def _shown(place: str, figure: Figure) -> Shown:
+def shown_figure(place: str, figure: Figure) -> Shown:
     svg = inline_svg(figure.chart, f"{place}-", figure.title)
     columns, rows = _cells(figure.table)
     csv = base64.b64encode(figure.data.to_csv(index=False).encode()).decode()
@@ -221,7 +221,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _head_count(results: Results) -> int | None:
+def head_count(results: Results) -> int | None:
     """Heads that were seen, if a result has a number for each of them."""
     for result in results.values():
         for array in result.data.data_vars.values():

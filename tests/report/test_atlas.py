@@ -19,16 +19,18 @@ from lorgnette.report.examples import examples_of, keep_examples, kept_examples
 from lorgnette.report.seen import seen_heads
 from lorgnette.results import Results
 
+SUBJECT = classifier()
+
 
 @pytest.fixture(scope="module")
 def looked():
     lenses = ["weights", "norms", "relevance", "importance", "roles"]
-    return lo.look(classifier(), TREEBANK, lenses, progress=False)
+    return lo.look(SUBJECT, TREEBANK, lenses, progress=False)
 
 
 @pytest.fixture(scope="module")
 def documents():
-    return examples_of(classifier(), TREEBANK)
+    return examples_of(SUBJECT, TREEBANK)
 
 
 def test_every_head_has_a_card_with_the_numbers_of_the_results(looked, documents):
@@ -50,7 +52,7 @@ def test_every_head_has_a_card_with_the_numbers_of_the_results(looked, documents
 
 
 def test_a_head_is_seen_where_it_reads_another_word_most(documents):
-    subject, best = classifier(), {}
+    subject, best = SUBJECT, {}
     for number, document in enumerate(documents):
         (example,) = [e for e in TREEBANK if e.text == document["text"]]
         words = subject.trace(example).data(words=True)
@@ -96,7 +98,7 @@ def test_chapters_hold_every_lens_once():
 
 
 def test_examples_are_short_the_same_and_kept(tmp_path, documents):
-    assert [document["text"] for document in examples_of(classifier(), TREEBANK)] == [d["text"] for d in documents]
+    assert [document["text"] for document in examples_of(SUBJECT, TREEBANK)] == [d["text"] for d in documents]
     assert 0 < len(documents) <= 4
     keep_examples(documents, tmp_path, "abc")
     assert kept_examples(tmp_path, "abc") == json.loads(json.dumps(documents))
@@ -110,7 +112,7 @@ def test_examples_are_short_the_same_and_kept(tmp_path, documents):
 
 
 def test_text_in_cards_and_packed_texts_stays_text():
-    subject = classifier()
+    subject = SUBJECT
     nasty = [Example("1", f"the {SCRIPT} cat {IMAGE} sat on the mat", label=0)]
     html = lo.Report(lo.look(subject, nasty, ["weights"], progress=False), examples=examples_of(subject, nasty)).html()
     outside = re.sub(r"<script type=\"module\">.*?</script>", "", html, flags=re.DOTALL)
@@ -121,7 +123,7 @@ def test_text_in_cards_and_packed_texts_stays_text():
 
 
 def test_look_keeps_examples_and_the_report_shows_them(tmp_path, monkeypatch):
-    subject = classifier()
+    subject = SUBJECT
     monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
     path, run = tmp_path / "texts.txt", tmp_path / "run"
     path.write_text("The cat sat on the mat.\nA dog ran, and it was good!\n")

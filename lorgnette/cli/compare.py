@@ -1,0 +1,34 @@
+"""`lorgnette compare RUN RUN`: what differs between two runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")],
+    after: Annotated[Path, typer.Argument(help="The folder of the run to compare with it.", metavar="RUN")],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page with figures and tables.", show_default=False)
+    ] = None,
+) -> None:
+    """Compare two runs head by head: before and after fine-tuning, or two models of the same shape.
+
+    Prints how weights, norms, geometry, roles and all else that both runs have differ, with 95 % intervals of the
+    difference; with --out, writes them as one HTML page.
+
+    [bold]Examples[/bold]
+
+      lorgnette compare runs/before runs/after
+      lorgnette compare runs/before runs/after --out compare.html
+    """
+    from lorgnette.report.comparison import Comparison
+
+    compared = Comparison.of(before, after)
+    for finding in compared.findings():
+        typer.echo(finding.text)
+    for note in compared.differences().notes:
+        typer.echo(f"Note: {note}.")
+    if out is not None:
+        typer.echo(compared.write(out))

@@ -1,0 +1,134 @@
+"""Two runs, head by head: after less before, with intervals of the difference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
+from lorgnette.errors import UserError
+from lorgnette.report.cells import BESIDE, shown
+from lorgnette.results import Result, Results
+
+SURE = 1.96
+WANTED = {
+    "weights": ("confidence", "entropy_normalised", "mass"),
+    "norms": ("norm_share", "f_norm", "mixing"),
+    "geometry": ("state_sim", "state_isoscore", "self_similarity", "sim"),
+    "importance": ("loss_change", "sensitivity"),
+    "relevance": ("relevance", "layer_share"),
+    "convexity": ("used", "distance"),
+    "frequency": ("spearman",),
+    "rollout": ("share", "entropy"),
+    "gradients": ("gradient",),
+    "probes": ("accuracy", "selectivity"),
+}
+"""What is compared of a lens; of another, all that has a number for every layer."""
+NOT_NUMBERS = ("distances", "agreement", "roles")
+"""Lenses whose numbers have no difference head by head: places on a map, correlations, labels."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """`results` hold after − before under the names of the variables; `notes` say what could not be compared."""
+
+    before: Results
+    after: Results
+    results: Results
+    notes: tuple[str, ...]
+
+
+def differences(
+    before: Results, after: Results, names: tuple[str, str] = ("the first run", "the second")
+) -> Differences:
+    """after − before for every variable that both runs have, with standard errors √(se² + se²).
+
+    The errors are those of independent runs. On the same texts the difference is known better than they say, as what
+    texts do to both runs cancels: an interval without zero can be trusted, one with zero may hide a difference.
+    """
+    first, second = ({result.lens: result for result in run.values()} for run in (before, after))
+    common = [lens for lens in first if lens in second]
+    if not common:
+        raise UserError(
+            f"The runs have no lens in common: {names[0]} has {', '.join(first) or 'none'}, {names[1]} has "
+            f"{', '.join(second) or 'none'}. Look at both with the same lenses."
+        )
+    _refuse_other_heads(first, second, common, names)
+    notes = []
+    for name, one, other in ((names[0], first, second), (names[1], second, first)):
+        if more := [lens for lens in one if lens not in other]:
+            notes.append(f"only {name} has {', '.join(more)}")
+    corpora = [next(iter(run.values())).provenance for run in (before, after)]
+    if corpora[0].corpus_fingerprint != corpora[1].corpus_fingerprint:
+        notes.append("the runs are on different texts, which makes a difference too")
+    out = {}
+    for lens in common:
+        if lens not in NOT_NUMBERS:
+            data = _difference(first[lens], second[lens])
+            if data.data_vars:
+                out[lens] = Result(lens, data, second[lens].provenance)
+    return Differences(before, after, Results(out), tuple(notes))
+
+
+def _refuse_other_heads(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> None:
+    for lens in common:
+        pair = [one[lens].data for one in (first, second)]
+        for axis in PER_HEAD:
+            labels = [data[axis].values.tolist() if axis in data.coords else None for data in pair]
+            if labels[0] != labels[1]:
+                shapes = [_shape(data) for data in pair]
+                raise UserError(
+                    f"Heads can only be compared one by one: {names[0]} has {shapes[0]}, {names[1]} has {shapes[1]} "
+                    f"(lens {lens}). Give two runs of models of the same shape, or make a report of each."
+                )
+
+
+def _shape(data: xr.Dataset) -> str:
+    layers, heads = data.sizes.get(LAYER, 0), data.sizes.get(HEAD)
+    stacks = f" ({', '.join(map(str, data[STACK].values))})" if STACK in data.coords else ""
+    return f"{layers} layers" + (f" of {heads} heads" if heads else "") + stacks
+
+
+def _variables(lens: str, before: Result, after: Result) -> list[str]:
+    known = [name for name in WANTED.get(lens, ()) if name in before.data and name in after.data]
+    if lens in WANTED:
+        return known
+    return [name for name in shown(before) if name in after.data]
+
+
+def _difference(before: Result, after: Result) -> xr.Dataset:
+    out = {}
+    for name in _variables(after.lens, before, after):
+        parts = [name, *(name + tail for tail in ("_se", "_count") if name + tail in before.data)]
+        parts = [part for part in parts if part in after.data and before.data[part].dims == before.data[name].dims]
+        if before.data[name].dims != after.data[name].dims:
+            continue
+        # Kinds of token and the like that only one run has are left out.
+        old, new = xr.align(before.data[parts], after.data[parts], join="inner")
+        if not old[name].size or old[name].dtype.kind not in "fiu":
+            continue
+        value = (new[name] - old[name]).astype(float)
+        value.attrs = dict(after.data[name].attrs)
+        if f"{name}_se" in parts:
+            error = np.hypot(new[f"{name}_se"], old[f"{name}_se"])
+            out |= {name: value, f"{name}_se": error}
+            out |= {f"{name}_low": value - SURE * error, f"{name}_high": value + SURE * error}
+        else:
+            out[name] = value
+        there = value.notnull()
+        if f"{name}_se" in parts:
+            there = there & out[f"{name}_se"].notnull()
+        counts = [run[f"{name}_count"] for run in (old, new) if f"{name}_count" in run]
+        count = np.minimum(*counts) if len(counts) == 2 else xr.ones_like(value, dtype=int) * 2
+        out[f"{name}_count"] = xr.where(there, count, 0).astype(int)
+    return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
+
+
+def surely(data: xr.Dataset, name: str) -> xr.DataArray | None:
+    """Where the interval of the difference leaves out zero; None where there are no errors."""
+    if f"{name}_se" not in data:
+        return None
+    return (data[f"{name}_low"] > 0) | (data[f"{name}_high"] < 0)
