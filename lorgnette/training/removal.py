@@ -32,6 +32,9 @@ def remove_heads(
         _check(site, numbers, there)
     if factors is not None:
         model = copy.deepcopy(model)
+        # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
+        for name in ("forward", "_original_forward"):
+            model.__dict__.pop(name, None)
         for site, values in factors.items():
             scale_heads(anatomy_of(model)[site], values)
     return as_pruned(model, _table(model, there, kept))
