@@ -230,10 +230,7 @@ def test_a_wrapped_forward_does_not_run_the_original():
     """What training in half precision leaves on a model: a forward of the instance, bound to its own weights."""
     model = made("bert-classifier")
     batch = inputs(model)
-    gates = HeadGates.of(model)
-    with torch.no_grad():
-        for parameter in gates.parameters():
-            parameter.copy_(torch.linspace(-4, 4, parameter.numel()).view_as(parameter))
+    gates = closed(model)
     expected = logits(prune_by_gates(model, gates), batch)
     model._original_forward = own = model.forward
     model.forward = lambda **given: own(**given)  # as accelerate's, a closure: a copy of the model keeps this very one
