@@ -6,6 +6,7 @@ labels, so all probes of all layers and seeds are one batched product: no loop o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -135,7 +136,10 @@ def train_mixture(
     weight, bias = _initial(vectors[:1], classes, seeds, None)
     mix = vectors.new_zeros(len(seeds), len(vectors)).requires_grad_()
     # The mix is a handful of numbers beside thousands: at the probe's rate it would hardly have moved.
-    groups = [{"params": [weight, bias]}, {"params": [mix], "lr": 10 * recipe.learning_rate, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": [weight, bias]},
+        {"params": [mix], "lr": 10 * recipe.learning_rate, "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     items = vectors.shape[1]
