@@ -88,7 +88,7 @@ def steepest(result: Result) -> Iterator[Finding]:
     named = ", ".join(f"{one.layer}.{one.head} ({one.value / mean:.1f} times the mean)" for one in found[:_NAMED])
     numbers: dict[str, Any] = {"named": named}
     words = "The loss depends most on the weights of heads {named}"
-    ratios = {}
+    ratios: dict[str, float] = {}
     for kind in ("cls", "sep"):
         there = kind in gradient[CATEGORY].values and bool(gradient.sel({CATEGORY: kind}).notnull().any())
         ratios |= {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean} if there else {}
