@@ -185,7 +185,7 @@ class Rationales(Lens):
         labels = {axes.METHOD: list(self.methods), "seconds_per_text": (axes.METHOD, seconds)}
         result = self.result(variables, labels)
         _describe(result.data)
-        k = f"{self.top} words" if self.top is not None else f"{self.share:.4g} of the words"
+        k = f"{self.top} words" if self.top is not None else f"{self.share:.1%} of the words"
         result.data.attrs |= {"k": k, "gold_rule": self.gold, "perturbation": self.perturbation, "seed": self.seed}
         return result
 

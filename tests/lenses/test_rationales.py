@@ -203,7 +203,7 @@ def test_every_method_can_be_asked_for():
     found = looked(classifier(), TREEBANK, "all", share=0.4, perturbation="mask").data
     assert found["explanation"].values.tolist() == [*explanation_methods(), *BLIND]
     assert (found["seconds_per_text"] > 0).all()
-    assert found.attrs["k"] == "0.4 of the words"
+    assert found.attrs["k"] == "40.0% of the words"
 
 
 def test_the_default_methods_are_known():
@@ -321,7 +321,7 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     assert "knowing nothing: AUPRC" in done.stdout
     result = lo.Results.load(tmp_path / "run")["rationales"]
     share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
-    assert result.data.attrs["k"] == f"{share:.4g} of the words"
+    assert result.data.attrs["k"] == f"{share:.1%} of the words"
 
 
 def test_the_command_refuses_in_one_line(monkeypatch):
