@@ -32,6 +32,7 @@ class Size:
     block: int = 8
     blocks: int = 8
     control_blocks: int = 4  # the first of them, so that they can be compared pair by pair
+    other_block: int = 4  # of the treebank, whose sentences are longer
     roles: int = 240
     trees: int = 480
     counted: int = 10_000
@@ -40,7 +41,9 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(block=4, blocks=2, control_blocks=2, roles=24, trees=40, counted=500, without=1, without_blocks=2)
+QUICK = Size(
+    block=4, blocks=2, control_blocks=2, other_block=2, roles=24, trees=40, counted=500, without=1, without_blocks=2
+)
 
 
 def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
@@ -61,7 +64,8 @@ def grid(size: Size, seed: int, model: str = MODEL) -> dict[str, Cell]:
             more = {"corpus": MULTI30K, "condition": condition, "maps": [name], "block": size.block, "blocks": blocks}
             out[f"maps-{MULTI30K}-{condition}-{name}"] = Cell(f"{_HOME}:maps", {**told, **more})
     # One cell, because all of it rests on the same translations, which the model makes first.
-    more = {"corpus": UD, "condition": TRAINED, "maps": list(MAPS), "block": size.block, "blocks": size.control_blocks}
+    more = {"corpus": UD, "condition": TRAINED, "maps": list(MAPS)}
+    more |= {"block": size.other_block, "blocks": size.control_blocks}
     out[f"maps-{UD}-{TRAINED}"] = Cell(f"{_HOME}:maps", {**told, **more})
     for number in range(size.without_blocks):
         more = {"corpus": MULTI30K, "texts": size.without, "number": number}

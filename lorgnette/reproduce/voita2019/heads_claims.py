@@ -51,6 +51,8 @@ def way_words(relation: str, way: str) -> str:
 
 
 def _claim(text: str, found: Interval, bound: float = 0.0, *, published: Any = None, why: str = "") -> Claim:
+    if np.isnan([found.value, *found.interval]).any():  # a signal that is the same for all heads has no rank
+        return Claim(text=text, ours=None, published=published, verdict="cannot tell", why=why)
     verdict = verdict_above(Estimate(found.value, 0.0, found.interval), bound)
     return Claim(
         text=text, ours=found.value, interval=found.interval, published=published, verdict=verdict, why=why
@@ -176,7 +178,7 @@ def _place(text: str, blocks: np.ndarray, place: tuple[int, int], most: int, why
     inside, outside = high <= most, low > most
     verdict = "holds" if (inside if within else outside) else "does not hold" if inside or outside else "cannot tell"
     told = f"head {_name(place)}: its place among {blocks.shape[-1]}; interval over {len(blocks)} blocks of texts{why}"
-    return Claim(text=text, ours=round(found.value), interval=(low, high), verdict=verdict, why=told)
+    return Claim(text=text, ours=round(found.value), interval=(float(low), float(high)), verdict=verdict, why=told)
 
 
 def _other_text(looked: Looked) -> Iterator[Claim]:

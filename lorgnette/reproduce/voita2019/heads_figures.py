@@ -135,8 +135,9 @@ def _agreement(looked: Looked) -> Figure | None:
                 rows.append({"signal": name, "rho": found.value, "low": low, "high": high})
         base = alt.Chart(alt.Data(values=rows), width=190, height=130, title=title)
         y = alt.Y("signal:N", sort=order, title=None)
-        x = alt.X("rho:Q", title="ρ with the loss without the head", scale=alt.Scale(domain=[-1, 1]))
-        bars = base.mark_rule().encode(y=y, x=alt.X("low:Q", title=x.title), x2="high:Q")
+        title_x = "ρ with the loss without the head"
+        x = alt.X("rho:Q", title=title_x, scale=alt.Scale(domain=[-1, 1]))
+        bars = base.mark_rule().encode(y=y, x=alt.X("low:Q", title=title_x), x2="high:Q")
         zero = base.mark_rule(color="#9A9A9A", strokeDash=[3, 3]).encode(x=alt.datum(0))
         charts.append(zero + bars + base.mark_circle(size=60, color=COLOURS[0]).encode(y=y, x=x))
     if not charts:

@@ -157,5 +157,7 @@ def correlations(maps: Mapping[str, HeadMap]) -> tuple[np.ndarray, np.ndarray]:
 
 def reliability(blocks: Blocks) -> float:
     """ρ within layers between the two halves of the texts, stepped up to all of them (Spearman-Brown)."""
+    if len(blocks) < 2:
+        return float("nan")
     half = correlation(blocks[::2].mean(axis=0), blocks[1::2].mean(axis=0)).value
     return 2 * half / (1 + half) if half > 0 else 0.0
