@@ -1,0 +1,148 @@
+"""The report as a reader uses it: sort the cards, open a head, save a figure; offline, with a keyboard, on a phone."""
+
+from pathlib import Path
+
+import pytest
+from subjects import TREEBANK, classifier
+
+import lorgnette as lo
+from lorgnette.corpora.example import Example
+from lorgnette.report import Comparison, examples_of
+
+NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat on the mat'
+SUBJECT = classifier()
+
+
+@pytest.fixture(scope="module")
+def results():
+    return lo.look(SUBJECT, TREEBANK, ["weights", "norms", "importance", "roles"], progress=False)
+
+
+@pytest.fixture(scope="module")
+def report(results, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    return lo.Report(results, examples=examples_of(SUBJECT, TREEBANK)).write(path)
+
+
+def show(window, path):
+    window.page.goto(path.as_uri())
+    window.page.wait_for_selector(".lv[aria-busy=false]")
+    return window.page
+
+
+def quiet(window) -> None:
+    assert window.problems == []
+    assert window.outside() == []
+
+
+def cards(page) -> list[str]:
+    return page.eval_on_selector_all(".card:not([hidden])", "cards => cards.map((card) => card.dataset.name)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_opens_without_an_error_or_a_request(opened, report, scheme):
+    window = opened(scheme=scheme)
+    page = show(window, report)
+    assert page.locator(".findings li").count() > 5
+    assert page.locator(".cards .card").count() == 12
+    for summary in page.locator("figure summary").all()[:3]:
+        summary.click()
+    assert page.locator("figure table").first.is_visible()
+    quiet(window)
+
+
+def test_the_atlas_is_filtered_and_sorted(opened, report, results):
+    page = show(opened(), report)
+    loss = results["importance"].data["loss_change"].sel(stack="encoder", ablation="mean")
+    flat = loss.stack(cell=("layer", "head")).to_series().sort_values(ascending=False, kind="stable")
+    assert cards(page) == [f"{layer}.{head}" for layer, head in flat.index]
+    page.get_by_label("Sort by").select_option("")
+    assert cards(page)[:5] == ["1.1", "1.2", "1.3", "1.4", "2.1"]
+    page.get_by_label("Find").fill("2.3")
+    assert "2.3" in cards(page)
+    assert len(cards(page)) < 12
+    assert page.locator(".atlas-tools output").text_content() == f"{len(cards(page))} of 12 heads"
+    page.get_by_label("Find").fill("")
+    assert len(cards(page)) == 12
+
+
+def test_a_card_opens_its_head_with_the_keyboard(opened, report):
+    window = opened()
+    page = show(window, report)
+    card = page.locator('.card[data-name="2.3"]')
+    card.get_by_role("button", name="Open head 2.3").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.lv-numbers h3').textContent === 'Head 2.3'")
+    assert page.evaluate("() => document.activeElement.className") == "lv-stage"
+    shown = page.locator(".texts [aria-pressed=true]").text_content()
+    words = [word for word in card.locator(".example").text_content().split() if not word.startswith("[")]
+    assert shown.split() == words
+    quiet(window)
+
+
+def test_another_text_can_be_chosen(opened, report):
+    page = show(opened(), report)
+    second = page.locator(".texts button").nth(1)
+    second.click()
+    page.wait_for_function("() => document.querySelectorAll('.texts [aria-pressed=true]').length === 1")
+    assert second.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "csv"])
+def test_figures_can_be_saved(opened, report, kind):
+    window = opened()
+    page = show(window, report)
+    figure = page.locator("figure[data-name]").first
+    with page.expect_download() as waiting:
+        figure.locator(".saves").get_by_text(kind.upper(), exact=True).click()
+    saved = Path(waiting.value.path()).read_bytes()
+    assert waiting.value.suggested_filename == f"{figure.get_attribute('data-name')}.{kind}"
+    assert saved.startswith({"svg": b"<svg", "png": b"\x89PNG", "csv": b"stack,layer,head"}[kind])
+    assert len(saved) > 400
+    quiet(window)
+
+
+def test_text_stays_text(opened, tmp_path):
+    examples = [Example("1", NASTY, label=0), Example("2", "the cat sat on the mat", label=1)]
+    results = lo.look(SUBJECT, examples, ["weights"], progress=False)
+    window = opened()
+    page = show(
+        window, lo.Report(results, title=NASTY, examples=examples_of(SUBJECT, examples)).write(tmp_path / "r.html")
+    )
+    assert page.locator("h1").text_content() == NASTY
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    quiet(window)
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(opened, report):
+    window = opened(width=360, height=740, has_touch=True, is_mobile=True)
+    page = show(window, report)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    quiet(window)
+
+
+def test_print_shows_every_card_and_no_buttons(opened, report):
+    page = show(opened(), report)
+    page.get_by_label("Find").fill("2.3")
+    page.emulate_media(media="print")
+    assert all(card.is_visible() for card in page.locator(".card").all())
+    assert not page.locator(".atlas-tools").is_visible()
+    assert not page.locator(".saves").first.is_visible()
+
+
+def test_without_script_everything_can_be_read(opened, report):
+    window = opened(java_script_enabled=False)
+    window.page.goto(report.as_uri())
+    assert window.page.locator(".card").last.is_visible()
+    assert not window.page.locator(".atlas-tools").is_visible()
+    assert window.outside() == []
+
+
+def test_a_comparison_opens_too(opened, results, tmp_path):
+    other = lo.look(classifier(seed=1), TREEBANK, ["weights", "roles"], progress=False)
+    window = opened()
+    window.page.goto(Comparison(results, other).write(tmp_path / "compare.html").as_uri())
+    assert window.page.locator("figure button").count() > 2
+    assert window.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
+    quiet(window)
