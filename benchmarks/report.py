@@ -1,4 +1,4 @@
-"""Benches of the token views: bytes beside BertViz's, and how fast they are drawn again."""
+"""Benches of the report and the token views: bytes beside BertViz's, and how fast they are drawn again."""
 
 import json
 import shutil
@@ -13,6 +13,8 @@ import torch
 
 from benchmarks.harness import Figure
 from benchmarks.shapes import E5_SMALL, subject, texts
+from lorgnette.look import look
+from lorgnette.report import Report
 from lorgnette.report.views import pack, page_html
 from lorgnette.trace import Trace
 
@@ -65,6 +67,20 @@ def size() -> Iterator[Figure]:
     yield Figure("views_512_tokens_megabytes", whole / 1e6, 25.0, details={"heads": 144})
 
 
+def report() -> Iterator[Figure]:
+    """The whole report of a 144-head subject, with one text of n = 256 in it, against BertViz's page of that text."""
+    trace = traced(256)
+    corpus = list(texts(4, 64))
+    results = look(trace.subject, corpus, ("weights", "norms"), progress=False)
+    document = pack(trace)
+    start = time.perf_counter()
+    ours = len(Report(results, examples=[document]).html().encode())
+    seconds = time.perf_counter() - start
+    theirs = bertviz_bytes(trace)
+    details = {"bytes": ours, "bertviz_bytes": theirs, "seconds": round(seconds, 2), "heads": 144, "lenses": 2}
+    yield Figure("report_bytes_over_bertviz", ours / theirs, 1 / 20, details=details)
+
+
 def redraw() -> Iterator[Figure]:
     """From a key press to the last pixel, 512 tokens × 144 heads, in Chromium: the median of the slowest view."""
     found = shutil.which("chromium") or shutil.which("google-chrome")
@@ -107,4 +123,4 @@ _REDRAWS = """async () => {
     return out;
 }"""
 
-BENCHES = {"views_size": size, "views_redraw": redraw}
+BENCHES = {"views_size": size, "report_size": report, "views_redraw": redraw}
