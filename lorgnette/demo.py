@@ -5,18 +5,23 @@ import shlex
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 from lorgnette.corpora import corpus
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.look import look
 from lorgnette.models.loading import find
-from lorgnette.report import Finding, Report, findings
+from lorgnette.report import Finding, Report, examples_of, findings
+from lorgnette.report.examples import keep_examples
 from lorgnette.results import Result, Results
 from lorgnette.subject import load
 
-LENSES = ("weights", "norms", "distances")
+LENSES = ("weights", "norms", "frequency", "distances", "roles", "geometry")
+"""What both subjects are looked at with."""
+EXPLAINED = ("rationales", "relevance", "importance")
+"""What only a classifier can be looked at with: lenses that need a prediction."""
 PRETRAINED = "minilm"
-REVIEWS = 400  # held-out planted texts that the classifier is looked at on
+REVIEWS = 200  # held-out planted texts that the classifier is looked at on
 PLANTED_SHARE = 100  # planted texts beside the paragraphs that the pretrained encoder reads
 
 
@@ -37,10 +42,15 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
     out = Path(out)
     find(PRETRAINED)  # before any work: without lorgnette[demo] there is nothing to compare with
     command = shlex.join(["lorgnette", "demo", "--out", str(out)])
-    found = {PRETRAINED: _pretrained(command, progress), "classifier": _classifier(out, command, progress)}
-    for name, results in found.items():
-        results.save(out / "runs" / name)
-    page = Report(found, title="Two models, looked at with Lorgnette").write(out / "report.html")
+    found, examples = {}, {}
+    for name, looked in (
+        (PRETRAINED, _pretrained(command, progress)),
+        ("classifier", _classifier(out, command, progress)),
+    ):
+        found[name], examples[name] = looked
+        folder = found[name].save(out / "runs" / name)
+        keep_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
+    page = Report(found, title="Two models, looked at with Lorgnette", examples=examples).write(out / "report.html")
     return Demo(found, {name: findings(results) for name, results in found.items()}, page)
 
 
@@ -52,16 +62,19 @@ def english(planted: int = PLANTED_SHARE) -> Corpus:
     return Corpus.of([*paragraphs, *reviews], name="English paragraphs and planted reviews")
 
 
-def _classifier(out: Path, command: str, progress: bool) -> Results:
+def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[dict[str, Any]]]:
     from lorgnette.training.demo import quick
 
     folder = out / "models" / "classifier"
     trained = quick(folder, resume=True, progress=progress)
     reviews = corpus("planted", split="test", limit=REVIEWS)
-    results = look(load(str(folder)), reviews, LENSES, progress=progress, command=command, seed=0)
+    subject = load(str(folder))
+    results = look(subject, reviews, (*LENSES, *EXPLAINED), progress=progress, command=command, seed=0)
     right = f"trained on planted reviews; {trained.accuracy:.1%} of the held-out ones are classified right"
-    return Results({name: Result(r.lens, r.data, r.provenance.noted(right)) for name, r in results.items()})
+    told = {name: Result(r.lens, r.data, r.provenance.noted(right)) for name, r in results.items()}
+    return Results(told), examples_of(subject, reviews)
 
 
-def _pretrained(command: str, progress: bool) -> Results:
-    return look(load(PRETRAINED), english(), LENSES, progress=progress, command=command, seed=0)
+def _pretrained(command: str, progress: bool) -> tuple[Results, list[dict[str, Any]]]:
+    subject, texts = load(PRETRAINED), english()
+    return look(subject, texts, LENSES, progress=progress, command=command, seed=0), examples_of(subject, texts)

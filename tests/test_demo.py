@@ -16,6 +16,7 @@ def small(monkeypatch):
         monkeypatch.setitem(DEMO, name, value)
     monkeypatch.setattr(demo, "REVIEWS", 10)
     monkeypatch.setattr(demo, "LENSES", ("weights",))
+    monkeypatch.setattr(demo, "EXPLAINED", ("rationales",))
     english = demo.english().take(6)
     monkeypatch.setattr(demo, "english", lambda: english)
 
@@ -34,6 +35,8 @@ def test_the_demo(small, tmp_path):
         assert f"{heads} heads over" in html
         assert name in done.stdout
     assert "of the held-out ones are classified right" in html
+    assert "The words that people marked are found best by" in html  # the planted rationale
+    assert "Heads at work" in html
     for finding in demo.findings(results):
         assert finding.text[:30] in done.stdout
 
