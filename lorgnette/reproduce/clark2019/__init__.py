@@ -1,8 +1,9 @@
-"""What does BERT look at? (Clark et al. 2019), the surface part: §3 and §6, on other encoders.
+"""What does BERT look at? (Clark et al. 2019), on other encoders: the surface (§3, §6), and syntax (§4, §5).
 
 cell      → one model under one condition, measured
 gradients → §3.3, on a translation's and a classifier's loss
 tables, figures, claims, words → what is read off
+syntax    → the cells of the syntactic part; syntax_cell measures one, syntax_… read off; stanford maps the relations
 """
 
 from lorgnette.reproduce.record import Reproduction, Settings
@@ -12,9 +13,17 @@ SENTENCES, QUICK_SENTENCES = 200, 8
 
 
 def reproduce(settings: Settings) -> Reproduction:
-    """Where the weight goes, entropy, the map of heads, for every model that is there, with its controls."""
+    """Where the weight goes, entropy, the map of heads, relations and trees, for every model, with its controls."""
     from lorgnette.reproduce.cells import Cell
-    from lorgnette.reproduce.clark2019 import gradients, words
+    from lorgnette.reproduce.clark2019 import (
+        gradients,
+        syntax,
+        syntax_claims,
+        syntax_figures,
+        syntax_tables,
+        syntax_words,
+        words,
+    )
     from lorgnette.reproduce.clark2019.claims import claims
     from lorgnette.reproduce.clark2019.figures import figures
     from lorgnette.reproduce.clark2019.tables import tables
@@ -32,18 +41,27 @@ def reproduce(settings: Settings) -> Reproduction:
         if gradients.there(which, settings.models)
     }
     slopes = finished(settings, asked, NAME) if asked else {}
+    parsed = syntax.run(settings, NAME)
     printed = published(NAME)
     more = {which: {k: v for k, v in cell.items() if k not in ("gradient", "error")} for which, cell in slopes.items()}
-    claimed = [*claims(found, printed["numbers"]), *words.gradient_claim(slopes, printed["numbers"])]
+    claimed = [
+        *claims(found, printed["numbers"]),
+        *words.gradient_claim(slopes, printed["numbers"]),
+        *syntax_claims.claims(parsed, printed["numbers"]),
+    ]
     return Reproduction(
         name=NAME,
-        title="What do heads look at? The surface of attention",
+        title="What do heads look at? The surface of attention, and syntax",
         reference=printed["reference"],
         question=words.QUESTION,
-        setup=words.setup(found),
-        summary=[*words.summary(found, slopes), about_the_claims(claimed)],
-        tables=[*tables(found, printed["numbers"]), *(gradients.table(*slope) for slope in slopes.items())],
-        figures=figures(found),
+        setup=[*words.setup(found), *syntax_words.setup(parsed)],
+        summary=[*words.summary(found, slopes), *syntax_words.summary(parsed), about_the_claims(claimed)],
+        tables=[
+            *tables(found, printed["numbers"]),
+            *(gradients.table(*slope) for slope in slopes.items()),
+            *syntax_tables.tables(parsed, printed["numbers"]),
+        ],
+        figures=[*figures(found), *syntax_figures.figures(parsed, printed["numbers"])],
         claims=claimed,
-        provenance=origin(settings, NAME, conditions=provenance(found), **more),
+        provenance=origin(settings, NAME, conditions=provenance(found), syntax=syntax.sources(parsed), **more),
     )

@@ -14,7 +14,7 @@ from lorgnette.reproduce.record import Claim
 
 QUESTION = (
     "Where does attention go that needs no syntax to describe: to separators, to neighbours, everywhere? Which heads "
-    "look alike?"
+    "look alike? And is there a head for each dependency relation, and the whole tree in all heads together?"
 )
 
 

@@ -69,11 +69,13 @@ def trees(
     by_block: dict[str, list[Any]] = {}
     for block in blocks_of(list(texts), blocks):
         lens = Trees(scores, seed=seed)
-        data = look(subject, block, [lens], progress=False)["trees"].data.isel(stack=0)
+        # A decoder of more layers would leave rows of the encoder empty.
+        encoder = {"stack": 0, "layer": slice(len(whole.parsing))}
+        data = look(subject, block, [lens], progress=False)["trees"].data.isel(encoder)
         for name in ("uas", "layer_uas", "baseline_uas"):
             by_block.setdefault(name, []).append(plain(data[name].values))
         whole.merge_state(lens)
-    data = whole.compute().data.isel(stack=0)
+    data = whole.compute().data.isel(encoder)
     names = [f"{prefix}{score}" for prefix in ("", "layer_", "baseline_") for score in SCORES]
     counts = {name: int(data.attrs[name]) for name in ("words", "words_without_a_piece", "words_in_broken_trees")}
     return {

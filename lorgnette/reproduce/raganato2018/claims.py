@@ -67,7 +67,8 @@ def _trees(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> li
         baseline(cell, "head_is_next"),
     )
     best = best_head(cell)
-    early, late = best_head(cell, layers=slice(0, 3)), best_head(cell, layers=slice(3, None))
+    half = len(cell["by_block"]["uas"][0]) // 2
+    early, late = best_head(cell, layers=slice(0, half)), best_head(cell, layers=slice(half, None))
     told = model == ENGLISH
     return [
         _similar(
@@ -86,7 +87,7 @@ def _trees(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> li
             f"{following[1::2].mean():.3f}. {_OTHER}",
         ),
         claim(
-            f"{model} on {where}: the best head of the first three layers is better than that of the others",
+            f"{model} on {where}: the best head of the first {half} layers is better than that of the others",
             interval(early.told - late.told),
             0.0,
             above=True,
@@ -187,7 +188,7 @@ def _probes(found: Outcome, value: Mapping[str, Any]) -> list[Claim]:
         last = len(cell["accuracy"]) - 1
         layers = [layer for layer in told["layers"] if layer <= last]
         at, accuracy, _ = best_state(cell, range(1, last + 1))
-        if len(layers) < last:
+        if 0 < len(layers) < last:
             out.append(
                 claim(
                     f"{TASK_NAMES[task]} are found best in {told['text']}: best accuracy there less the best elsewhere",

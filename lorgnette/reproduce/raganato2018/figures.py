@@ -50,12 +50,16 @@ def heads(model: str, found: Outcome) -> Figure:
     )
     base = alt.Chart(alt.Data(values=lines))
     rule = base.mark_rule(strokeDash=[4, 3], color="#555").encode(y=alt.Y(field="uas", type="quantitative"))
-    text = base.mark_text(align="left", dx=4, dy=-5, color="#555").encode(
-        x=alt.value(0), y=alt.Y(field="uas", type="quantitative"), text=alt.Text(field="name", type="nominal")
-    )
+    # The two lowest lines may lie close: one is named above, the other below.
+    texts = [
+        alt.Chart(alt.Data(values=[line]))
+        .mark_text(align="left", dx=4, dy=10 if line["name"] == _LINES["random_tree"] else -5, color="#555")
+        .encode(x=alt.value(0), y=alt.Y(field="uas", type="quantitative"), text=alt.Text(field="name", type="nominal"))
+        for line in lines
+    ]
     return Figure(
         f"heads-{model}",
-        alt.layer(rule, dots, text),
+        alt.layer(rule, dots, *texts),
         f"{model} on {TREEBANKS[model]}: UAS of the maximum spanning tree of every head (a dot), own rows, beside "
         "trees that know nothing of the sentence. Shuffled sentences have their own baselines, which are not drawn.",
     )

@@ -26,11 +26,11 @@ QUESTION = (
 def setup(found: Outcome) -> list[str]:
     out = [
         "Encoders of 6 layers and 8 heads, as the paper's: opus-mt-en-fr on English PUD, opus-mt-fr-en on the test "
-        "part of UD_French-Sequoia. The paper's own models (English to seven languages) are not to be had. Trees: maximum "
-        "spanning arborescence of a head's weights between words (to a word: sum over its pieces, from: mean), gold "
-        "segmentation and gold root, punctuation kept; the given root counts as right, as published. Controls: the "
-        "same architecture with random weights, and the trained model on sentences with their words shuffled (each "
-        "word keeps its head), both on every fourth sentence.",
+        "part of UD_French-Sequoia. The paper's own models (English to seven languages) are not to be had. Trees: "
+        "maximum spanning arborescence of a head's weights between words (to a word: sum over its pieces, from: "
+        "mean), gold segmentation and gold root, punctuation kept; the given root counts as right, as published. "
+        "Controls: the same architecture with random weights, and the trained model on sentences with their words "
+        "shuffled (each word keeps its head), both on every fourth sentence.",
         "Intervals are 95 %: trees and patterns are computed in blocks of consecutive sentences, and blocks are the "
         "sample (t distribution); a best head is chosen on the even blocks and told from the odd ones. Those of probes "
         "are over test sentences. “Similar” means: within five points, which was fixed before measuring.",
