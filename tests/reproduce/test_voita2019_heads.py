@@ -266,3 +266,14 @@ def test_pieces_are_counted_on_each_side(tiny):
         one, other = (int(count.argmax()), int(count.argmin()))
         assert table[one] < table[other]
         assert table[other] == 1 + int((count > count[other]).sum())
+
+
+def test_one_stack_alone_gives_the_same_and_leaves_the_others_open(tiny):
+    told = {"model": "tiny", "corpus": "multi30k", "texts": 3, "seed": 0}
+    whole, part = heads_cells.without(number=1, **told), heads_cells.without(number=0, after=3, only="encoder", **told)
+    assert part["corpus_fingerprint"] == whole["corpus_fingerprint"]
+    np.testing.assert_allclose(part["change"][0][:2], whole["change"][0][:2], atol=1e-6)
+    looked = Looked({"heads-without-multi30k-1": whole, "heads-without-encoder-multi30k-0": part})
+    assert len(looked.without("change", "encoder")) == 2
+    assert len(looked.without("gradient", "cross")) == 1
+    assert Looked({}).without("change", "cross") is None

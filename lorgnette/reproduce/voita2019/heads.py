@@ -37,12 +37,24 @@ class Size:
     trees: int = 480
     counted: int = 10_000
     without: int = 6
-    without_blocks: int = 8
+    without_blocks: int = 2
+    encoder: int = 3  # more texts without the encoder's heads alone, about which the claims are
+    encoder_blocks: int = 12
 
 
 FULL = Size()
 QUICK = Size(
-    block=4, blocks=2, control_blocks=2, other_block=2, roles=24, trees=40, counted=500, without=1, without_blocks=2
+    block=4,
+    blocks=2,
+    control_blocks=2,
+    other_block=2,
+    roles=24,
+    trees=40,
+    counted=500,
+    without=1,
+    without_blocks=1,
+    encoder=1,
+    encoder_blocks=1,
 )
 
 
@@ -70,6 +82,10 @@ def grid(size: Size, seed: int, model: str = MODEL) -> dict[str, Cell]:
     for number in range(size.without_blocks):
         more = {"corpus": MULTI30K, "texts": size.without, "number": number}
         out[f"without-{MULTI30K}-{number}"] = Cell(f"{_HOME}:without", {**told, **more})
+    for number in range(size.encoder_blocks):
+        more = {"corpus": MULTI30K, "texts": size.encoder, "number": number, "only": "encoder"}
+        more |= {"after": size.without * size.without_blocks}  # texts that were not taken yet
+        out[f"without-encoder-{MULTI30K}-{number}"] = Cell(f"{_HOME}:without", {**told, **more})
     return {f"heads-{key}": cell for key, cell in out.items()}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.controls import shuffled
 from lorgnette.corpora import Corpus, Example, corpus
+from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.frequency import counted as ranks_of
 from lorgnette.errors import UserError
 from lorgnette.lenses import get
@@ -25,7 +26,7 @@ from lorgnette.models.loading import find
 from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.reproduce.conditions import with_random_weights
 from lorgnette.reproduce.readings import plain
-from lorgnette.reproduce.voita2019.heads import CONFIDENCE, MULTI30K, RANDOM, SHUFFLED, UD
+from lorgnette.reproduce.voita2019.heads import CONFIDENCE, MULTI30K, RANDOM, SHUFFLED, TRAINED, UD
 from lorgnette.results import Result
 from lorgnette.subject import Subject, load
 from lorgnette.training.generation import translate
@@ -187,16 +188,21 @@ def without(
     texts: int,
     number: int,
     seed: int,
+    after: int = 0,
+    only: str | None = None,
     data: str | None = None,
     models: str | None = None,
     scratch: str | None = None,
 ) -> dict[str, Any]:
-    """What the loss of the reference does without each head, and how steep it is: one block of texts."""
-    from lorgnette.reproduce.voita2019.heads import TRAINED
+    """What the loss of the reference does without each head, and how steep it is: one block of texts.
 
+    Blocks begin `after` so many texts; `only` names the one stack whose heads are taken away.
+    """
     subject = opened(model, TRAINED, seed, models)
-    examples = texts_of(corpus, texts * (number + 1), condition=TRAINED, seed=seed, data=data)[texts * number :]
-    data_ = _looked(subject, examples, Importance(["zero"]), corpus).data
+    start = after + texts * number
+    examples = texts_of(corpus, start + texts, condition=TRAINED, seed=seed, data=data)[start:]
+    lens = Importance(["zero"]) if only is None else OneStack(only)
+    data_ = _looked(subject, examples, lens, corpus).data
     return {
         "stacks": data_[axes.STACK].values.tolist(),
         "change": plain(data_["loss_change"].sel({axes.ABLATION: "zero"}).values),
@@ -204,6 +210,22 @@ def without(
         "loss": float(data_["loss"]),
         **_origin(subject, examples, corpus),
     }
+
+
+class OneStack(Importance):
+    """`importance` for the heads of one stack, which is what takes its time."""
+
+    def __init__(self, stack: str) -> None:
+        super().__init__(["zero"])
+        self.stack = stack
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        whole = self.sites
+        self.sites = tuple(site for site in whole if site.name == self.stack)
+        try:
+            super().finish(batch, outputs)
+        finally:
+            self.sites = whole
 
 
 def _looked(subject: Subject, examples: Iterable[Example], lens: Lens, name: str) -> Result:

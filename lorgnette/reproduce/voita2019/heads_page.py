@@ -73,6 +73,7 @@ def _summary(looked: Looked, found: list[Claim]) -> list[str]:
         f"**Heads.** {about_the_claims(found)}" if found else "**Heads.** No claim can be made yet.",
         *_about_rare(looked),
         *_about_roles(looked),
+        *_about_relevance(looked),
         *_about_signals(looked),
     ]
     return paragraphs
@@ -116,8 +117,25 @@ def _about_roles(looked: Looked) -> list[str]:
             parts.append(f"{TITLES[condition]}: {', '.join(counts)}")
     return [
         f"Of {has.size} encoder heads {int(has.sum())} have one of the paper's three functions on either text. By "
-        f"condition (the larger count of the two texts): {'; '.join(parts)}."
+        f"condition (the larger count of the two texts): {'; '.join(parts)}. A positional head needs no words, and "
+        "where they are shuffled no offset is worth much, so that labels of syntax come easily: the accuracies in the first "
+        "table say what is left of it."
     ]
+
+
+def _about_relevance(looked: Looked) -> list[str]:
+    """Which rules give the same map twice?"""
+    found = {name: looked.blocks(name, "encoder") for name in METHODS}
+    trust = {name: reliability(blocks) for name, blocks in found.items() if blocks is not None}
+    if not trust:
+        return []
+    listed = ", ".join(f"{name} {value:.2f}" for name, value in trust.items())
+    noise = [name for name, value in trust.items() if value < 0.5]
+    more = f" What {' and '.join(noise)} says of heads here is mostly noise: " if noise else ""
+    if "voita2019" in noise:
+        more += "ratios without a stabiliser grow without bound where contributions cancel; "
+    more += "its verdicts are about the rule, not about the heads." if noise else ""
+    return [f"*Does relevance give the same map twice?* Reliability over these texts, encoder: {listed}.{more}"]
 
 
 def _about_signals(looked: Looked) -> list[str]:

@@ -44,9 +44,9 @@ class Looked:
     def without(self, what: str, stack: str) -> Blocks | None:
         """`change` of the loss without each head, or `gradient`, by block."""
         cells = [cell for key, cell in sorted(self.found.items()) if key.startswith("without-")]
-        if not cells:
-            return None
-        return np.array([array(cell[what])[cell["stacks"].index(stack)] for cell in cells])
+        blocks = [array(cell[what])[cell["stacks"].index(stack)] for cell in cells]
+        known = [block for block in blocks if not np.isnan(block).all()]  # some cells are about one stack
+        return np.array(known) if known else None
 
     def signals(self, stack: str) -> dict[str, Blocks]:
         """Every number there is for each head of a stack: confidence, relevance by each rule, gradient, ablation."""
