@@ -89,7 +89,7 @@ def grid(size: Size, seed: int, model: str = MODEL) -> dict[str, Cell]:
     return {f"heads-{key}": cell for key, cell in out.items()}
 
 
-SECONDS = {"roles": 40, "maps": 20, "without": 60}
+SECONDS = {"roles": 25, "maps": 20, "without": 30}
 """What a cell takes, about, on one core that is not shared."""
 
 

@@ -118,8 +118,8 @@ def _about_roles(looked: Looked) -> list[str]:
     return [
         f"Of {has.size} encoder heads {int(has.sum())} have one of the paper's three functions on either text. By "
         f"condition (the larger count of the two texts): {'; '.join(parts)}. A positional head needs no words, and "
-        "where they are shuffled no offset is worth much, so that labels of syntax come easily: the accuracies in the first "
-        "table say what is left of it."
+        "where they are shuffled no offset is worth much, so that labels of syntax come easily: the accuracies in the "
+        "first table say what is left of it."
     ]
 
 

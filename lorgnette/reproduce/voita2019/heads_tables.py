@@ -107,8 +107,8 @@ def _counts(looked: Looked, told: Any) -> Made:
     note = (
         "Heads of the encoder unless said, 48 of each attention. A label must fit in both halves of the "
         "texts; thresholds are those of the `roles` lens. Multi30k has no trees, so no syntax. *syntactic* is about "
-        "any relation of the treebank, not only the paper's four. With shuffled words an offset finds next to nothing, so "
-        "that it takes little to be 10 points better: there, compare accuracies (first table), not labels."
+        "any relation of the treebank, not only the paper's four. With shuffled words an offset finds next to nothing, "
+        "so that it takes little to be 10 points better: there, compare accuracies (first table), not labels."
     )
     return rows, "Heads by label", note
 
