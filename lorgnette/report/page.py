@@ -74,6 +74,12 @@ class SubjectPart:
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
+    def first(self) -> str:
+        """What cards are sorted by until the reader chooses: what matters, or else what is sure."""
+        there = [measure.name for measure in self.measures]
+        return next((name for name in ("importance", "relevance", "confidence", *there) if name in there), "")
+
+    @property
     def packed(self) -> str:
         """The examples as JSON that can stand in the page."""
         return inline_json(self.examples)

@@ -47,8 +47,10 @@ def ranked(result: Result) -> list[Figure]:
          "label": f"head {row.name_}: {row.loss_change:+.3g} ({row.low:+.3g} to {row.high:+.3g})"}
         for place, row in enumerate(frame.rename(columns={"name": "name_"}).itertuples(index=False), 1)
     ]  # fmt: skip
-    x = alt.X(field="place", type="quantitative", title="heads, in the order in which they could go",
-              scale=alt.Scale(domain=[0, len(rows) + 1]), axis=alt.Axis(grid=False))  # fmt: skip
+    places = alt.Scale(domain=[0, len(rows) + 1])
+    whole = alt.Axis(grid=False, tickMinStep=1, format="d")
+    words = "heads, in the order in which they could go"
+    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=whole)
     title = "change of the loss"
     kinds = ["could go", "surely needed", "surely in the way"]
     scale = alt.Scale(domain=kinds, range=[COLOURS[-1], COLOURS[0], COLOURS[3]])

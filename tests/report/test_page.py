@@ -105,7 +105,7 @@ def assert_inert(html: str) -> Page:
 
 def test_it_needs_no_network(html):
     assert_inert(html)
-    assert "default-src 'none'" in html
+    assert "default-src &#39;none&#39;" in html
 
 
 def test_text_from_outside_stays_text():
