@@ -59,7 +59,7 @@ def _relations(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -
     counts = ", ".join(f"{cell['sentences']:,} sentences ({condition})" for condition, cell in cells.items())
     return Table(
         f"The best head for each relation: {model} on UD_English-EWT",
-        frame.fillna("–"),
+        frame,
         f"{counts}. Heads, ways and offsets are chosen on one half of the sentences and told from the other, with "
         "Wilson's 95 % interval; controls choose their own head. Relations with fewer than ten pairs in a half are "
         f"left out. {value['auxpass'].capitalize()}.",
@@ -83,7 +83,7 @@ def _parser(found: Mapping[str, Any], printed: Mapping[str, float]) -> Table:
             rows.append(row)
     return Table(
         "Trained combinations of all heads: UAS without punctuation on held-out sentences",
-        pd.DataFrame(rows).fillna("–"),
+        pd.DataFrame(rows),
         "Each word takes its most likely head, as published; in the last column, the best tree. Trained on four fifths "
         "of the sentences, so on a hundredth of what the paper had.",
     )
@@ -109,6 +109,6 @@ def _antecedents(found: Mapping[str, Any], printed: Mapping[str, Any]) -> Table:
                 rows.append(row | {"nearest mention": one["nearest"], "same word": one["head_match"]})
     return Table(
         "Antecedents: the mention that a mention reads most, on passages of GUM",
-        pd.DataFrame(rows).fillna("–"),
+        pd.DataFrame(rows),
         "The head is chosen on one half of the passages and told from the other. Shuffled passages have no mentions.",
     )

@@ -1,4 +1,4 @@
-"""What the paper and the slides say, each as a number with an interval; tolerances were fixed before measuring."""
+"""What the paper and the slides say, each as a number with an interval."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ from lorgnette.reproduce.readings import array, claim, interval
 from lorgnette.reproduce.record import Claim
 
 SIMILAR = 0.05
-"""Five points of UAS: what is nearer is similar."""
+"""Five points of UAS: what is nearer is similar. Set after a trial on 60 sentences of PUD, which the page says."""
 TASK_NAMES = {
     "upos": "parts of speech",
     "chunk": "chunks",
@@ -125,13 +125,19 @@ def _controls(model: str, cells: Mapping[str, Any]) -> list[Claim]:
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> Estimate:
-    """Difference of two means over different blocks, 95 % (Welch)."""
-    from scipy.stats import ttest_ind
+    """Difference of two means over different blocks, 95 % (Welch 1947)."""
+    from scipy.stats import t
 
-    if min(len(one), len(other)) < 2:
-        return float(one.mean() - other.mean()), float("nan"), float("nan")
-    low, high = ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    return float(one.mean() - other.mean()), float(low), float(high)
+    less = float(one.mean() - other.mean())
+    sizes = np.array([len(one), len(other)])
+    if sizes.min() < 2:
+        return less, float("nan"), float("nan")
+    errors = np.array([one.var(ddof=1), other.var(ddof=1)]) / sizes
+    if not errors.sum() > 0:
+        return less, less, less
+    freedom = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum()
+    width = float(t.ppf(0.975, freedom) * np.sqrt(errors.sum()))
+    return less, less - width, less + width
 
 
 def _patterns(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
@@ -191,7 +197,7 @@ def _probes(found: Outcome, value: Mapping[str, Any]) -> list[Claim]:
         if 0 < len(layers) < last:
             out.append(
                 claim(
-                    f"{TASK_NAMES[task]} are found best in {told['text']}: best accuracy there less the best elsewhere",
+                    f"{TASK_NAMES[task]}: best in {told['text']}: best accuracy there less the best elsewhere",
                     inside_less_outside(cell, layers),
                     0.0,
                     above=True,

@@ -28,7 +28,8 @@ _CELL = "lorgnette.reproduce.raganato2018.cell"
 
 def models(settings: Settings) -> tuple[str, ...]:
     """The translation models that are in the folder of models."""
-    return tuple(name for name in TREEBANKS if settings.models and Path(settings.models, name).is_dir())
+    wanted = settings.part(tuple(TREEBANKS))
+    return tuple(name for name in wanted if settings.models and Path(settings.models, name).is_dir())
 
 
 def key(kind: str, name: str, condition: str) -> str:
