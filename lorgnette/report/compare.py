@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
@@ -100,31 +99,33 @@ def _variables(lens: str, before: Result, after: Result) -> list[str]:
 
 
 def _difference(before: Result, after: Result) -> xr.Dataset:
-    out = {}
+    out: dict[str, xr.DataArray] = {}
     for name in _variables(after.lens, before, after):
-        parts = [name, *(name + tail for tail in ("_se", "_count") if name + tail in before.data)]
-        parts = [part for part in parts if part in after.data and before.data[part].dims == before.data[name].dims]
-        if before.data[name].dims != after.data[name].dims:
-            continue
-        # Kinds of token and the like that only one run has are left out.
-        old, new = xr.align(before.data[parts], after.data[parts], join="inner")
-        if not old[name].size or old[name].dtype.kind not in "fiu":
-            continue
-        value = (new[name] - old[name]).astype(float)
-        value.attrs = dict(after.data[name].attrs)
-        if f"{name}_se" in parts:
-            error = np.hypot(new[f"{name}_se"], old[f"{name}_se"])
-            out |= {name: value, f"{name}_se": error}
-            out |= {f"{name}_low": value - SURE * error, f"{name}_high": value + SURE * error}
-        else:
-            out[name] = value
-        there = value.notnull()
-        if f"{name}_se" in parts:
-            there = there & out[f"{name}_se"].notnull()
-        counts = [run[f"{name}_count"] for run in (old, new) if f"{name}_count" in run]
-        count = np.minimum(*counts) if len(counts) == 2 else xr.ones_like(value, dtype=int) * 2
-        out[f"{name}_count"] = xr.where(there, count, 0).astype(int)
+        if before.data[name].dims == after.data[name].dims and before.data[name].dtype.kind in "fiu":
+            out |= _between(name, before.data, after.data)
     return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
+
+
+def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.DataArray]:
+    """One variable: its difference, the error and the ends of the interval where both runs have errors, and a count."""
+    parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in before and part in after]
+    parts = [part for part in parts if before[part].dims == before[name].dims]
+    # Kinds of token and the like that only one run has are left out.
+    old, new = xr.align(before[parts], after[parts], join="inner")
+    if not old[name].size:
+        return {}
+    value = (new[name] - old[name]).astype(float)
+    value.attrs = dict(after[name].attrs)
+    out, there = {name: value}, value.notnull()
+    if f"{name}_se" in parts:
+        error = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5
+        out |= {f"{name}_se": error, f"{name}_low": value - SURE * error, f"{name}_high": value + SURE * error}
+        there = there & error.notnull()
+    count = xr.full_like(value, 2, dtype=int)
+    if f"{name}_count" in parts:
+        count = xr.where(new[f"{name}_count"] < old[f"{name}_count"], new[f"{name}_count"], old[f"{name}_count"])
+    out[f"{name}_count"] = xr.where(there, count, 0).astype(int)
+    return out
 
 
 def surely(data: xr.Dataset, name: str) -> xr.DataArray | None:

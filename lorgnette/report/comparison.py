@@ -109,37 +109,43 @@ def _key(run: Results, lens: str) -> str:
 
 
 def sentences(result: Result, before: Result, after: Result, names: tuple[str, str]) -> Iterator[Finding]:
-    """For every variable: for how many cells the difference is sure, where it is largest, and both means."""
+    """For every variable: both means, for how many cells the difference is sure, and where it is largest."""
     for name in [str(name) for name in result.data.data_vars if not str(name).endswith(BESIDE)]:
         for label, pick in _slices(result.data[name]):
             value, old, new = (
                 (run.data[name].sel(pick) if pick else run.data[name]) for run in (result, before, after)
             )
-            sure = surely(result.data, name)
             if not bool(value.notnull().any()):
                 continue
             what = f"{WORDS.get(name, titled(name))}{f', {label}' if label else ''}".replace("{", "{{").replace(
                 "}", "}}"
             )
-            numbers: dict[str, Any] = {"before": float(old.mean()), "after": float(new.mean()), "first": names[0]}
-            numbers |= {"second": names[1]}
+            numbers: dict[str, Any] = {"before": float(old.mean()), "after": float(new.mean())}
+            numbers |= {"first": names[0], "second": names[1]}
             told = f"{what[:1].upper()}{what[1:]}: {{before:.3g}} on average in {{first}}, {{after:.3g}} in {{second}}"
+            sure = surely(result.data, name)
             if sure is not None:
-                cells = sure.sel(pick) if pick else sure
-                unit = _unit(value)
-                numbers |= {
-                    "count": int(cells.where(value.notnull(), False).sum()),
-                    "cells": int(value.notnull().sum()),
-                }
-                numbers["chance"] = 0.05 * numbers["cells"]
-                told += f"; {{count}} of {{cells}} {unit} surely differ (by chance {{chance:.1f}} would)"
-            if set(value.dims) - {STACK} == {LAYER, HEAD} and value.sizes.get(STACK, 1) == 1:
-                most = sorted(
-                    heads(value.squeeze(drop=True) if STACK in value.dims else value), key=lambda h: -abs(h.value)
-                )
-                numbers["named"] = ", ".join(f"{h.layer}.{h.head} ({h.value:+.2f})" for h in most[:_NAMED])
+                numbers |= _counted(sure.sel(pick) if pick else sure, value)
+                told += f"; {{count}} of {{cells}} {_unit(value)} surely differ (by chance {{chance:.1f}} would)"
+            if named := _most(value):
+                numbers["named"] = named
                 told += ", most: {named}"
             yield Finding(told + ".", numbers)
+
+
+def _counted(sure: xr.DataArray, value: xr.DataArray) -> dict[str, Any]:
+    """Cells that surely differ, cells there are, and how many would be called sure if nothing differed."""
+    cells = int(value.notnull().sum())
+    return {"count": int(sure.where(value.notnull(), False).sum()), "cells": cells, "chance": 0.05 * cells}
+
+
+def _most(value: xr.DataArray) -> str:
+    """The heads that differ most, where there is one number for each."""
+    if set(value.dims) - {STACK} != {LAYER, HEAD} or value.sizes.get(STACK, 1) > 1:
+        return ""
+    flat = value.squeeze(STACK, drop=True) if STACK in value.dims else value
+    most = sorted(heads(flat), key=lambda one: -abs(one.value))
+    return ", ".join(f"{one.layer}.{one.head} ({one.value:+.2f})" for one in most[:_NAMED])
 
 
 def _unit(value: xr.DataArray) -> str:

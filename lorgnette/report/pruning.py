@@ -1,5 +1,7 @@
 """What to prune: heads in the order in which the loss can do without them, one at a time."""
 
+from typing import TYPE_CHECKING, Any
+
 import altair as alt
 import xarray as xr
 
@@ -9,8 +11,13 @@ from lorgnette.report.findings import Finding, heads
 from lorgnette.report.sections import Figure
 from lorgnette.results import Result
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _NAMED = 5
 _SURE = 1.96
+_ROOM = 8  # names of heads that do not lie over each other
+_COULD_GO, _NEEDED, _IN_THE_WAY = "could go", "surely needed", "surely in the way"
 
 
 def replacement(result: Result) -> str | None:
@@ -39,45 +46,48 @@ def ranked(result: Result) -> list[Figure]:
     frame = frame.sort_values(["loss_change", LAYER, HEAD], kind="stable").reset_index(drop=True)
     several = STACK in frame and frame[STACK].nunique() > 1
     name = frame[LAYER].astype(str) + "." + frame[HEAD].astype(str)
-    frame.insert(0, "name", (frame[STACK] + " " + name) if several else name)
+    frame.insert(0, "which", (frame[STACK] + " " + name) if several else name)
     frame["low"], frame["high"] = frame.loss_change - _SURE * frame.se, frame.loss_change + _SURE * frame.se
-    rows = [
-        {"place": place, "name": row.name_, "value": row.loss_change, "low": row.low, "high": row.high,
-         "kind": "surely needed" if row.low > 0 else "surely in the way" if row.high < 0 else "could go",
-         "label": f"head {row.name_}: {row.loss_change:+.3g} ({row.low:+.3g} to {row.high:+.3g})"}
-        for place, row in enumerate(frame.rename(columns={"name": "name_"}).itertuples(index=False), 1)
-    ]  # fmt: skip
-    places = alt.Scale(domain=[0, len(rows) + 1])
-    whole = alt.Axis(grid=False, tickMinStep=1, format="d")
-    words = "heads, in the order in which they could go"
-    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=whole)
-    title = "change of the loss"
-    kinds = ["could go", "surely needed", "surely in the way"]
-    scale = alt.Scale(domain=kinds, range=[COLOURS[-1], COLOURS[0], COLOURS[3]])
-    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top"))
-    base = alt.Chart(alt.Data(values=rows), width=720, height=200)
-    zero = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(opacity=0.4)
-    bars = base.mark_rule(strokeWidth=1.5).encode(
-        x=x, y=alt.Y(field="low", type="quantitative", title=title), y2=alt.Y2(field="high"), color=colour
-    )
-    dots = base.mark_point(filled=True, size=28, opacity=1).encode(
-        x=x, y=alt.Y(field="value", type="quantitative", title=title), color=colour,
-        description=alt.Description(field="label", type="nominal"),
-    )  # fmt: skip
-    layers = [zero.encode(y=alt.Y(field="y", type="quantitative", title=title)), bars, dots]
-    # So many names can be read; more would lie over each other.
-    last = [row for row in rows if row["kind"] == "surely needed"][-8:]
-    if last:
-        names = alt.Chart(alt.Data(values=last)).mark_text(dy=-9, fontSize=10).encode(
-            x=x, y=alt.Y(field="high", type="quantitative", title=title), text=alt.Text(field="name", type="nominal")
-        )  # fmt: skip
-        layers.append(names)
     caption = (
         "The loss without the head less the loss with it, 95 % interval over texts. Heads stand in for each other: "
         "those that could go one at a time need not be able to go together."
     )
     table = frame.drop(columns="se").round(5)
-    return [Figure("order", "In which order heads could go", caption, alt.layer(*layers), table, frame, wide=True)]
+    return [Figure("order", "In which order heads could go", caption, _line(frame), table, frame, wide=True)]
+
+
+def _line(frame: "pd.DataFrame") -> Any:
+    """Heads in a line, each with its interval; those that are surely needed are named, as far as there is room."""
+    rows = [
+        {
+            "place": place,
+            "which": row.which,
+            **{name: float(getattr(row, name)) for name in ("loss_change", "low", "high")},
+            "kind": _NEEDED if row.low > 0 else _IN_THE_WAY if row.high < 0 else _COULD_GO,
+            "label": f"head {row.which}: {row.loss_change:+.3g} ({row.low:+.3g} to {row.high:+.3g})",
+        }
+        for place, row in enumerate(frame.itertuples(index=False), 1)
+    ]
+    places = alt.Scale(domain=[0, len(rows) + 1])
+    whole = alt.Axis(grid=False, tickMinStep=1, format="d")
+    words = "heads, in the order in which they could go"
+    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=whole)
+    y = {
+        name: alt.Y(field=name, type="quantitative", title="change of the loss")
+        for name in ("loss_change", "low", "high")
+    }
+    scale = alt.Scale(domain=[_COULD_GO, _NEEDED, _IN_THE_WAY], range=[COLOURS[-1], COLOURS[0], COLOURS[3]])
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top"))
+    base = alt.Chart(alt.Data(values=rows), width=720, height=200)
+    zero = alt.Chart(alt.Data(values=[{"low": 0}])).mark_rule(opacity=0.4).encode(y=y["low"])
+    bars = base.mark_rule(strokeWidth=1.5).encode(x=x, y=y["low"], y2=alt.Y2(field="high"), color=colour)
+    label = alt.Description(field="label", type="nominal")
+    dots = base.mark_point(filled=True, size=28, opacity=1).encode(
+        x=x, y=y["loss_change"], color=colour, description=label
+    )
+    last = alt.Chart(alt.Data(values=[row for row in rows if row["kind"] == _NEEDED][-_ROOM:]))
+    names = last.mark_text(dy=-9, fontSize=10).encode(x=x, y=y["high"], text=alt.Text(field="which", type="nominal"))
+    return alt.layer(zero, bars, dots, names)
 
 
 def candidates(result: Result) -> Finding | None:
