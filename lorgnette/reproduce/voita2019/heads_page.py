@@ -1,5 +1,6 @@
 """The heads part of the page: what was looked at, and what holds."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from lorgnette.reproduce.voita2019.heads_reading import (
     GRADIENT,
     THREE,
     Looked,
+    Roles,
     correlation,
     place_in_layer,
     reliability,
@@ -49,16 +51,17 @@ def _setup(looked: Looked) -> list[str]:
         "**Heads.** *opus-mt-en-fr* as published (6 + 6 layers of 8 heads), not trained further. *Multi30k*: captions "
         f"with their references, the Flickr test set of 2016 ({_texts(looked, f'maps-{MULTI30K}-trained')} sentences "
         f"for relevance and confidence, {_texts(looked, f'roles-{MULTI30K}-trained')} for roles, "
-        f"{_texts(looked, 'without-')} without each head); *PUD*: news and Wikipedia with gold trees "
+        f"{_texts(looked, 'without-')} without each head of the encoder, {_texts(looked, f'without-{MULTI30K}')} "
+        "without each of the decoder's, in blocks that weigh the same); *PUD*: news and Wikipedia with gold trees "
         f"({_texts(looked, f'roles-{UD}-trained')} sentences drawn from it for roles, encoder alone, and "
         f"{_texts(looked, f'maps-{UD}')} for relevance and confidence). The decoder is given the reference; PUD has "
         "none, and there it is given the model's own greedy translation.",
         "*Relevance* starts at the largest logit of every step, added up over the steps, and is normalised over the "
         "heads of a layer (regardless of sign), by four rules: `voita2019` (ratios, as the paper writes them), "
-        "`voita2021` (the authors' released code), `attnlrp` and `ah`, which conserve relevance. *Confidence*: the "
-        "largest weight on a piece that is not end of sentence, mean over pieces. *Roles*: the labels of the `roles` "
-        "lens, chosen on one half of the texts and tested on the other; rare pieces by counts in 10,000 sentences of "
-        "the same kind (captions; EWT for PUD). *Without the head*: rise of the loss of the reference when its output "
+        "`voita2021` (the authors' released code), `attnlrp` (Achtibat et al. 2024), `ah` (Ali et al. 2022). "
+        "*Confidence*: the largest weight on a piece that is not end of sentence, mean over pieces. *Roles*: the labels of "
+        "the `roles` lens, chosen on one half of the texts and tested on the other; rare pieces by counts in 10,000 "
+        "sentences of the same kind (captions; EWT for PUD). *Without the head*: rise of the loss of the reference when its output "
         "is zero, one head at a time; *gradient*: |∂L/∂ξ| of a gate on it (Michel et al. 2019). Controls: the same "
         "architecture with random weights, and shuffled words in the source (the reference stays).",
         "Intervals of this part: over blocks of consecutive sentences where a number is about texts, over heads where "
@@ -86,19 +89,26 @@ def _about_rare(looked: Looked) -> list[str]:
     if roles is None or CONFIDENCE not in signals:
         return []
     place = roles.best("rare")
+    lower = 0, int(roles.number("rare", "development")[0].argmax())
+    text = f"*The rare-word head is found by relevance but not by confidence?* Here {_rare_head(roles, signals, place)}"
+    if lower != place:
+        text += f" In the first layer, where the paper's is, {_rare_head(roles, signals, lower)}"
+    return [text]
+
+
+def _rare_head(roles: Roles, signals: Mapping[str, Any], place: tuple[int, int]) -> str:
     share = roles.held_out("rare", place)
     by = {name: place_in_layer(values, place) for name, values in signals.items()}
     rules = [name for name in METHODS if name in by]
     first = [name for name in rules if by[name] == 1]
+    found = f"first of its layer by {', '.join(first)}" if first else "first of its layer by no rule"
     others = "".join(f", {text} {by[name]}" for name, text in ((GRADIENT, "gradient"), (ABLATION, "loss without it"))
                      if name in by)  # fmt: skip
-    found = f"first of its layer by {', '.join(first)}" if first else "first of its layer by no rule"
-    return [
-        f"*The rare-word head is found by relevance but not by confidence?* Here head {place[0] + 1}.{place[1] + 1} "
-        f"reads one of the two rarest pieces most in {share.value:.0%} of the sentences (chance {roles.chance:.0%}). "
-        f"It is {found} (places: {', '.join(f'{name} {by[name]}' for name in rules)}); by confidence its place is "
-        f"{by[CONFIDENCE]}{others}."
-    ]
+    return (
+        f"head {place[0] + 1}.{place[1] + 1} reads one of the two rarest pieces most in {share.value:.0%} of the "
+        f"sentences (chance {roles.chance:.0%}); it is {found} (places: "
+        f"{', '.join(f'{name} {by[name]}' for name in rules)}); by confidence its place is {by[CONFIDENCE]}{others}."
+    )
 
 
 def _about_roles(looked: Looked) -> list[str]:
@@ -133,7 +143,7 @@ def _about_relevance(looked: Looked) -> list[str]:
     noise = [name for name, value in trust.items() if value < 0.5]
     more = f" What {' and '.join(noise)} says of heads here is mostly noise: " if noise else ""
     if "voita2019" in noise:
-        more += "ratios without a stabiliser grow without bound where contributions cancel; "
+        more += "as may be expected of ratios without a stabiliser, which grow without bound where parts cancel; "
     more += "its verdicts are about the rule, not about the heads." if noise else ""
     return [f"*Does relevance give the same map twice?* Reliability over these texts, encoder: {listed}.{more}"]
 
@@ -142,14 +152,14 @@ def _about_signals(looked: Looked) -> list[str]:
     signals = looked.signals("encoder")
     if ABLATION not in signals or len(signals[ABLATION]) < 2:
         return []
-    change = signals[ABLATION].mean(axis=0)
+    change, trust = signals[ABLATION].mean(axis=0), reliability(signals[ABLATION])
     ranked = {name: correlation(b.mean(axis=0), change).value for name, b in signals.items() if name != ABLATION}
     best = max(ranked, key=lambda name: ranked[name])
     listed = ", ".join(f"{name} {rho:+.2f}" for name, rho in sorted(ranked.items(), key=lambda item: -item[1]))
     return [
         "*Which cheap signal to trust?* Within the layers of the encoder, the rise of the loss without a head goes "
-        f"best with {best} (ρ: {listed}). The rise itself has a reliability of {reliability(signals[ABLATION]):.2f} "
-        "over these texts, which bounds all of them."
+        f"best with {best} (ρ: {listed}). The rise itself has a reliability of {trust:.2f} over these texts, so that "
+        f"no signal can be expected to go beyond √{trust:.2f} = {math.sqrt(trust):.2f}."
     ]
 
 

@@ -64,7 +64,7 @@ def _syntax(looked: Looked, told: Any) -> Made:
                 rows.append(row)
     note = (
         "Encoder, PUD: accuracy of the best head / of the best fixed offset, both chosen on one half of the sentences "
-        "and tested on the other (the paper chose and tested on the same). Gold trees of Universal Dependencies, not "
+        "and tested on the other. Gold trees of Universal Dependencies, not "
         "CoreNLP's; obj is the paper's dobj. With shuffled words, trees go with their words: what is left goes by the "
         "words alone."
     )
@@ -129,7 +129,8 @@ def _agreement(looked: Looked, told: Any) -> Made:
     note = (
         "Spearman's ρ of ranks within layers with the rise of the loss without the head [95 % over heads]. "
         "Reliability: ρ between the two halves of the texts, stepped up to all: no signal can agree better with "
-        "another than the reliabilities of both let it."
+        "another than the root of the product of both. The gradient is of the same texts as the loss, the others of "
+        "more, and have less of its noise."
     )
     return rows, "Does a signal rank the heads as taking them away does?", note
 
