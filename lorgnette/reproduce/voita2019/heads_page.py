@@ -59,11 +59,11 @@ def _setup(looked: Looked) -> list[str]:
         "*Relevance* starts at the largest logit of every step, added up over the steps, and is normalised over the "
         "heads of a layer (regardless of sign), by four rules: `voita2019` (ratios, as the paper writes them), "
         "`voita2021` (the authors' released code), `attnlrp` (Achtibat et al. 2024), `ah` (Ali et al. 2022). "
-        "*Confidence*: the largest weight on a piece that is not end of sentence, mean over pieces. *Roles*: the labels of "
-        "the `roles` lens, chosen on one half of the texts and tested on the other; rare pieces by counts in 10,000 "
-        "sentences of the same kind (captions; EWT for PUD). *Without the head*: rise of the loss of the reference when its output "
-        "is zero, one head at a time; *gradient*: |∂L/∂ξ| of a gate on it (Michel et al. 2019). Controls: the same "
-        "architecture with random weights, and shuffled words in the source (the reference stays).",
+        "*Confidence*: the largest weight on a piece that is not end of sentence, mean over pieces. *Roles*: the "
+        "labels of the `roles` lens, chosen on one half of the texts and tested on the other; rare pieces "
+        "by counts in 10,000 sentences of the same kind (captions; EWT for PUD). *Without the head*: rise of the loss "
+        "of the reference when its output is zero, one head at a time; *gradient*: |∂L/∂ξ| of a gate on it "
+        "(Michel et al. 2019). Controls: the same architecture with random weights, and shuffled words in the source (the reference stays).",
         "Intervals of this part: over blocks of consecutive sentences where a number is about texts, over heads where "
         "it is a rank correlation of heads (within layers, so that a layer's level says nothing). The paper's models "
         "were trained on WMT and OpenSubtitles, English-Russian; ours is another model, another pair and other texts: "
