@@ -11,7 +11,9 @@ import typer
 from lorgnette.cli import options
 
 if TYPE_CHECKING:
+    from lorgnette.corpora.corpus import Corpus
     from lorgnette.results import Results
+    from lorgnette.subject import Subject
 
 
 def look(
@@ -71,10 +73,21 @@ def look(
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
     if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
-        from lorgnette.report.examples import examples_of, keep_examples
-
-        keep_examples(examples_of(subject, texts), out, subject.weights_hash)
+        _keep_examples(subject, texts, out)
     _show(results, out)
+
+
+def _keep_examples(subject: "Subject", texts: "Corpus", folder: Path) -> None:
+    """A few texts for the report. The results are there already: without examples the run is whole, and says so."""
+    from lorgnette.errors import UserError
+    from lorgnette.report.examples import examples_of, keep_examples
+
+    try:
+        found = examples_of(subject, texts)
+    except UserError as error:
+        typer.echo(f"The report shows no text: {error}", err=True)
+        found = []
+    keep_examples(found, folder, subject.weights_hash)
 
 
 def _show(results: "Results", folder: Path | None) -> None:

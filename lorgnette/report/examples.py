@@ -36,7 +36,10 @@ def examples_of(subject: Subject, corpus: Iterable[Example | str], count: int = 
             short.append(example)
     says = subject.labels is not None
     chosen = sorted(short, key=lambda e: (says and not any(e.rationale or ()), text_key(e.id)))[:count]
-    return [gathered(subject, example) for example in chosen]
+    try:
+        return [gathered(subject, example) for example in chosen]
+    except UserError:  # a model whose prediction cannot be explained is shown without explanations
+        return [gathered(subject, example, methods=()) for example in chosen]
 
 
 def keep_examples(

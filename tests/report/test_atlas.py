@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from made import IMAGE, SCRIPT, norms, weights
-from subjects import EXAMPLES, TREEBANK, bert, classifier, marian
+from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -80,6 +80,20 @@ def test_translations_are_seen_too():
     assert {card.stack for card in cards} == {"encoder", "decoder", "cross"}
     assert all(card.seen is None or (card.seen.at is None) == (card.stack == "cross") for card in cards)
     assert any(card.seen for card in cards if card.stack == "cross")
+
+
+def test_decoders_and_models_that_cannot_be_explained(monkeypatch):
+    documents = examples_of(gpt2(), EXAMPLES)
+    assert documents
+    assert documents[0]["explanations"]
+
+    def refuse(*_, **__):
+        raise UserError("This model cannot be explained.")
+
+    monkeypatch.setattr("lorgnette.report.views.gather.explain", refuse)
+    documents = examples_of(SUBJECT, EXAMPLES)
+    assert documents
+    assert documents[0]["explanations"] == []
 
 
 def test_cards_without_roles_or_examples():
