@@ -63,7 +63,8 @@ def _setup(looked: Looked) -> list[str]:
         "labels of the `roles` lens, chosen on one half of the texts and tested on the other; rare pieces "
         "by counts in 10,000 sentences of the same kind (captions; EWT for PUD). *Without the head*: rise of the loss "
         "of the reference when its output is zero, one head at a time; *gradient*: |∂L/∂ξ| of a gate on it "
-        "(Michel et al. 2019). Controls: the same architecture with random weights, and shuffled words in the source (the reference stays).",
+        "(Michel et al. 2019). Controls: the same architecture with random weights, "
+        "and shuffled words in the source (the reference stays).",
         "Intervals of this part: over blocks of consecutive sentences where a number is about texts, over heads where "
         "it is a rank correlation of heads (within layers, so that a layer's level says nothing). The paper's models "
         "were trained on WMT and OpenSubtitles, English-Russian; ours is another model, another pair and other texts: "
