@@ -230,6 +230,18 @@ def test_a_page_from_what_is_there(shelf):
     assert len(outcome.figures) == 1
 
 
+def test_semantic_tags_are_asked_for_where_they_are(shelf, tmp_path):
+    folder = tmp_path / "data" / "semtags"
+    folder.mkdir()
+    assert "probe-sem.trained" not in cells(shelf)
+    for part in ("train", "test"):
+        (folder / f"{part}.txt").write_text("the\tDEF\ncat\tCON\nsat\tEPS\n\n" * 20)
+    some = {"probe-sem.trained": cells(shelf)["probe-sem.trained"]}
+    done = Cells(shelf.out / "cells", local={"data": shelf.data, "models": shelf.models}).run(some)
+    assert done["probe-sem.trained"]["labels"] == 3
+    assert "semantic tags in layer" in "".join(reproduce(Settings(**{**vars(shelf), "partial": True})).summary)
+
+
 def test_no_model(tmp_path):
     done = CliRunner().invoke(app, ["reproduce", "raganato2018", "--quick", "--out", str(tmp_path / "x"),
                                     "--models", str(tmp_path)])  # fmt: skip

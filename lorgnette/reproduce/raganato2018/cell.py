@@ -10,11 +10,13 @@ from lorgnette.controls import shuffled
 from lorgnette.corpora import corpus as open_corpus
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
+from lorgnette.corpora.tagged import tagged_corpus
 from lorgnette.lenses.trees import Trees
 from lorgnette.look import look
 from lorgnette.maths.attachment import SCORES
 from lorgnette.probing import probe as probed
 from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, with_random_weights
+from lorgnette.reproduce.raganato2018.grid import SEMANTIC_TAGS
 from lorgnette.reproduce.raganato2018.semantics import with_semantics
 from lorgnette.reproduce.readings import plain
 from lorgnette.reproduce.voita2019.pruning_scores import patterns as looked_at
@@ -129,7 +131,7 @@ def probe(
 
 def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed: int, data: Any) -> Corpus:
     """Sentences of all documents, about twice as many words as the probe takes of them."""
-    every = list(open_corpus(corpus, split=part, data=data))
+    every = list(_read(corpus, part, data))
     total = sum(len(example.words or ()) for example in every)
     taken = every[:: max(1, total // (2 * words))]
     if task in ("etype", "infstat"):
@@ -139,6 +141,13 @@ def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed:
     if condition == SHUFFLED:
         taken = [shuffled(example, seed) for example in taken]
     return Corpus.of(taken, name=f"{corpus}:{part}")
+
+
+def _read(corpus: str, part: str, data: Any) -> Corpus:
+    """A named corpus, or semantic tags in the usual format (word, tab, tag), which have no name."""
+    if corpus == SEMANTIC_TAGS:
+        return tagged_corpus(Path(str(data), corpus, f"{part}.txt"), label="sem")
+    return open_corpus(corpus, split=part, data=data)
 
 
 def _origin(subject: Subject, texts: Corpus) -> dict[str, Any]:

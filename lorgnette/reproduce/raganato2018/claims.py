@@ -29,6 +29,7 @@ TASK_NAMES = {
     "upos": "parts of speech",
     "chunk": "chunks",
     "entity": "entities",
+    "sem": "semantic tags",
     "etype": "entity types (for semantic tags)",
     "infstat": "information status (for semantic tags)",
 }

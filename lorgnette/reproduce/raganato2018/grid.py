@@ -19,6 +19,8 @@ TASKS = {
     "infstat": ("ud_en_gum", ("dev", "test")),
 }
 """label → (corpus, (part to train on, part to test on))"""
+SEMANTIC_TAGS = "semtags"
+"""Real semantic tags, where the folder of data has semtags/train.txt and semtags/test.txt: word, tab, tag."""
 BLOCKS, WORDS = 10, 2500
 QUICK_BLOCKS, QUICK_WORDS, QUICK_SENTENCES = 4, 120, 16
 CONTROL_EVERY = 4
@@ -54,8 +56,11 @@ def cells(settings: Settings) -> dict[str, Cell]:
         shown = {"model": ENGLISH, "corpus": MULTI30K, "split": "val", **shared}
         out[key("patterns", f"{ENGLISH}-multi30k", TRAINED)] = Cell(f"{_CELL}:patterns", shown)
     words = QUICK_WORDS if settings.quick else WORDS
+    tasks = dict(TASKS)
+    if settings.data and all(Path(settings.data, SEMANTIC_TAGS, f"{p}.txt").is_file() for p in ("train", "test")):
+        tasks["sem"] = (SEMANTIC_TAGS, ("train", "test"))
     for condition in CONDITIONS:
-        for task, (corpus, parts) in TASKS.items() if ENGLISH in there else ():
+        for task, (corpus, parts) in tasks.items() if ENGLISH in there else ():
             asked = {"model": ENGLISH, "task": task, "condition": condition, "corpus": corpus, "parts": list(parts)}
             out[key("probe", task, condition)] = Cell(f"{_CELL}:probe", {**asked, "words": words, "seed": seed})
     return out

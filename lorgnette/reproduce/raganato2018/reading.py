@@ -44,7 +44,7 @@ def outcome(done: Mapping[str, Any], beside: Path) -> Outcome:
     return Outcome(
         trees=gathered("trees", TREEBANKS),
         patterns=gathered("patterns", TREEBANKS),
-        probes=gathered("probe", TASKS),
+        probes=gathered("probe", (*TASKS, "sem")),
         multi30k=done.get(key("patterns", f"{ENGLISH}-multi30k", TRAINED)),
         small=_small(beside),
     )
