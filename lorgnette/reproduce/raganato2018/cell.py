@@ -119,14 +119,14 @@ def probe(
 ) -> dict[str, Any]:
     """Linear probes for one label on every hidden state, with control task and baselines."""
     subject = opened(model, condition, seed, **local)
-    texts = [_tagged(corpus, part, task, condition, words, seed, local.get("data")) for part in parts]
-    result = probed(subject, *texts, label=task, words=words, hidden=None, seeds=SEEDS)
+    train, test = (_tagged(corpus, part, task, condition, words, seed, local.get("data")) for part in parts)
+    result = probed(subject, train, test, task, words=words, hidden=None, seeds=SEEDS)
     data = result.data.isel(probe=0)
     names = ("accuracy", "control", "selectivity", "embedding_accuracy", "mixing", "majority", "type_majority")
     values = {f"{name}{tail}": plain(data[f"{name}{tail}"].values) for name in names for tail in ("", "_se")
               if f"{name}{tail}" in data}  # fmt: skip
     counts = {name: int(data[name]) for name in ("labels", "train_items", "test_items", "unseen_labels")}
-    return {**_origin(subject, texts[1]), "trained_on": texts[0].name, **counts, **values}
+    return {**_origin(subject, test), "trained_on": train.name, **counts, **values}
 
 
 def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed: int, data: Any) -> Corpus:

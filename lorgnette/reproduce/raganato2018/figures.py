@@ -68,7 +68,7 @@ def heads(model: str, found: Outcome) -> Figure:
 def patterns(model: str, found: Outcome) -> Figure:
     """Layer × head, a map for each pattern."""
     cell = found.patterns[model][TRAINED]
-    maps = []
+    maps: list[Any] = []
     for pattern in PATTERNS:
         rows = [
             {"layer": layer + 1, "head": head + 1, "share": float(value)}
