@@ -100,7 +100,7 @@ def test_claims_and_words_from_a_known_truth():
     assert verdict("the nearest with the same word") == "cannot tell"
     text = "\n".join(syntax_words.summary(FOUND))
     assert "For 16 of 16 relations" in text
-    assert "With random weights: 0 of 16" in text
+    assert "With random weights: 0 of 16 beat the offsets of that text; they find 0.10" in text
     assert "relations of mpnet" in text  # what was not run is said
     [mapping, relations, parser, antecedents] = syntax_tables.tables(FOUND, numbers)
     assert len(mapping.frame) == len(relations.frame) == 16

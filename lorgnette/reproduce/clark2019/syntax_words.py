@@ -45,11 +45,18 @@ def _relations(model: str, cells: Mapping[str, Any]) -> str:
         f"**{model}, relations.** For {len(sure)} of {len(rows)} relations some head beats the best fixed offset "
         f"(whole interval)" + (f", most of all {listed}." if shown else ".")
     )
+    text += f" Mean over relations of what the best heads find: {_mean(list(rows.values())):.2f}."
     for condition in (c for c in (RANDOM, SHUFFLED) if c in cells):
         there = [row for name in STANFORD_TO_UD if (row := best(cells[condition], name)) is not None]
         beaten = sum(gain(row)[1] > 0 for row in there)
-        text += f" With {condition}: {beaten} of {len(there)}."
+        text += (
+            f" With {condition}: {beaten} of {len(there)} beat the offsets of that text; they find {_mean(there):.2f}."
+        )
     return text
+
+
+def _mean(rows: list[Any]) -> float:
+    return sum(row["accuracy"] for row in rows) / max(len(rows), 1)
 
 
 def _parser(model: str, cells: Mapping[str, Any]) -> str:
