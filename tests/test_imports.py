@@ -21,7 +21,19 @@ LEVELS = (
     ("attention",),
     ("models", "export", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
     ("lenses", "explanations"),
-    ("look", "controls", "bleu_without", "probing", "resume", "report", "training", "reproduce", "demo", "serve", "testing"),
+    (
+        "look",
+        "controls",
+        "bleu_without",
+        "probing",
+        "resume",
+        "report",
+        "training",
+        "reproduce",
+        "demo",
+        "serve",
+        "testing",
+    ),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
