@@ -146,6 +146,8 @@ def run(settings: Settings, function: str, conditions: Sequence[str], name: str)
         for condition in conditions
     }
     done = finished(settings, asked, name)
+    if not done:
+        raise UserError(f"{settings.out} has no finished cell of {name} to make a page from. Leave out --partial.")
     found = {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
     # Of what was not measured nothing can be said; without the trained model controls say nothing either.
     return {model: cells for model, cells in found.items() if TRAINED in cells}

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from transformers import TrainingArguments
 
 from lorgnette.training.build import is_preset, translates
@@ -74,3 +75,8 @@ def _has_tensorboard() -> bool:
     from importlib.util import find_spec
 
     return find_spec("tensorboard") is not None or find_spec("tensorboardX") is not None
+
+
+def processes() -> PartialState:
+    """The processes of a run. Without a GPU accelerate must be told so: else each takes itself for the only one."""
+    return PartialState(cpu=not torch.accelerator.is_available())

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from accelerate import PartialState
-
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
+from lorgnette.training.arguments import processes
 from lorgnette.training.build import Builder, builder, translates
 from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed
 from lorgnette.training.settings import TrainingSettings
@@ -51,7 +50,7 @@ class Prepared:
 
     def bucketed(self, settings: TrainingSettings) -> Any:  # a Bucketed; torch's base class is no type to check
         """The training texts as the Trainer will read them."""
-        together = settings.batch_size * PartialState().num_processes
+        together = settings.batch_size * processes().num_processes
         if self.train is None:
             return Streamed(self.reader, self.parts.train, self.count, together, settings.seed)
         return Bucketed(self.train.items, together, settings.seed)

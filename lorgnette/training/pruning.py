@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from torch import Tensor
 
 from lorgnette.attention import Site
@@ -15,6 +14,7 @@ from lorgnette.export import export_onnx
 from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.provenance import versions
 from lorgnette.subject import Subject, _own_device
+from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
 from lorgnette.training.gate_run import fit_gates, refuse_untrained, wanted
@@ -90,7 +90,7 @@ def _refuse(settings: PruningSettings) -> None:
             f"{settings.training.model!r} is a preset, not a trained model: train it first (lorgnette train "
             f"{settings.training.model} …), then prune the folder that comes out."
         )
-    if PartialState().num_processes > 1:
+    if processes().num_processes > 1:
         raise UserError("pruning runs in one process: start it without torchrun.")
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate import PartialState
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
 
 from lorgnette.errors import UserError
@@ -19,7 +18,7 @@ from lorgnette.files import folder_written_whole
 from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
 from lorgnette.provenance import versions
-from lorgnette.training.arguments import arguments_of
+from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
 from lorgnette.training.folder import RECORD, RunFolder
 from lorgnette.training.preparation import Prepared, prepare
@@ -73,11 +72,11 @@ def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Tr
         return Trained.load(settings.folder)
     _refuse_precision(settings)
     ready = prepared or prepare(settings)
-    processes = PartialState()
-    processes.wait_for_everyone()  # everybody has looked at the folder before anybody writes there
-    if processes.is_main_process:
+    together = processes()
+    together.wait_for_everyone()  # everybody has looked at the folder before anybody writes there
+    if together.is_main_process:
         run.begin(settings.record(), ready.fingerprint)
-    processes.wait_for_everyone()
+    together.wait_for_everyone()
     try:
         _trained(settings, ready, run)
     except Diverged as error:
@@ -86,7 +85,7 @@ def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Tr
         kept = run.checkpoint()
         what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
         raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
-    processes.wait_for_everyone()
+    together.wait_for_everyone()
     return Trained.load(settings.folder)
 
 
@@ -130,7 +129,7 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> Non
         "this_process": round(time.monotonic() - started, 3),
     }
     record["resumed"] = resumed
-    if PartialState().is_main_process:
+    if processes().is_main_process:
         with _quiet():
             _write(settings.folder, model, ready, record, run)
     del trainer

@@ -293,5 +293,12 @@ def test_why_a_richer_model_is_worse(richer, reading):
 def test_partial_is_refused_where_it_means_nothing(tmp_path):
     from lorgnette.cli.reproduce import reproduce as command
 
-    with pytest.raises(UserError, match="--partial is for tp9"):
-        command("clark2019", partial=True, out=tmp_path)
+    with pytest.raises(UserError, match="--partial is for "):
+        command("nguyen2022", partial=True, out=tmp_path)
+
+
+def test_partial_of_nothing_is_told(tmp_path):
+    from lorgnette.cli.reproduce import reproduce as command
+
+    with pytest.raises(UserError, match="no finished cell"):
+        command("clark2019", partial=True, out=tmp_path / "clark2019")
