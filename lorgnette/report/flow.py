@@ -15,6 +15,10 @@ from lorgnette.results import Result
 _NAMED = 3
 
 
+_CLEAR = 0.1
+"""A rank correlation up to this is not worth a claim."""
+
+
 @figures_for("frequency")
 def of_frequency(result: Result) -> list[Figure]:
     title = "Are frequent words discounted? Frequency rank against α and ‖f(x)‖ (Spearman's ρ)"
@@ -31,7 +35,7 @@ def frequent_words(result: Result) -> Iterator[Finding]:
     told = (
         "Frequent tokens are discounted: the rarer a token, the longer what it would give (‖f(x)‖, ρ {norms:+.2f}), "
         "while the weight on it has ρ {weights:+.2f}."
-        if numbers["norms"] > 0
+        if numbers["norms"] > _CLEAR
         else "Frequent tokens are not discounted: rarity has ρ {norms:+.2f} with the length of what a token would give "
         "(‖f(x)‖), and {weights:+.2f} with the weight on it."
     )
