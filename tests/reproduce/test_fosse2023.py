@@ -13,7 +13,7 @@ from lorgnette.maths.spearman import spearman
 from lorgnette.reproduce import cells as cells_module
 from lorgnette.reproduce.cells import Cells
 from lorgnette.reproduce.estimates import Estimate, rank_correlation, slope, verdict_below
-from lorgnette.reproduce.fosse2023 import attention, grid, reproduce, runs
+from lorgnette.reproduce.fosse2023 import WHOLE, attention, grid, reproduce
 from lorgnette.reproduce.fosse2023.attention_claims import claims, remarks
 from lorgnette.reproduce.fosse2023.attention_page import part_of
 from lorgnette.reproduce.fosse2023.outcome import Outcome
@@ -164,13 +164,13 @@ def test_parts_are_known_by_name(tmp_path):
 
 def test_what_is_beside_the_point_runs_last(tmp_path):
     settings = Settings(out=tmp_path, seeds=(0, 1, 2, 3, 4))
-    wanted = runs.wanted_cells(settings)
-    keys = list(runs.in_order(settings, wanted))
+    wanted = WHOLE.cells(settings)
+    keys = list(WHOLE.in_order(settings, wanted))
     assert len(keys) == sum(map(len, wanted.values()))
     assert all(attention.later(key) for key in keys[-81:])
     assert not any(attention.later(key) for key in keys[:-81])
     assert all(key.startswith(f"{name}-") for name, part in wanted.items() for key in part)
-    Cells(Path(tmp_path)).done(runs.in_order(settings, wanted))  # every key can be a file
+    Cells(Path(tmp_path)).done(WHOLE.in_order(settings, wanted))  # every key can be a file
 
 
 def test_published_tables_are_whole():

@@ -15,7 +15,7 @@ from lorgnette.lenses.losses import text_losses
 from lorgnette.lenses.relevance import Relevance
 from lorgnette.look import look
 from lorgnette.reproduce.record import Settings, published
-from lorgnette.reproduce.voita2019 import heads, heads_cells, page
+from lorgnette.reproduce.voita2019 import WHOLE, heads, heads_cells
 from lorgnette.reproduce.voita2019.heads_claims import claims, with_a_role
 from lorgnette.reproduce.voita2019.heads_figures import functions
 from lorgnette.reproduce.voita2019.heads_page import part_of
@@ -162,8 +162,8 @@ def test_the_page_is_made_whole_and_in_part(cells, tmp_path):
     settings = Settings(out=tmp_path / "voita2019", partial=True)
     for kept in ("maps", "roles", "without", "maps-multi30k-trained-confidence"):
         some = {key: cell for key, cell in cells.items() if key.startswith(f"heads-{kept}")}
-        json.loads(page.page_of(settings, {"heads": part_of(settings, some)}, {"heads": (1, 30)}).to_json())
-    whole = page.page_of(settings, {"heads": part_of(settings, cells)}, {})
+        json.loads(WHOLE.page(settings, {"heads": part_of(settings, some)}, {"heads": (1, 30)}).to_json())
+    whole = WHOLE.page(settings, {"heads": part_of(settings, cells)}, {})
     names = ["heads_encoder", "heads_decoder", "heads_cross", "heads_relevance_confidence", "heads_agreement"]
     assert [figure.name for figure in whole.figures] == names
     text = (whole.write(settings.out) / "README.md").read_text(encoding="utf-8")

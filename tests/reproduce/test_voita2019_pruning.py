@@ -9,7 +9,7 @@ import pytest
 
 from lorgnette.attention import Site
 from lorgnette.reproduce.record import Settings, published
-from lorgnette.reproduce.voita2019 import page, pruning
+from lorgnette.reproduce.voita2019 import WHOLE, pruning
 from lorgnette.reproduce.voita2019.pruning_cells import chosen_at_random, pruned, small, table_of
 from lorgnette.reproduce.voita2019.pruning_claims import bleu_at, claims
 from lorgnette.reproduce.voita2019.pruning_page import part_of
@@ -160,11 +160,11 @@ def test_the_page_is_made_whole_and_in_part(cells, tmp_path):
         {key: cells[key] for key in list(cells)[:5]},
         {"pruning-small-en-ru": cells["pruning-small-en-ru"]},
     ):
-        outcome = page.page_of(settings, {"pruning": part_of(settings, some)}, {"pruning": (1, 47)})
+        outcome = WHOLE.page(settings, {"pruning": part_of(settings, some)}, {"pruning": (1, 47)})
         document = json.loads(outcome.to_json())
         assert document["tables"]
         assert "Not all of it was run" in outcome.summary[0]
-    whole = page.page_of(settings, {"pruning": part_of(settings, cells)}, {})
+    whole = WHOLE.page(settings, {"pruning": part_of(settings, cells)}, {})
     assert [figure.name for figure in whole.figures] == ["bleu", "roles", "types", "layers", "classes"]
     folder = whole.write(settings.out)
     assert "48/48/48" in (folder / "README.md").read_text(encoding="utf-8")

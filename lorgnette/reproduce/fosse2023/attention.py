@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.reproduce.cells import Cell, scratch_of
-from lorgnette.reproduce.fosse2023 import Part, grid
+from lorgnette.reproduce.fosse2023 import grid
+from lorgnette.reproduce.parts import Part
 
 if TYPE_CHECKING:
     from lorgnette.reproduce.record import Settings

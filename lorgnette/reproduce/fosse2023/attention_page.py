@@ -6,7 +6,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.reproduce.estimates import estimate
-from lorgnette.reproduce.fosse2023 import Part, grid
+from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.attention_claims import BARELY, HIGH, claims, remarks
 from lorgnette.reproduce.fosse2023.attention_figures import figures
 from lorgnette.reproduce.fosse2023.attention_tables import tables
@@ -20,6 +20,7 @@ from lorgnette.reproduce.fosse2023.outcome import (
     sharpness,
     similarity,
 )
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.record import Claim, published
 
 if TYPE_CHECKING:

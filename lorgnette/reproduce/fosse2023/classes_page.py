@@ -9,11 +9,11 @@ import pandas as pd
 
 from lorgnette.maths.bounds import least_largest_absolute_cosine, least_largest_cosine
 from lorgnette.reproduce.estimates import Estimate, estimate, verdict_above
-from lorgnette.reproduce.fosse2023 import Part
 from lorgnette.reproduce.fosse2023.classes import SETS
 from lorgnette.reproduce.fosse2023.classes_cell import LEAST
 from lorgnette.reproduce.fosse2023.classes_figures import accuracy_chart, cosine_chart
 from lorgnette.reproduce.fosse2023.pretrained_reading import ORTHOGONAL, all_within, mean_of, over_seeds
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.record import Claim, Table, published
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lorgnette.reproduce.cells import Cell
 
 if TYPE_CHECKING:
-    from lorgnette.reproduce.fosse2023 import Part
+    from lorgnette.reproduce.parts import Part
     from lorgnette.reproduce.record import Settings
 
 FUNCTION = "lorgnette.reproduce.fosse2023.pretrained_cell:finetuned"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.reproduce.estimates import verdict_above
-from lorgnette.reproduce.fosse2023 import Part
 from lorgnette.reproduce.fosse2023.pretrained import CORPORA, Run, runs
 from lorgnette.reproduce.fosse2023.pretrained_figures import boxes, layers
 from lorgnette.reproduce.fosse2023.pretrained_reading import (
@@ -21,6 +20,7 @@ from lorgnette.reproduce.fosse2023.pretrained_reading import (
     over_seeds,
 )
 from lorgnette.reproduce.fosse2023.pretrained_tables import tables
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.record import Claim, published
 
 if TYPE_CHECKING:

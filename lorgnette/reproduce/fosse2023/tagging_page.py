@@ -7,7 +7,6 @@ import altair as alt
 import pandas as pd
 
 from lorgnette.reproduce.estimates import Estimate, verdict_above
-from lorgnette.reproduce.fosse2023 import Part
 from lorgnette.reproduce.fosse2023.pretrained_reading import (
     ORTHOGONAL,
     all_above,
@@ -20,6 +19,7 @@ from lorgnette.reproduce.fosse2023.pretrained_reading import (
     over_seeds,
 )
 from lorgnette.reproduce.fosse2023.tagging import STARTS, key
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.record import Claim, Figure, Table
 
 if TYPE_CHECKING:

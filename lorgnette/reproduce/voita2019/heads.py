@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.reproduce.cells import Cell
-from lorgnette.reproduce.voita2019 import Part
+from lorgnette.reproduce.parts import Part
 
 if TYPE_CHECKING:
     from lorgnette.reproduce.record import Settings

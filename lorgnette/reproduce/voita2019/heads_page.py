@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.readings import about_the_claims
 from lorgnette.reproduce.record import Claim, published
-from lorgnette.reproduce.voita2019 import Part
 from lorgnette.reproduce.voita2019.heads import CONFIDENCE, METHODS, MULTI30K, RANDOM, SHUFFLED, UD
 from lorgnette.reproduce.voita2019.heads_claims import claims, with_a_role
 from lorgnette.reproduce.voita2019.heads_figures import figures

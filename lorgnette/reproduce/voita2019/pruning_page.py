@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lorgnette.reproduce.parts import Part
 from lorgnette.reproduce.record import Claim, published
-from lorgnette.reproduce.voita2019 import Part
 from lorgnette.reproduce.voita2019.pruning import FULL, QUICK
 from lorgnette.reproduce.voita2019.pruning_claims import NAMES, claims
 from lorgnette.reproduce.voita2019.pruning_figures import figures
