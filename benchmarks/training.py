@@ -74,7 +74,7 @@ def trainer_over_bare_loop() -> Iterator[Figure]:
         trainer = _trainer(settings, ready, clock)
         batches = _batches(ready)
         bare = Bare(len(ready.builder.tokenizer))
-        optimizer = torch.optim.Adam((p for p in bare.parameters() if p.requires_grad), lr=1e-3)
+        optimizer = torch.optim.Adam((p for p in bare.parameters() if p.requires_grad), lr=1e-3, fused=True)
 
         def loop() -> None:
             for batch in batches:
@@ -150,7 +150,7 @@ def _step(model: nn.Module, tokens: int) -> Callable[..., None]:
     ids[:, 0] = 2
     mask = torch.arange(tokens) < torch.randint(tokens * 7 // 8, tokens + 1, (BATCH, 1), generator=draw)
     given = {"input_ids": ids.masked_fill(~mask, 0), "attention_mask": mask.long(), "labels": ids[:, 1] % 2}
-    optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=1e-3)
+    optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=1e-3, fused=True)
 
     def step(penalty: EntropyPenalty | None = None) -> None:
         if penalty is not None:

@@ -33,7 +33,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
         adam_beta2=defaults["beta2"],
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.gradient_norm,
-        optim="adamw_torch",
+        optim="adamw_torch_fused",  # a tenth of the time where vectors of words are trained on a CPU
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=2 * settings.batch_size,
         gradient_accumulation_steps=settings.accumulate,

@@ -21,7 +21,18 @@ from lorgnette.models.slicing import NoHeads
 from lorgnette.training.gates import HeadGates
 from lorgnette.training.removal import count_heads, prune_by_gates, remove_heads
 
-FAMILIES = ("bert-classifier", "roberta", "distilbert", "mpnet", "gpt2", "marian", "electra", "bert-mlm")
+FAMILIES = (
+    "bert-classifier",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "mpnet",
+    "gpt2",
+    "marian",
+    "electra",
+    "bert-mlm",
+)
 OWN = {
     "own bare": {"block": "bare", "transform": "relu-linear"},
     "own post-norm": {"block": "post-norm", "transform": "none", "positions": "relative"},

@@ -75,7 +75,7 @@ def _setup(outcome: Outcome) -> list[str]:
         f"{one['plausibility']['attention']['all']['texts']:,} of them with marked words"
         for c, one in some.items()
     )
-    wide = ", and random ones of width 300 for the first three seeds" if grid.WIDE in outcome.vectors else ""
+    wide = ", and random ones of width 300 for the first seed" if grid.WIDE in outcome.vectors else ""
     pairs = (
         " e-SNLI is trained on 80 % of its dev split (there is no training split here; the paper has 550,000 pairs), "
         "and L = 3…5 there go beyond the paper."

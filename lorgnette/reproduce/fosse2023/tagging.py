@@ -23,7 +23,7 @@ def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
     found = {}
     for start in STARTS[:1] if quick else STARTS:
         for seed in seeds[: 1 if quick else SEEDS]:
-            told: dict[str, Any] = {"model": "minilm", "start": start, "seed": seed, "steps": 800, "batch_size": 64}
+            told: dict[str, Any] = {"model": "minilm", "start": start, "seed": seed, "steps": 600, "batch_size": 64}
             told |= {"learning_rate": 5e-5 if start == "pretrained" else 2e-4, "draws": 20, "limit": None}
             if quick:
                 told |= {"steps": 12, "batch_size": 16, "limit": 128}
