@@ -110,7 +110,8 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> Non
     model = ready.builder.model()
     _check_layers(settings, model)
     tally = ready.tally_class()
-    progress = Progress(f"{settings.model} on {ready.parts.train.name}, seed {settings.seed}", tally)
+    name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
+    progress = Progress(f"{name} on {ready.parts.train.name}, seed {settings.seed}", tally)
     trainer = _trainer(settings, ready, run, model, tally, progress)
     with ExitStack() as undo:
         undo.enter_context(_quiet())

@@ -75,7 +75,7 @@ def _setup(outcome: Outcome) -> list[str]:
         f"{one['plausibility']['attention']['all']['texts']:,} of them with marked words"
         for c, one in some.items()
     )
-    wide = ", and random ones of width 300 for the first seed" if grid.WIDE in outcome.vectors else ""
+    wide = ", and random ones of width 300 for the first seed and some settings" if grid.WIDE in outcome.vectors else ""
     pairs = (
         " e-SNLI is trained on 80 % of its dev split (there is no training split here; the paper has 550,000 pairs), "
         "and L = 3…5 there go beyond the paper."
@@ -111,6 +111,8 @@ _MEASURES = (
 
 def _summary(outcome: Outcome, told: Any, made: Sequence[Claim]) -> Iterator[str]:
     yield "**Anisotropy by depth.** " + " ".join(_depth(outcome, told, made, corpus) for corpus in outcome.corpora)
+    if grid.WIDE in outcome.vectors:
+        yield "**Does it come from GloVe?** " + " ".join(_vectors(outcome, corpus) for corpus in outcome.corpora)
     regular = [corpus for corpus in outcome.corpora if len(outcome.strengths(corpus)) > 1]
     if regular:
         yield "**The entropy penalty.** " + " ".join(_penalty(outcome, made, corpus) for corpus in regular)
@@ -148,6 +150,23 @@ def _depth(outcome: Outcome, told: Any, made: Sequence[Claim], corpus: str) -> s
         ends.append(f"{last:.2f} for L = {layers}" + ("" if printed is None else f" (published {printed[-1]:.2f})"))
     right = [mean(outcome.values(corpus, (layers, 0.0), accuracy)) for layers in (depths[0], depths[-1])]
     return f"{said}; the last layer's values have {', '.join(ends)}; accuracy {right[0]:.3f} and {right[1]:.3f}."
+
+
+def _vectors(outcome: Outcome, corpus: str) -> str:
+    """SIM of the last layer's values, and accuracy, from either kind of word vectors."""
+    depths = outcome.depths(corpus, grid.WIDE)
+    if not depths:
+        return ""
+    parts = []
+    for layers in sorted({depths[0], depths[-1]}):
+        where = (corpus, (layers, 0.0))
+        stiff = [mean(outcome.values(*where, similarity("value", -1), vectors)) for vectors in (grid.MAIN, grid.WIDE)]
+        right = [mean(outcome.values(*where, accuracy, vectors)) for vectors in (grid.MAIN, grid.WIDE)]
+        parts.append(
+            f"L = {layers}: {stiff[0]:.2f} from GloVe of width 100, {stiff[1]:.2f} from random vectors of width 300 "
+            f"(accuracy {right[0]:.3f} and {right[1]:.3f})"
+        )
+    return f"{NAMES[corpus]}, SIM of the last layer's values: {'; '.join(parts)}."
 
 
 def _penalty(outcome: Outcome, made: Sequence[Claim], corpus: str) -> str:

@@ -13,7 +13,8 @@ STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 WIDTHS = {"glove-100": 100, "random-300": 300}
 """Vectors → width. The 300-d GloVe of the paper is not at hand."""
 MAIN, WIDE = "glove-100", "random-300"
-_WIDE_SEEDS = 1  # they are there to see whether GloVe matters, over nine settings of three corpora
+WIDE_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0), (1, 1e-1))
+"""(layers, λ) of the models from random vectors, with the first seed: they are there to see whether GloVe matters."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
         for seed, (layers, strength), corpus in product(seeds, points(size), size.corpora)
     ]
     if WIDE in size.vectors:
-        few = product(seeds[:_WIDE_SEEDS], points(size), size.corpora)
-        out += [Run(corpus, WIDE, layers, strength, seed) for seed, (layers, strength), corpus in few]
+        few = product(WIDE_POINTS, size.corpora)
+        out += [Run(corpus, WIDE, layers, strength, seeds[0]) for (layers, strength), corpus in few]
     return out
 
 

@@ -34,7 +34,7 @@ def workshop(sizes: Mapping[str, Any], data: str | None, models: str | None, scr
     gc.collect()
     torch.cuda.empty_cache()  # what the last cell of this process held is for the others
     warnings.filterwarnings("ignore", message=".* gates are neither open nor closed")  # both rules are recorded
-    bf16 = sizes["bf16"] and torch.cuda.is_available()  # on a CPU it would only be slower
+    bf16 = sizes["bf16"] and torch.cuda.is_available()  # few CPUs have it
     return Workshop({**sizes, "bf16": bf16}, data, models, Path(scratch))
 
 
