@@ -60,6 +60,9 @@ def train(
     batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 64,
     patience: Annotated[int, _option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5,
     select: Annotated[str, _option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss",
+    keep_last: Annotated[
+        bool, _option(_RUN, "--keep-last", help="Keep the weights of the last step, not the best ones.")
+    ] = False,
     evaluate_every: Annotated[
         int | None, _option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
     ] = None,

@@ -41,7 +41,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
         save_strategy=when,
         **steps,
         save_total_limit=2,
-        load_best_model_at_end=True,
+        load_best_model_at_end=not settings.keep_last,
         metric_for_best_model=f"eval_{settings.select}",
         greater_is_better=settings.select in ("accuracy", "bleu"),
         restore_callback_states_from_checkpoint=True,

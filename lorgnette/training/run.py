@@ -63,8 +63,8 @@ class Trained:
 def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Trained:
     """Train one model by these settings and write it to `settings.out`: an ordinary Hugging Face checkpoint.
 
-    The best validation epoch is kept; the test texts are read once, afterwards. `prepared` saves reading and
-    tokenising again when only the seed or the training settings differ.
+    The best validation epoch is kept (or the last: `keep_last`); the test texts are read once, afterwards. `prepared`
+    saves reading and tokenising again when only the seed or the training settings differ.
     """
     run = RunFolder(settings.folder)
     run.refuse_another(settings.record(), settings.resume)
@@ -150,11 +150,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _fit(trainer: PenalisedTrainer, run: RunFolder) -> bool:
-    """Trains, from the last checkpoint if there is one; ends with the best weights in the model."""
+    """Trains, from the last checkpoint if there is one; ends with the weights to keep in the model."""
     kept = run.checkpoint()
     if kept is not None and _was_over(kept, trainer.args):
         trainer.state = transformers.TrainerState.load_from_json(str(kept / "trainer_state.json"))
-        trainer._load_best_model()
+        if trainer.args.load_best_model_at_end:
+            trainer._load_best_model()
+        else:
+            trainer._load_from_checkpoint(str(kept))
     else:
         trainer.train(resume_from_checkpoint=None if kept is None else str(kept))
     return kept is not None

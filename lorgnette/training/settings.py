@@ -39,6 +39,7 @@ class TrainingSettings:
     validation   the share of the training texts that decides when to stop, where the corpus has no such split
     select       which validation number is best: "loss" (penalties included), "cross_entropy", "accuracy" or, of
                  translations, "bleu"
+    keep_last    the weights of the last step are kept, not the best ones; `patience` still says when to stop
     warmup       steps over which the learning rate grows; below 1, their share of all steps
     label_smoothing, beams   of translation models: ε of the loss, and the beam of the translations that are scored
     limit        only the first N training texts; `test_limit` of the test texts
@@ -68,6 +69,7 @@ class TrainingSettings:
     accumulate: int = 1
     patience: int = 5
     select: str = "loss"
+    keep_last: bool = False
     evaluate_every: int | None = None
     max_length: int | None = None
     validation: float = 0.1

@@ -41,6 +41,7 @@ def result(run: grid.Run, stiffens: bool) -> dict:
     return {
         "metrics": {"test": metrics, "validation": metrics},
         "epochs": 5,
+        "curve": [{"train": {"accuracy": 0.7}}],
         "parameters": {},
         "seconds": {},
         "device": "cpu",
@@ -94,8 +95,12 @@ def test_the_page_of_all_runs(tmp_path):
     titles = [table.title for table in part.tables]
     assert "e-SNLI: SIM of keys and values by depth" in titles
     assert "YelpHat, random-300: the entropy penalty" in titles
+    late = next(table for table in part.tables if table.title == "The same models with later weights").frame
+    assert len(late) == 3 * 3 * 3
     said = " ".join(part.summary)
     assert "“holds” 8, “does not hold” 0, “cannot tell” 0" in said  # keys and values at four depths
+    assert "HateXplain: SIM of the last layer's values (L = 5) 0.86 → 0.86" in said
+    assert "L = 5: 0.86 from GloVe of width 100, 0.86 from random vectors of width 300" in said
     frame = next(table for table in part.tables if table.title.startswith("Weights replaced")).frame
     assert len(frame) == 3 * 9
     assert len(part.figures) == 3
@@ -125,7 +130,13 @@ def test_an_idle_penalty_and_a_model_that_learnt_nothing_are_told():
 
 
 TINY = grid.Size(
-    epochs=1, batch_size=16, depths=(1, 2), strengths=(0.0, 0.1), corpora=("hatexplain",), vectors={"glove-100": 100}
+    late=(),
+    epochs=1,
+    batch_size=16,
+    depths=(1, 2),
+    strengths=(0.0, 0.1),
+    corpora=("hatexplain",),
+    vectors={"glove-100": 100},
 )
 
 
@@ -167,8 +178,8 @@ def test_what_is_beside_the_point_runs_last(tmp_path):
     wanted = WHOLE.cells(settings)
     keys = list(WHOLE.in_order(settings, wanted))
     assert len(keys) == sum(map(len, wanted.values()))
-    assert all(attention.later(key) for key in keys[-12:])
-    assert not any(attention.later(key) for key in keys[:-12])
+    assert all(attention.later(key) for key in keys[-30:])
+    assert not any(attention.later(key) for key in keys[:-30])
     assert all(key.startswith(f"{name}-") for name, part in wanted.items() for key in part)
     Cells(Path(tmp_path)).done(WHOLE.in_order(settings, wanted))  # every key can be a file
 

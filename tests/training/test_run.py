@@ -388,3 +388,17 @@ def test_two_processes_train_one_model(tmp_path):
     assert record["processes"] == 2
     assert [entry["step"] for entry in record["curve"]] == [3, 6, 9]  # 320 texts, 128 at a time
     assert done.stdout.count("test accuracy") == 1
+
+
+def test_the_last_weights_can_be_kept(tmp_path):
+    """At so high a rate the last epoch is not the best one; what is kept is what it left."""
+    told = {"epochs": 4, "learning_rate": 0.5}
+    best = train(settings(tmp_path / "best", **told)).record
+    assert best["best"]["epoch"] < 4  # else this says nothing
+    last = train(settings(tmp_path / "last", **told, keep_last=True)).record
+    assert last["curve"][-1]["validation"]["cross_entropy"] == pytest.approx(
+        last["metrics"]["validation"]["cross_entropy"], rel=1e-4
+    )
+    assert last["metrics"]["validation"]["cross_entropy"] > best["metrics"]["validation"]["cross_entropy"]
+    assert last["best"] == best["best"]
+    assert not same(weights(tmp_path / "best"), weights(tmp_path / "last"))

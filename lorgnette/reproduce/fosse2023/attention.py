@@ -21,8 +21,8 @@ def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
 
 
 def later(key: str) -> bool:
-    """Models from random vectors are there to see whether GloVe matters: everything else comes first."""
-    return f"-{grid.WIDE}-" in key
+    """Models from random vectors, and those trained for longer, are there to explain: everything else comes first."""
+    return f"-{grid.WIDE}-" in key or any(f"-{weights}-" in key for weights in grid.LATE)
 
 
 def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:

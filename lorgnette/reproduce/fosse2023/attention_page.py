@@ -9,6 +9,7 @@ from lorgnette.reproduce.estimates import estimate
 from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.attention_claims import BARELY, HIGH, claims, remarks
 from lorgnette.reproduce.fosse2023.attention_figures import figures
+from lorgnette.reproduce.fosse2023.attention_late import late_summary
 from lorgnette.reproduce.fosse2023.attention_tables import tables
 from lorgnette.reproduce.fosse2023.outcome import (
     NAMES,
@@ -113,6 +114,7 @@ def _summary(outcome: Outcome, told: Any, made: Sequence[Claim]) -> Iterator[str
     yield "**Anisotropy by depth.** " + " ".join(_depth(outcome, told, made, corpus) for corpus in outcome.corpora)
     if grid.WIDE in outcome.vectors:
         yield "**Does it come from GloVe?** " + " ".join(_vectors(outcome, corpus) for corpus in outcome.corpora)
+    yield from late_summary(outcome)
     regular = [corpus for corpus in outcome.corpora if len(outcome.strengths(corpus)) > 1]
     if regular:
         yield "**The entropy penalty.** " + " ".join(_penalty(outcome, made, corpus) for corpus in regular)

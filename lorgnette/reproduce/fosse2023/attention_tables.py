@@ -10,6 +10,7 @@ import pandas as pd
 from lorgnette.reproduce.estimates import estimate, rank_correlation
 from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.attention_claims import EXPLANATIONS, slopes
+from lorgnette.reproduce.fosse2023.attention_late import late_table
 from lorgnette.reproduce.fosse2023.outcome import (
     NAMES,
     Measure,
@@ -32,6 +33,7 @@ def tables(outcome: Outcome, told: Any) -> Iterator[Table]:
     for corpus in outcome.corpora:
         yield _similarity(outcome, told, corpus)
     yield _states(outcome, told)
+    yield from late_table(outcome)
     for corpus in outcome.corpora:
         yield from _strengths(outcome, told, corpus)
     yield _correlations(outcome)

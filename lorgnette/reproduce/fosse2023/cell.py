@@ -37,6 +37,7 @@ def settings_of(
     test_limit: int | None,
     data: str | None,
     out: Path | str,
+    keep_last: bool = False,
 ) -> TrainingSettings:
     """Adam at 1e-3, no clipping, the best epoch by validation loss, trained vectors; the penalty is on layer 1."""
     return TrainingSettings(
@@ -53,6 +54,7 @@ def settings_of(
         batch_size=batch_size,
         gradient_norm=0.0,
         patience=patience,
+        keep_last=keep_last,
         max_length=max_length,
         limit=limit,
         test_limit=test_limit,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from lorgnette.reproduce.cells import Cell
 
@@ -15,6 +16,13 @@ WIDTHS = {"glove-100": 100, "random-300": 300}
 MAIN, WIDE = "glove-100", "random-300"
 WIDE_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0), (1, 1e-1))
 """(layers, λ) of the models from random vectors, with the first seed: they are there to see whether GloVe matters."""
+LATE: Mapping[str, dict[str, Any]] = {
+    "stopped": {"keep_last": True},
+    "late": {"keep_last": True, "epochs": 30, "patience": 30},
+}
+"""Weights that are not the best by validation loss: those when patience ends, and those after 30 epochs."""
+LATE_POINTS = ((1, 0.0), (1, 1e-3), (5, 0.0))
+"""(layers, λ) of these, with the first seed: they are there to see whether it is a matter of how long one trains."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class Size:
     strengths: Sequence[float] = STRENGTHS
     corpora: Sequence[str] = CORPORA
     vectors: Mapping[str, int] = field(default_factory=lambda: dict(WIDTHS))
+    late: Sequence[str] = tuple(LATE)
     limit: int | None = None
     test_limit: int | None = None
     seeds: int | None = None  # at most so many of those asked for
@@ -41,6 +50,7 @@ QUICK = Size(
     strengths=(0.0, 1e-1),
     corpora=("hatexplain",),
     vectors={"glove-100": 100},
+    late=(),
     limit=2500,
     test_limit=500,
     seeds=2,
@@ -49,24 +59,26 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Run:
-    """A training: one layer with a penalty, or several without."""
+    """A training: one layer with a penalty, or several without; the best weights, or later ones (`LATE`)."""
 
     corpus: str
     vectors: str
     layers: int
     strength: float
     seed: int
+    weights: str = "best"
 
     @property
     def key(self) -> str:
-        return f"attention-{self.corpus}-{self.vectors}-L{self.layers}-lambda{self.strength:g}-seed{self.seed}"
+        late = f"-{self.weights}" if self.weights in LATE else ""
+        return f"attention-{self.corpus}-{self.vectors}-L{self.layers}-lambda{self.strength:g}{late}-seed{self.seed}"
 
     def cell(self, size: Size) -> Cell:
         arguments = {"corpus": self.corpus, "layers": self.layers, "strength": self.strength, "seed": self.seed}
         arguments |= {"embeddings": self.vectors.split("-")[0], "width": size.vectors[self.vectors]}
         arguments |= {"epochs": size.epochs, "patience": size.patience, "batch_size": size.batch_size}
         arguments |= {"max_length": size.max_length, "limit": size.limit, "test_limit": size.test_limit}
-        return Cell(FUNCTION, arguments)
+        return Cell(FUNCTION, arguments | LATE.get(self.weights, {}))
 
 
 def points(size: Size) -> list[tuple[int, float]]:
@@ -76,12 +88,14 @@ def points(size: Size) -> list[tuple[int, float]]:
 
 
 def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
-    """Seed by seed, so that what is there after any time is as even as can be; wide random models come last."""
+    """Seed by seed, so that what is there after any time is as even as can be; what only explains comes last."""
     seeds = list(seeds)[: size.seeds]
     out = [
         Run(corpus, MAIN, layers, strength, seed)
         for seed, (layers, strength), corpus in product(seeds, points(size), size.corpora)
     ]
+    for weights, (layers, strength), corpus in product(size.late, LATE_POINTS, size.corpora):
+        out.append(Run(corpus, MAIN, layers, strength, seeds[0], weights))
     if WIDE in size.vectors:
         few = product(WIDE_POINTS, size.corpora)
         out += [Run(corpus, WIDE, layers, strength, seeds[0]) for (layers, strength), corpus in few]
