@@ -95,12 +95,15 @@ def _show(results: "Results", folder: Path | None) -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
+    from lorgnette.report import findings
 
     origin = next(iter(results.values())).provenance
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
     out().print(
         f"{escape(origin.model)} on {escape(str(origin.corpus))}: {origin.texts:,} texts{cut}, {origin.tokens:,} tokens"
     )
+    for finding in findings(results):
+        out().print(f"- {escape(finding.text)}", highlight=False)
     out().print(summary(results))
     if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, one page
         from lorgnette.report import Report

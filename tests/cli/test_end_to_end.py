@@ -56,6 +56,7 @@ def test_look_prints_and_writes(texts, tmp_path):
     assert done.exit_code == 0, done.output
     assert "texts.txt: 4 texts" in done.stdout.splitlines()[0]
     assert any(line.split()[:2] == ["weights", "entropy"] for line in done.stdout.splitlines())
+    assert "- Attention is broadest in layer" in done.stdout
     assert str(out) in done.stdout.replace("\n", "")
     result = Results.load(out)["weights"]
     assert result.provenance.texts == 4
