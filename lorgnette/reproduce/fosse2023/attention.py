@@ -22,7 +22,7 @@ def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
 
 def later(key: str) -> bool:
     """Models from random vectors, and those trained for longer, are there to explain: everything else comes first."""
-    return f"-{grid.WIDE}-" in key or any(f"-{weights}-" in key for weights in grid.LATE)
+    return "-late-" in key or any(f"-{vectors}-" in key for vectors in grid.OTHERS)
 
 
 def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:

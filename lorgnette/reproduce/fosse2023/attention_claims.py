@@ -13,6 +13,7 @@ from lorgnette.reproduce.estimates import (
     verdict_above,
     verdict_below,
 )
+from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.outcome import (
     CLASSES,
     NAMES,
@@ -43,6 +44,8 @@ def claims(outcome: Outcome, told: Any) -> Iterator[Claim]:
     for corpus in outcome.corpora:
         yield from _built_up(outcome, told, corpus)
         yield from _last_layer(outcome, told, corpus)
+    for vectors in grid.OTHERS:
+        yield from _from_random(outcome, vectors)
     for corpus in outcome.corpora:
         yield from _compensates(outcome, told, corpus)
         yield from _explains(outcome, corpus)
@@ -120,6 +123,30 @@ def remarks(outcome: Outcome, corpus: str) -> list[str]:
     if lost:
         said.append(f"most runs at λ = {', '.join(lost)} learnt nothing (accuracy of chance, 1/{CLASSES[corpus]})")
     return said
+
+
+def _from_random(outcome: Outcome, vectors: str) -> Iterator[Claim]:
+    """The same of the deepest models from random vectors: one seed for each corpus, so that corpora are the sample."""
+    deep = grid.DEPTHS[-1]
+    there = [corpus for corpus in outcome.corpora if outcome.of(corpus, (deep, 0.0), vectors)]
+    if len(there) < 2:
+        return
+    for what, name in KINDS.items():
+        last = [mean(outcome.values(corpus, (deep, 0.0), similarity(what, -1), vectors)) for corpus in there]
+        slopes_ = [mean(slopes(outcome, corpus, deep, what, vectors)) for corpus in there]
+        for found, bound, said in (
+            (estimate(slopes_), 0.0, "rises through the layers (slope per layer)"),
+            (estimate(last), HIGH, f"is above {HIGH} in the last layer"),
+        ):
+            yield Claim(
+                text=f"From {vectors} vectors, L = {deep}: SIM of the {name} {said}",
+                ours=found.mean,
+                interval=found.interval,
+                verdict=verdict_above(found, bound),
+                why="last layer: "
+                + ", ".join(f"{NAMES[c]} {x:.2f}" for c, x in zip(there, last, strict=True))
+                + "; one seed each, interval over corpora",
+            )
 
 
 def _compensates(outcome: Outcome, told: Any, corpus: str) -> Iterator[Claim]:

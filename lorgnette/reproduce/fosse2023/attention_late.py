@@ -1,4 +1,4 @@
-"""Whether it is a matter of how long one trains: the same models with later weights than the best ones."""
+"""Whether it is a matter of how long one trains: the same models with the weights of a late epoch."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.outcome import NAMES, Outcome, accuracy, sharpness, similarity
 from lorgnette.reproduce.record import Table
 
-_SAID = {"best": "best by validation loss", "stopped": "when patience ended", "late": "after {epochs:g} epochs"}
+_SAID = {"best": "best by validation loss", "late": "after {epochs:g} epochs"}
 
 
 def late_table(outcome: Outcome) -> Iterator[Table]:
@@ -24,12 +24,12 @@ def late_table(outcome: Outcome) -> Iterator[Table]:
             "The first seed. SIM(K) and SIM(V): last layer, the texts of the published tables. H: first layer. "
             "Accuracy on the training texts is that of the last epoch, also where earlier weights were kept."
         )
-        yield Table("The same models with later weights", pd.DataFrame(rows), note)
+        yield Table("The same models with the weights of a late epoch", pd.DataFrame(rows), note)
 
 
 def runs(outcome: Outcome, corpus: str, point: tuple[int, float]) -> Mapping[str, Any]:
     """Kind of weights → result, of the first seed."""
-    keys = {kind: grid.Run(corpus, grid.MAIN, *point, outcome.seeds[0], kind).key for kind in _SAID}
+    keys = {kind: grid.Run(corpus, grid.MAIN, *point, outcome.seeds[0], kind == "late").key for kind in _SAID}
     return {kind: outcome.results[key] for kind, key in keys.items() if key in outcome.results}
 
 
@@ -60,7 +60,7 @@ def late_summary(outcome: Outcome) -> Iterator[str]:
                 f"{stiff[1]:.2f}, H with λ = {grid.LATE_POINTS[1][1]:g} {sharp[0]:.2f} → {sharp[1]:.2f}"
             )
     if parts:
-        epochs = grid.LATE["late"]["epochs"]
+        epochs = grid.LATE["epochs"]
         yield f"**Is it a matter of how long one trains?** From the best weights to those of epoch {epochs}. " + (
             "; ".join(parts) + ". One seed each."
         )

@@ -76,7 +76,8 @@ def _setup(outcome: Outcome) -> list[str]:
         f"{one['plausibility']['attention']['all']['texts']:,} of them with marked words"
         for c, one in some.items()
     )
-    wide = ", and random ones of width 300 for the first seed and some settings" if grid.WIDE in outcome.vectors else ""
+    random = [str(grid.WIDTHS[name]) for name in grid.OTHERS if name in outcome.vectors]
+    wide = f", and, for some settings and the first seed, random ones of width {' and '.join(random)}" if random else ""
     pairs = (
         " e-SNLI is trained on 80 % of its dev split (there is no training split here; the paper has 550,000 pairs), "
         "and L = 3…5 there go beyond the paper."
@@ -112,8 +113,10 @@ _MEASURES = (
 
 def _summary(outcome: Outcome, told: Any, made: Sequence[Claim]) -> Iterator[str]:
     yield "**Anisotropy by depth.** " + " ".join(_depth(outcome, told, made, corpus) for corpus in outcome.corpora)
-    if grid.WIDE in outcome.vectors:
-        yield "**Does it come from GloVe?** " + " ".join(_vectors(outcome, corpus) for corpus in outcome.corpora)
+    others = [name for name in grid.OTHERS if name in outcome.vectors]
+    if others:
+        said = " ".join(_vectors(outcome, corpus, others) for corpus in outcome.corpora)
+        yield f"**Is it GloVe, or the width?** SIM of the last layer's values, and accuracy. {said}"
     yield from late_summary(outcome)
     regular = [corpus for corpus in outcome.corpora if len(outcome.strengths(corpus)) > 1]
     if regular:
@@ -154,21 +157,19 @@ def _depth(outcome: Outcome, told: Any, made: Sequence[Claim], corpus: str) -> s
     return f"{said}; the last layer's values have {', '.join(ends)}; accuracy {right[0]:.3f} and {right[1]:.3f}."
 
 
-def _vectors(outcome: Outcome, corpus: str) -> str:
-    """SIM of the last layer's values, and accuracy, from either kind of word vectors."""
-    depths = outcome.depths(corpus, grid.WIDE)
-    if not depths:
-        return ""
+def _vectors(outcome: Outcome, corpus: str, others: Sequence[str]) -> str:
+    """SIM of the last layer's values, and accuracy, from each kind of word vectors."""
     parts = []
-    for layers in sorted({depths[0], depths[-1]}):
-        where = (corpus, (layers, 0.0))
-        stiff = [mean(outcome.values(*where, similarity("value", -1), vectors)) for vectors in (grid.MAIN, grid.WIDE)]
-        right = [mean(outcome.values(*where, accuracy, vectors)) for vectors in (grid.MAIN, grid.WIDE)]
-        parts.append(
-            f"L = {layers}: {stiff[0]:.2f} from GloVe of width 100, {stiff[1]:.2f} from random vectors of width 300 "
-            f"(accuracy {right[0]:.3f} and {right[1]:.3f})"
-        )
-    return f"{NAMES[corpus]}, SIM of the last layer's values: {'; '.join(parts)}."
+    for layers in (grid.DEPTHS[0], grid.DEPTHS[-1]):
+        found = []
+        for vectors in (grid.MAIN, *others):
+            runs = (corpus, (layers, 0.0))
+            if outcome.of(*runs, vectors):
+                stiff = mean(outcome.values(*runs, similarity("value", -1), vectors))
+                right = mean(outcome.values(*runs, accuracy, vectors))
+                found.append(f"{stiff:.2f} from {vectors} ({right:.3f})")
+        parts.append(f"L = {layers}: {', '.join(found)}")
+    return f"{NAMES[corpus]}, {'; '.join(parts)}."
 
 
 def _penalty(outcome: Outcome, made: Sequence[Claim], corpus: str) -> str:

@@ -50,7 +50,8 @@ def _similarity(outcome: Outcome, told: Any, corpus: str) -> Table:
     rows: list[dict[str, Any]] = []
     for what, name in (("key", "K"), ("value", "V")):
         for layers in outcome.depths(corpus):
-            for vectors, group in ((grid.MAIN, "published"), (grid.MAIN, "whole"), (grid.WIDE, "published")):
+            others = [(vectors, "published") for vectors in grid.OTHERS]
+            for vectors, group in ((grid.MAIN, "published"), (grid.MAIN, "whole"), *others):
                 rows += _similarity_row(outcome, corpus, (what, name), layers, (vectors, group))
             printed = told[what][corpus].get(str(layers))
             if printed:

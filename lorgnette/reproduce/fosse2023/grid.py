@@ -11,16 +11,13 @@ FUNCTION = "lorgnette.reproduce.fosse2023.cell:trained"
 CORPORA = ("hatexplain", "yelphat", "esnli")
 DEPTHS = (1, 2, 3, 4, 5)
 STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-WIDTHS = {"glove-100": 100, "random-300": 300}
+WIDTHS = {"glove-100": 100, "random-300": 300, "random-100": 100}
 """Vectors → width. The 300-d GloVe of the paper is not at hand."""
-MAIN, WIDE = "glove-100", "random-300"
-WIDE_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0), (1, 1e-1))
-"""(layers, λ) of the models from random vectors, with the first seed: they are there to see whether GloVe matters."""
-LATE: Mapping[str, dict[str, Any]] = {
-    "stopped": {"keep_last": True},
-    "late": {"keep_last": True, "epochs": 30, "patience": 30},
-}
-"""Weights that are not the best by validation loss: those when patience ends, and those after 30 epochs."""
+MAIN, OTHERS = "glove-100", ("random-300", "random-100")
+OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0), (1, 1e-1))
+"""(layers, λ) from random vectors, with the first seed: is it GloVe, is it the width that makes the difference?"""
+LATE: Mapping[str, Any] = {"keep_last": True, "epochs": 30, "patience": 30}
+"""Weights that are not the best by validation loss: those after 30 epochs."""
 LATE_POINTS = ((1, 0.0), (1, 1e-3), (5, 0.0))
 """(layers, λ) of these, with the first seed: they are there to see whether it is a matter of how long one trains."""
 
@@ -37,7 +34,7 @@ class Size:
     strengths: Sequence[float] = STRENGTHS
     corpora: Sequence[str] = CORPORA
     vectors: Mapping[str, int] = field(default_factory=lambda: dict(WIDTHS))
-    late: Sequence[str] = tuple(LATE)
+    late: bool = True
     limit: int | None = None
     test_limit: int | None = None
     seeds: int | None = None  # at most so many of those asked for
@@ -50,7 +47,7 @@ QUICK = Size(
     strengths=(0.0, 1e-1),
     corpora=("hatexplain",),
     vectors={"glove-100": 100},
-    late=(),
+    late=False,
     limit=2500,
     test_limit=500,
     seeds=2,
@@ -59,26 +56,31 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Run:
-    """A training: one layer with a penalty, or several without; the best weights, or later ones (`LATE`)."""
+    """A training: one layer with a penalty, or several without; the best weights, or late ones."""
 
     corpus: str
     vectors: str
     layers: int
     strength: float
     seed: int
-    weights: str = "best"
+    late: bool = False
 
     @property
     def key(self) -> str:
-        late = f"-{self.weights}" if self.weights in LATE else ""
+        late = "-late" if self.late else ""
         return f"attention-{self.corpus}-{self.vectors}-L{self.layers}-lambda{self.strength:g}{late}-seed{self.seed}"
 
     def cell(self, size: Size) -> Cell:
-        arguments = {"corpus": self.corpus, "layers": self.layers, "strength": self.strength, "seed": self.seed}
+        arguments: dict[str, Any] = {
+            "corpus": self.corpus,
+            "layers": self.layers,
+            "strength": self.strength,
+            "seed": self.seed,
+        }
         arguments |= {"embeddings": self.vectors.split("-")[0], "width": size.vectors[self.vectors]}
         arguments |= {"epochs": size.epochs, "patience": size.patience, "batch_size": size.batch_size}
         arguments |= {"max_length": size.max_length, "limit": size.limit, "test_limit": size.test_limit}
-        return Cell(FUNCTION, arguments | LATE.get(self.weights, {}))
+        return Cell(FUNCTION, {**arguments, **(LATE if self.late else {})})
 
 
 def points(size: Size) -> list[tuple[int, float]]:
@@ -94,12 +96,11 @@ def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
         Run(corpus, MAIN, layers, strength, seed)
         for seed, (layers, strength), corpus in product(seeds, points(size), size.corpora)
     ]
-    for weights, (layers, strength), corpus in product(size.late, LATE_POINTS, size.corpora):
-        out.append(Run(corpus, MAIN, layers, strength, seeds[0], weights))
-    if WIDE in size.vectors:
-        few = product(WIDE_POINTS, size.corpora)
-        out += [Run(corpus, WIDE, layers, strength, seeds[0]) for (layers, strength), corpus in few]
-    return out
+    if size.late:
+        late = product(LATE_POINTS, size.corpora)
+        out += [Run(corpus, MAIN, layers, strength, seeds[0], late=True) for (layers, strength), corpus in late]
+    few = product((name for name in OTHERS if name in size.vectors), OTHER_POINTS, size.corpora)
+    return out + [Run(corpus, vectors, *point, seeds[0]) for vectors, point, corpus in few]
 
 
 def cells(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
