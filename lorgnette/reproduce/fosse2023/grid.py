@@ -14,8 +14,8 @@ STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 WIDTHS = {"glove-100": 100, "random-300": 300, "random-100": 100}
 """Vectors → width. The 300-d GloVe of the paper is not at hand."""
 MAIN, OTHERS = "glove-100", ("random-300", "random-100")
-OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0), (1, 1e-1))
-"""(layers, λ) from random vectors, with the first seed: is it GloVe, is it the width that makes the difference?"""
+OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0))
+"""(layers, λ) from random vectors, with the first seed: is it GloVe or the width that makes the difference?"""
 LATE: Mapping[str, Any] = {"keep_last": True, "epochs": 30, "patience": 30}
 """Weights that are not the best by validation loss: those after 30 epochs."""
 LATE_POINTS = ((1, 0.0), (1, 1e-3), (5, 0.0))
