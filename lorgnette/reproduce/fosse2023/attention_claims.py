@@ -46,6 +46,7 @@ def claims(outcome: Outcome, told: Any) -> Iterator[Claim]:
         yield from _last_layer(outcome, told, corpus)
     for vectors in grid.OTHERS:
         yield from _from_random(outcome, vectors)
+    yield from _wider(outcome)
     for corpus in outcome.corpora:
         yield from _compensates(outcome, told, corpus)
         yield from _explains(outcome, corpus)
@@ -147,6 +148,26 @@ def _from_random(outcome: Outcome, vectors: str) -> Iterator[Claim]:
                 + ", ".join(f"{NAMES[c]} {x:.2f}" for c, x in zip(there, last, strict=True))
                 + "; one seed each, interval over corpora",
             )
+
+
+def _wider(outcome: Outcome) -> Iterator[Claim]:
+    """Whether it is the width: random vectors of either, the other settings being the same, corpus by corpus."""
+    deep, (wide, narrow) = grid.DEPTHS[-1], grid.OTHERS
+    there = [c for c in outcome.corpora if all(outcome.of(c, (deep, 0.0), v) for v in grid.OTHERS)]
+    if len(there) < 2:
+        return
+    for what, name in KINDS.items():
+        last = similarity(what, -1)
+        ends = [[mean(outcome.values(c, (deep, 0.0), last, v)) for v in (narrow, wide)] for c in there]
+        found = estimate([after - before for before, after in ends])
+        levels = (f"{NAMES[c]} {a:.2f} → {b:.2f}" for c, (a, b) in zip(there, ends, strict=True))
+        yield Claim(
+            text=f"L = {deep}: SIM of the {name} of the last layer is higher from {wide} than from {narrow} vectors",
+            ours=found.mean,
+            interval=found.interval,
+            verdict=verdict_above(found),
+            why=", ".join(levels) + "; one seed each, interval over corpora",
+        )
 
 
 def _compensates(outcome: Outcome, told: Any, corpus: str) -> Iterator[Claim]:
