@@ -108,7 +108,7 @@ def test_the_page_of_all_runs(tmp_path):
     assert "L = 5: 0.86 from glove-100 (0.604), 0.86 from random-300 (0.600), 0.86 from random-100 (0.600)" in said
     frame = next(table for table in part.tables if table.title.startswith("Weights replaced")).frame
     assert len(frame) == 3 * 9
-    assert len(part.figures) == 3
+    assert [figure.name for figure in part.figures] == ["layers", "vectors", "penalty", "replaced"]
     json.dumps(part.provenance, allow_nan=False)
 
 

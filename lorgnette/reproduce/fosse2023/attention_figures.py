@@ -1,11 +1,13 @@
 """The figures of the pure-attention models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import altair as alt
 
 from lorgnette.report.charts import COLOURS
+from lorgnette.reproduce.fosse2023 import grid
 from lorgnette.reproduce.fosse2023.attention_tables import KINDS
 from lorgnette.reproduce.fosse2023.outcome import (
     NAMES,
@@ -25,6 +27,8 @@ _OURS, _PUBLISHED = "ours", "published"
 
 def figures(outcome: Outcome, told: Any) -> Iterator[Figure]:
     yield _by_layer(outcome, told)
+    if len(outcome.vectors) > 1:
+        yield _by_vectors(outcome, told)
     if any(len(outcome.strengths(corpus)) > 1 for corpus in outcome.corpora):
         yield _by_strength(outcome, told)
     yield _flips(outcome)
@@ -43,6 +47,35 @@ def _by_layer(outcome: Outcome, told: Any) -> Figure:
                     rows.append({**where, "layer": number, "SIM": value, "of": _PUBLISHED})
     depths = sorted({row["L"] for row in rows})
     colour = alt.Color("L:N", scale=alt.Scale(domain=depths, range=list(COLOURS[: len(depths)])), title="layers")
+    caption = "SIM of keys and values by layer; a dot is a seed, the line their mean, a cross what was published."
+    return Figure("layers", _panels(rows, colour), caption)
+
+
+def _by_vectors(outcome: Outcome, told: Any) -> Figure:
+    """The deepest models by what they start from."""
+    rows: list[dict[str, Any]] = []
+    deep = grid.DEPTHS[-1]
+    for corpus in outcome.corpora:
+        for what, name in (("key", "keys"), ("value", "values")):
+            where = {"panel": f"{NAMES[corpus]}, {name}"}
+            for vectors, number in product(outcome.vectors, range(deep)):
+                found = outcome.values(corpus, (deep, 0.0), similarity(what, number), vectors)
+                told_of = {**where, "vectors": vectors, "layer": number + 1, "of": _OURS}
+                rows += [{**told_of, "SIM": value} for value in found]
+            for number, value in enumerate(told[what][corpus].get(str(deep), []), 1):
+                rows.append({**where, "vectors": _PUBLISHED, "layer": number, "SIM": value, "of": _PUBLISHED})
+    names = [*outcome.vectors, _PUBLISHED]
+    scale = alt.Scale(domain=names, range=[*COLOURS[: len(names) - 1], "#555555"])
+    caption = (
+        f"SIM of keys and values by layer of the models with {deep} layers, by the word vectors that they start from. "
+        "A dot is a seed (random vectors have one), the line their mean, a cross what was published, from GloVe of "
+        "width 300."
+    )
+    return Figure("vectors", _panels(rows, alt.Color("vectors:N", scale=scale, title="vectors")), caption)
+
+
+def _panels(rows: Sequence[dict[str, Any]], colour: alt.Color) -> alt.ConcatChart:
+    """SIM by layer, a panel for each corpus and kind of vector."""
     charts = []
     for panel in dict.fromkeys(row["panel"] for row in rows):
         ours = [row for row in rows if row["panel"] == panel and row["of"] == _OURS]
@@ -54,8 +87,7 @@ def _by_layer(outcome: Outcome, told: Any) -> Figure:
         dots = base.mark_circle(opacity=0.5, size=16).encode(x=x, y=y, color=colour)
         cross = alt.Chart(alt.Data(values=printed)).mark_point(shape="cross", size=40)
         charts.append(alt.layer(line, dots, cross.encode(x=x, y=y, color=colour)))
-    caption = "SIM of keys and values by layer; a dot is a seed, the line their mean, a cross what was published."
-    return Figure("layers", alt.concat(*charts, columns=2), caption)
+    return alt.concat(*charts, columns=2)
 
 
 def _by_strength(outcome: Outcome, told: Any) -> Figure:
