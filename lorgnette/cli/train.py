@@ -155,12 +155,13 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
     table = Table(box=None, pad_edge=False)
     translated = runs[0].bleu is not None
     scores = ("BLEU",) if translated else ("test", "macro F1") if tested else ()
-    columns = ("seed", "epochs", "best", "train s", "validation", *scores)
+    columns = ("seed", "epochs", "kept", "train s", "validation", *scores)
     for column in columns:
         table.add_column(column, justify="right")
     for run in runs:
         record, metrics = run.record, run.metrics
-        row = [str(record["seed"]), f"{record['epochs']:g}", f"{record['best']['epoch']:g}"]
+        kept = record["epochs"] if settings.keep_last else record["best"]["epoch"]
+        row = [str(record["seed"]), f"{record['epochs']:g}", f"{kept:g}"]
         row += [f"{record['seconds']['training']:.1f}", f"{metrics['validation']['accuracy']:.4f}"]
         if translated:
             row.append(f"{run.bleu:.2f}")

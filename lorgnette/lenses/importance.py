@@ -52,7 +52,8 @@ class Importance(Lens):
         sensitivity   |∂L(x)/∂ξ_h|, ξ_h = 1 a gate on the head's output       (Michel, Levy & Neubig 2019, eq. 2)
 
     Means are over texts. A head's output is what it gives before the output projection; the mean is over all tokens of
-    the corpus, which `look` goes through once before. For classifiers also the change of accuracy.
+    the corpus, which `look` goes through once before. For classifiers also the change of accuracy. Every head costs a
+    pass: `stacks` ("encoder", "decoder", "cross") names those whose heads are taken away, if not all are wanted.
 
     What it does not tell you: heads stand in for each other. Two heads that can each go alone may not be able to go
     together, and what the model leans on today a few steps of training might give to others.
@@ -61,11 +62,15 @@ class Importance(Lens):
     name: ClassVar[str] = "importance"
     summary: ClassVar[str] = "what the loss does without each head, and how steeply it depends on it"
 
-    def __init__(self, ablations: Sequence[str] = ABLATIONS, seed: int = 0) -> None:
+    def __init__(
+        self, ablations: Sequence[str] = ABLATIONS, seed: int = 0, stacks: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
         if isinstance(ablations, str) or not set(ablations) <= set(ABLATIONS):
             raise UserError(f"The 'ablations' parameter of Importance must hold 'zero', 'mean'. Got {ablations!r}.")
-        self.ablations, self.seed = tuple(ablations), seed
+        if isinstance(stacks, str):
+            raise UserError(f"The 'stacks' parameter of Importance must be a list of names. Got {stacks!r}.")
+        self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
         self.means: dict[Site, Tensor] | None = None
 
     def before(self) -> Sequence[Lens]:
@@ -77,6 +82,13 @@ class Importance(Lens):
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)
         self.subject = subject
+        there = {site.name for site in self.sites}
+        if self.stacks is not None and not set(self.stacks) <= there:
+            raise UserError(
+                f"The 'stacks' parameter of Importance must hold stacks of the model ({', '.join(sorted(there))}). "
+                f"Got {self.stacks!r}."
+            )
+        self.taken = tuple(site for site in self.sites if self.stacks is None or site.name in self.stacks)
         self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
         changes = [f"{metric}_{ablation}" for metric in self.metrics for ablation in self.ablations]
         self.moments = Moments(self, ("sensitivity", *changes))
@@ -95,7 +107,7 @@ class Importance(Lens):
         values = values.detach()
         self.intact.add(self.sites[0], values.T[:, None], there[:, None, None].expand(-1, 1, len(values)))
         with torch.no_grad():
-            for site in self.sites:
+            for site in self.taken:
                 changes = self._changes(site, rerun, values, labels)
                 columns = torch.cat([slopes[site].abs()[..., None].to(changes), changes], -1)
                 weights = there[:, None, None].expand(columns.shape[0], 1, columns.shape[-1]).clone()

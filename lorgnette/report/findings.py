@@ -18,7 +18,9 @@ HALF = 0.5
 SPECIAL = ("cls", "sep", "period_comma")
 NEIGHBOURS = {"previous": "the previous token", "next": "the next token", "self": "the token itself"}
 _NAMED = 3  # heads that are named one by one
-_SOME = -0.2  # a rank correlation above it is not worth a conclusion
+CLEAR = 0.1
+"""A rank correlation no further from zero is not worth a claim."""
+_SOME = -0.2  # one above it is not worth a conclusion
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def cancelling(result: Result) -> Finding | None:
         return None
     kind = min(there, key=lambda name: there[name])
     numbers = {"kind": _the(kind), "rho": there[kind]}
-    if there[kind] >= 0:
+    if there[kind] >= -CLEAR:
         return Finding("A larger weight on {kind} does not come with a shorter vector (ρ {rho:+.2f}).", numbers)
     end = ": the norm takes back what the weight gives." if there[kind] < _SOME else "."
     return Finding(

@@ -8,15 +8,11 @@ import altair as alt
 from lorgnette.axes import CATEGORY, LAYER, MEASURE, READING
 from lorgnette.report.cells import said, shown
 from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import Finding, findings_for, heads
+from lorgnette.report.findings import CLEAR, Finding, findings_for, heads
 from lorgnette.report.sections import Figure, by_default, figures_for, kinds_there, variable_figure
 from lorgnette.results import Result
 
 _NAMED = 3
-
-
-_CLEAR = 0.1
-"""A rank correlation up to this is not worth a claim."""
 
 
 @figures_for("frequency")
@@ -35,7 +31,7 @@ def frequent_words(result: Result) -> Iterator[Finding]:
     told = (
         "Frequent tokens are discounted: the rarer a token, the longer what it would give (‖f(x)‖, ρ {norms:+.2f}), "
         "while the weight on it has ρ {weights:+.2f}."
-        if numbers["norms"] > _CLEAR
+        if numbers["norms"] > CLEAR
         else "Frequent tokens are not discounted: rarity has ρ {norms:+.2f} with the length of what a token would give "
         "(‖f(x)‖), and {weights:+.2f} with the weight on it."
     )

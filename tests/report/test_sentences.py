@@ -47,6 +47,7 @@ def test_norms_take_back_what_weights_give(results):
     values = {kind: rho.sel(category=kind).item() for kind in ("cls", "sep", "period_comma")}
     (found,) = [f for f in findings({"norms": results["norms"]}) if "rho" in f.numbers]
     assert found.numbers["rho"] == min(values.values())
+    assert ("does not come with" in found.text) == (min(values.values()) >= -0.1)
 
 
 def test_rollout(results):

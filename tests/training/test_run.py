@@ -2,17 +2,16 @@
 
 import json
 import resource
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 import transformers as hf
+from planted_runs import PARTS, SMALL, plain_record, same, settings, weights
 
 import lorgnette as lo
-from lorgnette.corpora import Corpus, Example, SizedCorpus
+from lorgnette.corpora import Corpus, Example
 from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
 from lorgnette.training import (
@@ -20,44 +19,12 @@ from lorgnette.training import (
     RationalePenalty,
     Splits,
     Trained,
-    TrainingSettings,
     quick,
     train,
     train_seeds,
 )
 from lorgnette.training import run as running
 from lorgnette.training.trainer import Tally
-
-SMALL = {"layers": 1, "width": 16, "positions": "relative", "dropout": 0.1}
-
-
-def kept(split, size):
-    """Planted reviews, made once."""
-    corpus = planted_corpus(split, size=size)
-    return SizedCorpus("planted", lambda made=tuple(corpus): made, split=split, labels=corpus.labels, size=size)
-
-
-PARTS = Splits(kept("train", 200), kept("val", 60), kept("test", 60))
-
-
-def settings(out, **changes):
-    given = {"model": "tp9-residual-cls", "corpus": PARTS, "embeddings": "random", "overrides": SMALL, "epochs": 3}
-    return TrainingSettings(**{**given, "batch_size": 32, "out": out, **changes})
-
-
-def weights(folder):
-    return hf.AutoModelForSequenceClassification.from_pretrained(folder).state_dict()
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
-
-
-def plain_record(folder):
-    record = json.loads((folder / "training.json").read_text())
-    for entry in record["curve"]:
-        del entry["seconds"]
-    return {key: record[key] for key in ("metrics", "curve", "best", "epochs", "settings")}
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +98,10 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_numbers(finished, tmp_pat
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_run_that_ended_but_was_not_written_does_not_train_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("keep_last", [False, True])
+def test_a_run_that_ended_but_was_not_written_does_not_train_on(tmp_path, monkeypatch, keep_last):
     """Patience was spent and the machine died before the result was there."""
-    changes = {"patience": 1, "epochs": 30, "learning_rate": 0.05}
+    changes = {"patience": 1, "epochs": 30, "learning_rate": 0.05, "keep_last": keep_last}
     train(settings(tmp_path / "whole", **changes))
     assert Trained.load(tmp_path / "whole").record["epochs"] < 30
 
@@ -339,55 +307,6 @@ def test_the_demo_learns_negation_and_without_positions_nobody_can(tmp_path):
     assert pairs_accuracy(tmp_path / "demo") >= 0.90
     quick(tmp_path / "blind", overrides={"positions": "none"}, epochs=1, limit=300)
     assert pairs_accuracy(tmp_path / "blind") == pytest.approx(0.5, abs=0.005)  # ties of rounding
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "lorgnette", "train", "tp9-residual-cls", "--corpus", "planted", *arguments]
-
-
-OPTIONS = (
-    "--embeddings",
-    "random",
-    "--layers",
-    "1",
-    "--width",
-    "16",
-    "--dropout",
-    "0.1",
-    "--epochs",
-    "3",
-    "--limit",
-    "320",
-)
-
-
-def test_the_command_killed_and_resumed_says_the_same(tmp_path):
-    whole = subprocess.run(command(*OPTIONS, "--out", str(tmp_path / "a")), capture_output=True, text=True, timeout=150)
-    assert whole.returncode == 0, whole.stderr
-    assert "test accuracy 0." in whole.stdout
-    assert whole.stderr.count("epoch") == 3
-    with subprocess.Popen(command(*OPTIONS, "--out", str(tmp_path / "b")), stderr=subprocess.PIPE, text=True) as killed:
-        killed.stderr.readline()  # the first epoch is over
-        while not list(tmp_path.glob(".b.unfinished/checkpoint-*/trainer_state.json")):
-            time.sleep(0.005)
-        killed.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "b").exists()
-    again = command(*OPTIONS, "--out", str(tmp_path / "b"), "--resume")
-    done = subprocess.run(again, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
-    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
-    assert plain_record(tmp_path / "a") == plain_record(tmp_path / "b")
-
-
-def test_two_processes_train_one_model(tmp_path):
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = command(*OPTIONS, "--out", str(tmp_path / "out"), "--entropy", "0.01")[1:]
-    done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stderr
-    record = Trained.load(tmp_path / "out").record
-    assert record["processes"] == 2
-    assert [entry["step"] for entry in record["curve"]] == [3, 6, 9]  # 320 texts, 128 at a time
-    assert done.stdout.count("test accuracy") == 1
 
 
 def test_the_last_weights_can_be_kept(tmp_path):

@@ -12,7 +12,6 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.controls import shuffled
 from lorgnette.corpora import Corpus, Example, corpus
-from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.frequency import counted as ranks_of
 from lorgnette.errors import UserError
 from lorgnette.lenses import get
@@ -201,7 +200,7 @@ def without(
     subject = opened(model, TRAINED, seed, models)
     start = after + texts * number
     examples = texts_of(corpus, start + texts, condition=TRAINED, seed=seed, data=data)[start:]
-    lens = Importance(["zero"]) if only is None else OneStack(only)
+    lens = Importance(["zero"], stacks=None if only is None else [only])
     data_ = _looked(subject, examples, lens, corpus).data
     return {
         "stacks": data_[axes.STACK].values.tolist(),
@@ -210,22 +209,6 @@ def without(
         "loss": float(data_["loss"]),
         **_origin(subject, examples, corpus),
     }
-
-
-class OneStack(Importance):
-    """`importance` for the heads of one stack, which is what takes its time."""
-
-    def __init__(self, stack: str) -> None:
-        super().__init__(["zero"])
-        self.stack = stack
-
-    def finish(self, batch: Batch, outputs: Any) -> None:
-        whole = self.sites
-        self.sites = tuple(site for site in whole if site.name == self.stack)
-        try:
-            super().finish(batch, outputs)
-        finally:
-            self.sites = whole
 
 
 def _looked(subject: Subject, examples: Iterable[Example], lens: Lens, name: str) -> Result:

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import set_seed
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Site
 from lorgnette.corpora import corpus as corpus_of
+from lorgnette.lenses.importance import Gates
 from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
 from lorgnette.reproduce.voita2019.pruning_cells import Kept, table_of, workshop
@@ -116,26 +117,11 @@ def _kept(sensitivity: Mapping[Site, Tensor], picked: set[tuple[Site, int]]) -> 
     return {site: [h for h in range(len(row)) if (site, h) in picked] for site, row in sensitivity.items()}
 
 
-class Slopes(Tap):
-    """A gate of 1 on every head of every text, whose gradient says how the loss depends on the head."""
-
-    def __init__(self) -> None:
-        self.gates: dict[Site, Tensor] = {}
-
-    def context(
-        self, call: Call, context: Float[Tensor, "batch head query dim"]
-    ) -> Float[Tensor, "batch head query dim"]:
-        assert call.site is not None
-        gate = torch.ones(*context.shape[:2], 1, 1, dtype=context.dtype, device=context.device, requires_grad=True)
-        self.gates[call.site] = gate
-        return context * gate
-
-
 def importance(model: Any, ready: Prepared) -> dict[Site, Float[Tensor, " head"]]:
     """E|∂L/∂ξ_h| over training texts, divided by its norm over the heads of a layer (Michel, Levy & Neubig 2019)."""
     assert ready.train is not None
     items = sorted(ready.train.items[:_TEXTS], key=lambda item: len(item["input_ids"]))
-    collate, tap = Collator(ready.builder.tokenizer.pad_token_id), Slopes()
+    collate, tap = Collator(ready.builder.tokenizer.pad_token_id), Gates()
     sums: dict[Site, Tensor] = {}
     model.eval()
     with tapped(model, tap):
@@ -143,9 +129,8 @@ def importance(model: Any, ready: Prepared) -> dict[Site, Float[Tensor, " head"]
             batch = {key: value.to(model.device) for key, value in collate(items[start : start + 64]).items()}
             labels = batch.pop("labels")
             loss = torch.nn.functional.cross_entropy(model(**batch).logits, labels, reduction="sum")
-            sites = list(tap.gates)
-            for site, slope in zip(sites, torch.autograd.grad(loss, [tap.gates[s] for s in sites]), strict=True):
-                sums[site] = sums.get(site, 0) + slope[..., 0, 0].abs().sum(0).double().cpu()
+            for site, slope in tap.gradients(loss).items():
+                sums[site] = sums.get(site, 0) + slope.abs().sum(0).double().cpu()
     return {site: row / row.norm() for site, row in sums.items()}
 
 
