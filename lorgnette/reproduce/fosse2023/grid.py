@@ -13,13 +13,15 @@ DEPTHS = (1, 2, 3, 4, 5)
 STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 WIDTHS = {"glove-100": 100, "random-300": 300, "random-100": 100}
 """Vectors → width. The 300-d GloVe of the paper is not at hand."""
+FEW = 3
+"""Seeds of what is there to explain a difference."""
 MAIN, OTHERS = "glove-100", ("random-300", "random-100")
 OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0))
-"""(layers, λ) from random vectors, with the first seed: is it GloVe or the width that makes the difference?"""
+"""(layers, λ) from random vectors, with the first three seeds: is it GloVe or the width that makes the difference?"""
 LATE: Mapping[str, Any] = {"keep_last": True, "epochs": 30, "patience": 30}
 """Weights that are not the best by validation loss: those after 30 epochs."""
 LATE_POINTS = ((1, 0.0), (1, 1e-3), (5, 0.0))
-"""(layers, λ) of these, with the first seed: they are there to see whether it is a matter of how long one trains."""
+"""(layers, λ) of these, with the first three seeds: they are there to see whether it is a matter of how long one trains."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
         for seed, (layers, strength), corpus in product(seeds, points(size), size.corpora)
     ]
     if size.late:
-        late = product(LATE_POINTS, size.corpora)
-        out += [Run(corpus, MAIN, layers, strength, seeds[0], late=True) for (layers, strength), corpus in late]
-    few = product((name for name in OTHERS if name in size.vectors), OTHER_POINTS, size.corpora)
-    return out + [Run(corpus, vectors, *point, seeds[0]) for vectors, point, corpus in few]
+        late = product(seeds[:FEW], LATE_POINTS, size.corpora)
+        out += [Run(corpus, MAIN, layers, strength, seed, late=True) for seed, (layers, strength), corpus in late]
+    few = product(seeds[:FEW], (name for name in OTHERS if name in size.vectors), OTHER_POINTS, size.corpora)
+    return out + [Run(corpus, vectors, *point, seed) for seed, vectors, point, corpus in few]
 
 
 def cells(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:

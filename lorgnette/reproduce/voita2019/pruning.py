@@ -50,6 +50,7 @@ class Size:
     opus: bool = True
     bf16: bool = True
     sets: Sequence[str] = ("sst2", "hatexplain")
+    classified: Sequence[str] = ("minilm", "e5-small")
     languages: Sequence[str] = ("en-fr", "en-de", "en-cs")
     donors: Sequence[str] = ("small", "opus")
     russian: bool = True
@@ -74,6 +75,7 @@ QUICK = Size(
     opus=False,
     bf16=False,
     sets=("sst2",),
+    classified=("minilm",),
     languages=("en-fr",),
     donors=("small",),
     russian=False,
@@ -95,7 +97,7 @@ def grid(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
             "pruning_classes:classified", size, model=model, corpus=name, seed=seed, strengths=list(size.classifiers)
         )
         for seed in seeds
-        for model in ("minilm",)
+        for model in size.classified
         for name in size.sets
     }
     scratch = {

@@ -119,7 +119,7 @@ class Outcome:
         out: dict[str, list[Any]] = {}
         for key, result in self.found.items():
             if key.startswith("classes-"):
-                _, model, corpus, _ = key.split("-")
+                model, corpus, _ = key.removeprefix("classes-").rsplit("-", 2)
                 out.setdefault(f"{model}, {corpus}", []).append(result)
         return out
 
