@@ -101,11 +101,11 @@ def test_the_page_of_all_runs(tmp_path):
     late = next(
         table for table in part.tables if table.title == "The same models with the weights of a late epoch"
     ).frame
-    assert len(late) == 3 * 3 * 2
+    assert list(late["seeds"]) == [len(SEEDS)] * (3 * 3 * 2)
     said = " ".join(part.summary)
     assert "“holds” 8, “does not hold” 0, “cannot tell” 0" in said  # keys and values at four depths
     assert "HateXplain: SIM of the last layer's values (L = 5) 0.86 → 0.86" in said
-    assert "L = 5: 0.86 from glove-100 (0.604), 0.86 from random-300 (0.600), 0.86 from random-100 (0.600)" in said
+    assert "L = 5: 0.86 from glove-100 (0.604), 0.86 from random-300 (0.604), 0.86 from random-100 (0.604)" in said
     frame = next(table for table in part.tables if table.title.startswith("Weights replaced")).frame
     assert len(frame) == 3 * 9
     assert [figure.name for figure in part.figures] == ["layers", "vectors", "penalty", "replaced"]
@@ -132,6 +132,15 @@ def test_an_idle_penalty_and_a_model_that_learnt_nothing_are_told():
     assert "hardly sharpened" in said
     assert "λ = 0.1 learnt nothing" in said
     assert remarks(Outcome(SIZE, SEEDS, results), "hatexplain") == []
+
+
+def test_wide_models_that_learnt_less_are_told(tmp_path):
+    results, settings = made_up(True), Settings(out=tmp_path / "x", seeds=SEEDS)
+    assert "learnt less" not in " ".join(part_of(settings, SIZE, results).summary)
+    for seed in SEEDS:
+        results[f"attention-yelphat-random-300-L5-lambda0-seed{seed}"]["metrics"] = {"test": {"accuracy": 0.4}}
+    said = " ".join(part_of(settings, SIZE, results).summary)
+    assert "The deepest wide models also learnt less than narrow ones (YelpHat):" in said
 
 
 TINY = grid.Size(
@@ -183,8 +192,8 @@ def test_what_is_beside_the_point_runs_last(tmp_path):
     wanted = WHOLE.cells(settings)
     keys = list(WHOLE.in_order(settings, wanted))
     assert len(keys) == sum(map(len, wanted.values()))
-    assert all(attention.later(key) for key in keys[-27:])
-    assert not any(attention.later(key) for key in keys[:-27])
+    assert all(attention.later(key) for key in keys[-81:])
+    assert not any(attention.later(key) for key in keys[:-81])
     assert all(key.startswith(f"{name}-") for name, part in wanted.items() for key in part)
     Cells(Path(tmp_path)).done(WHOLE.in_order(settings, wanted))  # every key can be a file
 

@@ -10,8 +10,9 @@ import pytest
 from lorgnette.attention import Site
 from lorgnette.reproduce.record import Settings, published
 from lorgnette.reproduce.voita2019 import WHOLE, pruning
+from lorgnette.reproduce.voita2019.pruning_between import bleu_at
 from lorgnette.reproduce.voita2019.pruning_cells import chosen_at_random, pruned, small, table_of
-from lorgnette.reproduce.voita2019.pruning_claims import bleu_at, claims
+from lorgnette.reproduce.voita2019.pruning_claims import claims
 from lorgnette.reproduce.voita2019.pruning_page import part_of
 from lorgnette.reproduce.voita2019.pruning_reading import Outcome, change, over_heads, roles, survival
 
@@ -75,11 +76,13 @@ def cells():
     found["opus-encoder-lambda0"] = point((48, 48, 48), 60.0)
     for strength, number, bleu in ((0.03, 30, 58.0), (0.3, 10, 55.0)):
         found[f"opus-encoder-lambda{strength:g}"] = point((number, 48, 48), bleu, ("encoder",), control=bleu + 1)
+    found["opus-encoder-long-lambda0"] = point((48, 48, 48), 61.0)
+    found["opus-encoder-long-lambda0.03"] = point((20, 48, 48), 60.5, ("encoder",))
     found["small-all-lambda0"] = point((48, 48, 48), 40.0)
     found["small-all-lambda0.3"] = point((20, 20, 20), 38.0)
     found["small-scratch-lambda0.3"] = point((20, 20, 20), 36.0)
     for mode, bleu in (("scratch", 20.0), ("frozen", 18.0), ("tuned", 23.0)):
-        found[f"transfer-small-{mode}"] = {"scores": {"test": score(bleu)}, "best": {"epoch": 3.0}}
+        found[f"transfer-small-{mode}"] = {"scores": {"test": score(bleu)}, "best": {"epoch": 3.0}, "epochs": 3.0}
     found["small-en-fr"] = {"scores": {"test": score(40.0)}, "patterns": patterns}
     found["small-en-ru"] = {"scores": {"tatoeba": score(20.0), "subtitles": score(3.0)}}
     for seed in range(3):
@@ -140,10 +143,32 @@ def test_gates_from_scratch_are_compared_only_where_the_other_curve_is(cells):
     assert not [text for text in verdicts(cells) if text.startswith("marian-small: at the same number")]
 
 
+def test_longer_training_is_compared_at_the_same_number_of_heads(cells):
+    name = "opus-mt, encoder alone"
+    found = verdicts(cells)
+    less = found[f"{name}: at the same number of heads, less is lost if gates and weights are trained longer"]
+    assert less.ours == pytest.approx(-0.5 - (56.5 - 60.0))  # 20 heads: halfway between 30 and 10
+    assert less.verdict == "holds"
+    third = found[f"{name}, trained longer: with at most a third of the heads, at most 1 BLEU is lost"]
+    assert third.verdict == "cannot tell"
+    assert "the sparsest has 20 (42%), -0.50 BLEU" in third.why
+
+
+def test_a_run_that_was_still_learning_is_named(cells):
+    found = [claim.why for text, claim in verdicts(cells).items() if text.startswith("the encoder of marian-small")]
+    assert [why.rpartition("; ")[2] for why in found] == [
+        "still learning at the end: scratch, frozen", "still learning at the end: scratch, tuned",
+    ]  # fmt: skip
+    cells["pruning-transfer-small-scratch"]["epochs"] = 9.0
+    found = [claim.why for text, claim in verdicts(cells).items() if "Czech" in text and "tuned" in text]
+    assert found[0].endswith("still learning at the end: tuned")
+
+
 def test_points_know_what_was_not_pruned(cells):
     outcome = Outcome(cells)
     last = outcome.curve("opus-encoder")[-1]
     assert (last.heads("encoder"), last.heads("cross"), last.left) == (10, 48, 10)
+    assert [point.left for point in outcome.curve("opus-encoder")] == [48, 30, 10]
     assert outcome.curve("opus-all")[-1].strength is None
     assert change(outcome.curve("opus-all")[-1], outcome.curve("opus-all")[0]).value == pytest.approx(-20)
     alive = survival(outcome.gated("opus-all"), "cross")
@@ -166,6 +191,9 @@ def test_the_page_is_made_whole_and_in_part(cells, tmp_path):
         assert "Not all of it was run" in outcome.summary[0]
     whole = WHOLE.page(settings, {"pruning": part_of(settings, cells)}, {})
     assert [figure.name for figure in whole.figures] == ["bleu", "roles", "types", "layers", "classes"]
+    said = "\n".join(whole.summary)
+    assert "minilm, sst2: 20 of 72 heads, 0.901 by gates, 0.880 by importance, 0.800 by random, 0.901 with all" in said
+    assert "BLEU: scratch 20.0, frozen 18.0, tuned 23.0. Still learning in the last epoch: scratch, frozen" in said
     folder = whole.write(settings.out)
     assert "48/48/48" in (folder / "README.md").read_text(encoding="utf-8")
 
@@ -176,6 +204,7 @@ def test_every_planned_cell_can_be_read_back():
     names = {key.removeprefix("pruning-") for key in full}
     assert {"opus-tuned", "small-en-fr", "small-en-ru", "opus-encoder-empty", "transfer-opus-frozen"} <= names
     assert sum(key.startswith("opus-encoder-lambda") for key in names) == 7
+    assert {"opus-encoder-long-lambda0.06", "opus-all-long-lambda0", "classes-e5-small-sst2-seed2"} <= names
     assert next(iter(full)) == "pruning-opus-tuned"
     assert set(pruning.cells(True, (0, 1))) <= set(full) | set(pruning.cells(True, (0,)))
     for cell in full.values():

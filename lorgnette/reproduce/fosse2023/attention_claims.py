@@ -127,7 +127,7 @@ def remarks(outcome: Outcome, corpus: str) -> list[str]:
 
 
 def _from_random(outcome: Outcome, vectors: str) -> Iterator[Claim]:
-    """The same of the deepest models from random vectors: one seed for each corpus, so that corpora are the sample."""
+    """The same of the deepest models from random vectors: few seeds for each corpus, so that corpora are the sample."""
     deep = grid.DEPTHS[-1]
     there = [corpus for corpus in outcome.corpora if outcome.of(corpus, (deep, 0.0), vectors)]
     if len(there) < 2:
@@ -146,15 +146,23 @@ def _from_random(outcome: Outcome, vectors: str) -> Iterator[Claim]:
                 verdict=verdict_above(found, bound),
                 why="last layer: "
                 + ", ".join(f"{NAMES[c]} {x:.2f}" for c, x in zip(there, last, strict=True))
-                + f"; one seed each, interval over corpora{_accuracies(outcome, there, vectors)}",
+                + f"; {_interval(outcome, there, vectors)}{_accuracies(outcome, there, vectors)}",
             )
 
 
-def _accuracies(outcome: Outcome, corpora: Sequence[str], vectors: str) -> str:
+def _interval(outcome: Outcome, corpora: Sequence[str], vectors: str) -> str:
+    fewest = min(len(outcome.of(corpus, (grid.DEPTHS[-1], 0.0), vectors)) for corpus in corpora)
+    return f"means of {fewest} {'seed' if fewest == 1 else 'seeds'}, interval over corpora"
+
+
+def _accuracies(outcome: Outcome, corpora: Sequence[str], *vectors: str) -> str:
     """Test accuracy of the deepest models from these vectors: where nothing was learnt, SIM says nothing of a class."""
     point = (grid.DEPTHS[-1], 0.0)
-    found = (f"{NAMES[corpus]} {mean(outcome.values(corpus, point, accuracy, vectors)):.3f}" for corpus in corpora)
-    return f"; accuracy from {vectors}: {', '.join(found)}"
+    found = []
+    for corpus in corpora:
+        levels = (f"{mean(outcome.values(corpus, point, accuracy, one)):.3f}" for one in vectors)
+        found.append(f"{NAMES[corpus]} {' → '.join(levels)}")
+    return f"; accuracy: {', '.join(found)}"
 
 
 def _wider(outcome: Outcome) -> Iterator[Claim]:
@@ -173,7 +181,7 @@ def _wider(outcome: Outcome) -> Iterator[Claim]:
             ours=found.mean,
             interval=found.interval,
             verdict=verdict_above(found),
-            why=", ".join(levels) + f"; one seed each, interval over corpora{_accuracies(outcome, there, wide)}",
+            why=", ".join(levels) + f"; {_interval(outcome, there, wide)}{_accuracies(outcome, there, narrow, wide)}",
         )
 
 

@@ -77,7 +77,11 @@ def _setup(outcome: Outcome) -> list[str]:
         for c, one in some.items()
     )
     random = [str(grid.WIDTHS[name]) for name in grid.OTHERS if name in outcome.vectors]
-    wide = f", and, for some settings and the first seed, random ones of width {' and '.join(random)}" if random else ""
+    wide = (
+        f", and, for some settings and the first three seeds, random ones of width {' and '.join(random)}"
+        if random
+        else ""
+    )
     pairs = (
         " e-SNLI is trained on 80 % of its dev split (there is no training split here; the paper has 550,000 pairs), "
         "and L = 3…5 there go beyond the paper."
@@ -111,11 +115,28 @@ _MEASURES = (
 )
 
 
+def _learnt_less(outcome: Outcome) -> str:
+    """What stands beside the width: the wide models may be stiff because they did not learn."""
+    deep, (wide, narrow) = (grid.DEPTHS[-1], 0.0), grid.OTHERS
+    both = [c for c in outcome.corpora if outcome.of(c, deep, wide) and outcome.of(c, deep, narrow)]
+    worse = [
+        NAMES[c]
+        for c in both
+        if mean(outcome.values(c, deep, accuracy, wide)) < mean(outcome.values(c, deep, accuracy, narrow)) - BARELY
+    ]
+    if not worse:
+        return ""
+    return (
+        f" The deepest wide models also learnt less than narrow ones ({', '.join(worse)}): width and a training that "
+        "went worse cannot be told apart here."
+    )
+
+
 def _summary(outcome: Outcome, told: Any, made: Sequence[Claim]) -> Iterator[str]:
     yield "**Anisotropy by depth.** " + " ".join(_depth(outcome, told, made, corpus) for corpus in outcome.corpora)
     others = [name for name in grid.OTHERS if name in outcome.vectors]
     if others:
-        said = " ".join(_vectors(outcome, corpus, others) for corpus in outcome.corpora)
+        said = " ".join(_vectors(outcome, corpus, others) for corpus in outcome.corpora) + _learnt_less(outcome)
         yield f"**Is it GloVe, or the width?** SIM of the last layer's values, and accuracy. {said}"
     yield from late_summary(outcome)
     regular = [corpus for corpus in outcome.corpora if len(outcome.strengths(corpus)) > 1]

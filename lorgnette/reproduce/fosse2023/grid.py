@@ -21,7 +21,7 @@ OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0))
 LATE: Mapping[str, Any] = {"keep_last": True, "epochs": 30, "patience": 30}
 """Weights that are not the best by validation loss: those after 30 epochs."""
 LATE_POINTS = ((1, 0.0), (1, 1e-3), (5, 0.0))
-"""(layers, λ) of these, with the first three seeds: they are there to see whether it is a matter of how long one trains."""
+"""(layers, λ) of these, with the first three seeds: is it a matter of how long one trains?"""
 
 
 @dataclass(frozen=True)

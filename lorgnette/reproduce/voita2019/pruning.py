@@ -7,7 +7,7 @@ make it themselves if they come first; the others wait for it.
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ ENCODER = (0.01, 0.03, 0.06, 0.1, 0.3, 1.0)
 """λ where the encoder alone is pruned (figure 7); the penalty is the mean over its layers of their open heads."""
 ALL = (0.03, 0.1, 0.2, 0.3, 1.0, 3.0)
 """λ where all attentions are (table 2): three times as many layers to take the mean over."""
+LONG = {"encoder": (0.03, 0.06), "all": (0.2,)}
+"""λ with more epochs: is what is lost a matter of how long the gates and the weights under them are trained?"""
 CLASSES = (0.003, 0.01, 0.03, 0.1, 0.3)
 """λ of the classifiers, whose loss is smaller."""
 
@@ -30,10 +32,11 @@ _MIDDLE = 0.3
 
 @dataclass(frozen=True)
 class Size:
-    """How much of it is run. Epochs of: opus-mt's fine-tuning, gates, marian-small, classifiers, transfer."""
+    """How much of it is run. First the epochs of each training; `long`: with gates, where they are trained longer."""
 
     tuning: int = 3
     gates: int = 2
+    long: int = 6
     small: int = 25
     classes: int = 3
     transfer: int = 8
@@ -108,6 +111,7 @@ def grid(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
     opus: dict[str, Cell] = {}
     if size.opus:
         opus = _in_turns(_points(size, "opus", "encoder", size.encoder), _points(size, "opus", "all", size.all))
+        opus |= _longer(size, "opus")
     small = _points(size, "small", "all", size.all)
     transfer = {
         f"transfer-{donor}-{mode}": _cell("pruning_transfer:transferred", size, donor=donor, mode=mode)
@@ -139,6 +143,19 @@ def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> d
         told = {"model": model, "where": where, "strength": strength, "control": control}
         points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
     points[f"{name}-empty"] = _cell("pruning_cells:emptied", size, model=model, where=where)
+    return points
+
+
+def _longer(size: Size, model: str) -> dict[str, Cell]:
+    """Some points of the curves again, with more epochs, and without a control."""
+    size = replace(size, gates=size.long)
+    points: dict[str, Cell] = {}
+    for where, strengths in LONG.items():
+        name = f"{model}-{where}-long"
+        points[f"{name}-lambda0"] = _cell("pruning_cells:unpruned", size, model=model, where=where)
+        for strength in strengths:
+            told = {"model": model, "where": where, "strength": strength, "control": False}
+            points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
     return points
 
 

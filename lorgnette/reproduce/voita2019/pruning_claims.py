@@ -8,21 +8,24 @@ from scipy.stats import spearmanr
 
 from lorgnette.reproduce.estimates import estimate, verdict_above
 from lorgnette.reproduce.record import Claim
+from lorgnette.reproduce.voita2019.pruning_between import longer, scratch
 from lorgnette.reproduce.voita2019.pruning_reading import (
+    LONGER,
+    NAMES,
     Interval,
     Outcome,
     Point,
-    _paired,
+    above,
     against_control,
     change,
     clarity,
     over_heads,
+    paired_scores,
     seed_means,
     survival,
+    unfinished,
 )
 
-NAMES = {"opus-encoder": "opus-mt, encoder alone", "opus-all": "opus-mt, all attentions"}
-NAMES |= {"small-all": "marian-small, all attentions", "small-scratch": "marian-small, gates from scratch"}
 WITHIN = 1.0
 """BLEU that may be lost."""
 
@@ -30,10 +33,12 @@ WITHIN = 1.0
 def claims(outcome: Outcome, told: Any) -> Iterator[Claim]:
     for name in ("opus-encoder", "opus-all", "small-all"):
         yield from _two_thirds(outcome, told, name)
+        yield from _two_thirds(outcome, told, name + LONGER)
+        yield from longer(outcome, name)
     for name in ("opus-all", "small-all"):
         yield from _kinds(outcome, told, name)
     yield from _roles(outcome)
-    yield from _scratch(outcome, told)
+    yield from scratch(outcome, told)
     yield from _transfer(outcome, told)
     yield from _classes(outcome)
 
@@ -44,9 +49,9 @@ def _two_thirds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
         return
     chosen = outcome.chosen(name)
     text = f"{NAMES[name]}: with at most a third of the heads, at most {WITHIN:g} BLEU is lost"
-    public = told["encoder"]["wmt"]["change"] if name.endswith("encoder") else round(28.9 - 29.6, 2)
+    public = told["encoder"]["wmt"]["change"] if "encoder" in name else round(28.9 - 29.6, 2)
     if chosen is None:
-        yield Claim(text=text, ours=None, published=public, verdict="cannot tell", why="no λ left so few heads")
+        yield Claim(text=text, ours=None, published=public, verdict="cannot tell", why=_nearest(outcome, name))
         return
     found = change(chosen, points[0])
     low, high = found.interval
@@ -60,10 +65,23 @@ def _two_thirds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
             text=f"{NAMES[name]}: heads chosen by gates serve better than as many chosen at random",
             ours=gain.value,
             interval=gain.interval,
-            verdict=_above(gain.interval),
+            verdict=above(gain.interval),
             why=f"{chosen.left} heads: BLEU {chosen.bleu():.2f} by gates, {chosen.control:.2f} at random, trained as "
             "long",
         )
+
+
+def _nearest(outcome: Outcome, name: str) -> str:
+    points = outcome.gated(name)
+    if not points:
+        return "no λ was run"
+    few = min(points, key=lambda point: point.left)
+    found = change(few, outcome.curve(name)[0])
+    low, high = found.interval
+    return (
+        f"no λ left so few heads; the sparsest has {few.left} ({few.share:.0%}), {found.value:+.2f} BLEU "
+        f"[{low:+.2f}, {high:+.2f}]"
+    )
 
 
 def _kinds(outcome: Outcome, told: Any, name: str) -> Iterator[Claim]:
@@ -142,46 +160,6 @@ def _rank(both: np.ndarray) -> float:
     return float(spearmanr(both[:, 0], both[:, 1]).statistic)
 
 
-def _scratch(outcome: Outcome, told: Any) -> Iterator[Claim]:
-    """Where the trained curve reaches the number of heads of a run from scratch: the line between its neighbours."""
-    trained, scratch = outcome.curve("small-all"), outcome.gated("small-scratch")
-    first = [point for point in trained if point.strength is not None]
-    ends = [point.left for point in first]
-    scratch = [point for point in scratch if ends and min(ends) <= point.left <= max(ends)]
-    if len(first) < 2 or not scratch:
-        return
-    apart = [draws_at(first, point.left) - np.array(_test(point)["draws"]) for point in scratch]
-    values = [bleu_at(first, point.left) - point.bleu() for point in scratch]
-    low, high = np.quantile(np.mean(apart, axis=0), [0.025, 0.975])
-    table = told["pruning"]["wmt"]
-    public = float(np.mean([a - b for a, b in zip(table["trained"][1:], table["scratch"][1:], strict=True)]))
-    yield Claim(
-        text="marian-small: at the same number of heads, pruning a trained model is better than training with gates",
-        ours=float(np.mean(values)),
-        interval=(float(low), float(high)),
-        published=round(public, 2),
-        verdict=_above((float(low), float(high))),
-        why="BLEU, trained (between its two nearest points) less scratch, mean over λ; interval over sentences, one "
-        "run each",
-    )
-
-
-def _test(point: Point) -> Any:
-    return point.result["scores"]["test"]
-
-
-def bleu_at(points: list[Point], heads: int) -> float:
-    """The BLEU of a curve at a number of heads, on the line between its neighbours."""
-    ordered = sorted(points, key=lambda point: point.left)
-    return float(np.interp(heads, [p.left for p in ordered], [p.bleu() for p in ordered]))
-
-
-def draws_at(points: list[Point], heads: int) -> np.ndarray:
-    ordered = sorted(points, key=lambda point: point.left)
-    columns = np.array([_test(point)["draws"] for point in ordered]).T
-    return np.array([np.interp(heads, [p.left for p in ordered], column) for column in columns])
-
-
 def _transfer(outcome: Outcome, told: Any) -> Iterator[Claim]:
     for donor, title in (("small", "marian-small"), ("opus", "opus-mt")):
         runs = {mode: outcome.found.get(f"transfer-{donor}-{mode}") for mode in ("scratch", "frozen", "tuned")}
@@ -190,16 +168,17 @@ def _transfer(outcome: Outcome, told: Any) -> Iterator[Claim]:
             run = runs[mode]
             if base is None or run is None:
                 continue
-            found = _paired(run["scores"]["test"], base["scores"]["test"])
+            found = paired_scores(run["scores"]["test"], base["scores"]["test"])
+            late = unfinished(scratch=base, **{mode: run})
             yield Claim(
-                text=f"the encoder of {title} English→French, {mode}, helps English→Czech over one from scratch",
+                text=f"the encoder of {title} English→French, {mode}, helps English→Czech over one from scratch, "
+                "trained as long",
                 ours=found.value,
                 interval=found.interval,
                 published=told["transfer"]["change"] if mode == "tuned" else None,
-                verdict=_above(found.interval),
+                verdict=above(found.interval),
                 why=f"BLEU {base['scores']['test']['bleu']:.2f} → {run['scores']['test']['bleu']:.2f}; published: "
-                "other "
-                "languages and data",
+                "other languages and data" + (f"; still learning at the end: {', '.join(late)}" if late else ""),
             )
 
 
@@ -225,11 +204,6 @@ def _claim(text: str, found: Interval, why: str, public: float | None) -> Claim:
         ours=found.value,
         interval=found.interval,
         published=None if public is None else round(public, 3),
-        verdict=_above(found.interval),
+        verdict=above(found.interval),
         why=why,
     )
-
-
-def _above(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return "holds" if low > 0 else "does not hold" if high < 0 else "cannot tell"

@@ -1,14 +1,23 @@
 """Figures 7 to 10 of the paper, measured again, and the same for classifiers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 
 from lorgnette.report.charts import COLOURS
 from lorgnette.reproduce.record import Figure
-from lorgnette.reproduce.voita2019.pruning_claims import NAMES
-from lorgnette.reproduce.voita2019.pruning_reading import ROLES, STACKS, Outcome, change, roles, survival
+from lorgnette.reproduce.voita2019.pruning_reading import (
+    LONGER,
+    NAMES,
+    ROLES,
+    STACKS,
+    Outcome,
+    Point,
+    change,
+    roles,
+    survival,
+)
 
 
 def figures(outcome: Outcome) -> Iterator[Figure]:
@@ -22,39 +31,48 @@ def _colour(field: str, names: list[str]) -> Any:
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
 
 
+def _heads(title: str) -> alt.X:
+    return alt.X("heads:Q", title=title, axis=alt.Axis(tickCount=5))
+
+
+_WAYS = ["gates", "gates, trained longer", "chance", "no encoder heads"]
+
+
 def _bleu(outcome: Outcome) -> Figure | None:
     """Figure 7, and the same for all attentions."""
     charts = []
-    for name in NAMES:
-        points = outcome.curve(name)
-        if len(points) < 2:
+    for name in (name for name in NAMES if not name.endswith(LONGER)):
+        if len(outcome.curve(name)) < 2:
             continue
-        rows = []
-        for point in points:
-            found = change(point, points[0])
-            low, high = found.interval
-            kind = "no encoder heads" if point.strength is None else "gates"
-            left = point.heads("encoder") if point.strength is None and name.endswith("encoder") else point.left
-            base = points[0].bleu()
-            rows.append(
-                {"heads": left, "BLEU": point.bleu(), "low": base + low, "high": base + high, "chosen by": kind}
-            )
-            if point.control is not None:
-                rows.append({"heads": left, "BLEU": point.control, "chosen by": "chance"})
+        rows = [*_dots(outcome.curve(name), _WAYS[0]), *_dots(outcome.curve(name + LONGER), _WAYS[1])]
         base = alt.Chart(alt.Data(values=rows), width=300, height=200, title=NAMES[name])
-        x = alt.X("heads:Q", title="heads left")
+        x = _heads("heads left")
         y = alt.Y("BLEU:Q", scale=alt.Scale(zero=False))
-        colour = _colour("chosen by", ["gates", "chance", "no encoder heads"])
+        colour = _colour("chosen by", _WAYS)
         bars = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="BLEU"), y2="high:Q", color=colour)
         charts.append(base.mark_line(point=True).encode(x=x, y=y, color=colour) + bars)
     if not charts:
         return None
     caption = (
         "BLEU on the Flickr test sentences by heads left (figure 7 of the paper and the same for all attentions); "
-        "bars: "
-        "95 % of the change against the unpruned model."
+        "bars: 95 % of the change against the unpruned model, trained as long."
     )
     return Figure("bleu", alt.concat(*charts, columns=2), caption)
+
+
+def _dots(points: Sequence[Point], way: str) -> list[dict[str, Any]]:
+    """A dot for every model of a curve, and one for its control."""
+    rows: list[dict[str, Any]] = []
+    for point in points:
+        whole = points[0].bleu()
+        low, high = change(point, points[0]).interval
+        kind = _WAYS[3] if point.strength is None else way
+        rows.append(
+            {"heads": point.left, "BLEU": point.bleu(), "low": whole + low, "high": whole + high, "chosen by": kind}
+        )
+        if point.control is not None:
+            rows.append({"heads": point.left, "BLEU": point.control, "chosen by": _WAYS[2]})
+    return rows
 
 
 def _role(outcome: Outcome) -> Figure | None:
@@ -74,7 +92,13 @@ def _role(outcome: Outcome) -> Figure | None:
         order = ["0", *(f"{point.strength:g}" for point in points)]
         chart = alt.Chart(alt.Data(values=rows), width=300, height=200, title=NAMES[name]).mark_bar()
         colour = _colour("role", list(ROLES))
-        charts.append(chart.encode(x=alt.X("λ:N", sort=order), y=alt.Y("heads:Q", title="encoder heads"), color=colour))
+        charts.append(
+            chart.encode(
+                x=alt.X("λ:N", sort=order, axis=alt.Axis(labelAngle=0)),
+                y=alt.Y("heads:Q", title="encoder heads"),
+                color=colour,
+            )
+        )
     if not charts:
         return None
     return Figure(
@@ -95,7 +119,7 @@ def _types(outcome: Outcome) -> Figure | None:
             for stack, title in STACKS.items()
         ]
         chart = alt.Chart(alt.Data(values=rows), width=260, height=200, title=NAMES[name]).mark_line(point=True)
-        x, y = alt.X("heads:Q", title="heads left in all"), alt.Y("kept:Q", title="heads left of this kind")
+        x, y = _heads("heads left in all"), alt.Y("kept:Q", title="heads left of this kind")
         charts.append(chart.encode(x=x, y=y, color=_colour("attention", list(STACKS.values()))))
     if not charts:
         return None
@@ -116,7 +140,9 @@ def _layers(outcome: Outcome) -> Figure | None:
         chart = alt.Chart(alt.Data(values=rows), width=260, height=200, title=NAMES[name]).mark_line(point=True)
         y = alt.Y("share:Q", title="share of heads that stay, mean over λ")
         colour = _colour("attention", [STACKS["decoder"], STACKS["cross"]])
-        charts.append(chart.encode(x=alt.X("layer:O", title="decoder layer"), y=y, color=colour))
+        charts.append(
+            chart.encode(x=alt.X("layer:O", title="decoder layer", axis=alt.Axis(labelAngle=0)), y=y, color=colour)
+        )
     if not charts:
         return None
     return Figure("layers", alt.concat(*charts, columns=2), "Heads of the decoder that stay, by layer (figure 10).")
@@ -135,7 +161,7 @@ def _classes(outcome: Outcome) -> Figure | None:
         chart = alt.Chart(alt.Data(values=rows), width=300, height=200, title=name).mark_circle(size=40, opacity=0.8)
         y = alt.Y("accuracy:Q", scale=alt.Scale(zero=False), title="test accuracy")
         colour = _colour("chosen by", ["gates", "importance", "random"])
-        charts.append(chart.encode(x=alt.X("heads:Q", title="heads left"), y=y, color=colour))
+        charts.append(chart.encode(x=_heads("heads left"), y=y, color=colour))
     if not charts:
         return None
     caption = (

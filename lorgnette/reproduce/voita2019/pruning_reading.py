@@ -13,6 +13,11 @@ from lorgnette.bleu import Difference, paired
 
 PREFIX = "pruning-"
 STACKS = {"encoder": "encoder self", "decoder": "decoder self", "cross": "decoder-encoder"}
+NAMES = {"opus-encoder": "opus-mt, encoder alone", "opus-all": "opus-mt, all attentions"}
+NAMES |= {"opus-encoder-long": "opus-mt, encoder alone, trained longer"}
+NAMES |= {"opus-all-long": "opus-mt, all attentions, trained longer"}
+NAMES |= {"small-all": "marian-small, all attentions", "small-scratch": "marian-small, gates from scratch"}
+LONGER = "-long"
 POSITIONAL, MOSTLY = 0.9, 0.5
 """Shares of argmaxes on one pattern: the paper's criterion for a positional head, and half of them."""
 _DRAWS = 2000
@@ -27,6 +32,8 @@ class Point:
     """λ; 0 is the unpruned model, None the encoder without heads."""
     result: Mapping[str, Any]
     whole: Table
+    stacks: Sequence[str]
+    """Those that the curve prunes."""
 
     @property
     def kept(self) -> dict[str, list[list[int]]]:
@@ -40,12 +47,12 @@ class Point:
 
     @property
     def left(self) -> int:
-        """Heads left in the stacks that were pruned."""
-        return sum(self.heads(stack) for stack in self.result["kept"])
+        """Heads left in the stacks that the curve prunes."""
+        return sum(self.heads(stack) for stack in self.stacks)
 
     @property
     def share(self) -> float:
-        return self.left / sum(len(row) for stack in self.result["kept"] for row in self.whole[stack])
+        return self.left / sum(len(row) for stack in self.stacks for row in self.whole[stack])
 
     def bleu(self, which: str = "test") -> float:
         return float(self.result["scores"][which]["bleu"])
@@ -64,14 +71,20 @@ class Point:
 
 def change(point: Point, base: Point) -> Difference:
     """BLEU of a point less that of another on the test sentences: paired bootstrap."""
-    return _paired(point.result["scores"]["test"], base.result["scores"]["test"])
+    return paired_scores(point.result["scores"]["test"], base.result["scores"]["test"])
 
 
 def against_control(point: Point) -> Difference:
-    return _paired(point.result["scores"]["test"], point.result["control"]["scores"]["test"])
+    return paired_scores(point.result["scores"]["test"], point.result["control"]["scores"]["test"])
 
 
-def _paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
+def above(interval: tuple[float, float]) -> str:
+    """The verdict on "this is above 0"."""
+    low, high = interval
+    return "holds" if low > 0 else "does not hold" if high < 0 else "cannot tell"
+
+
+def paired_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
     return paired(one["bleu"], other["bleu"], np.array(one["draws"]), np.array(other["draws"]))
 
 
@@ -87,17 +100,18 @@ class Outcome:
 
     def curve(self, name: str) -> list[Point]:
         """The points of "opus-encoder", "opus-all", "small-all" or "small-scratch", the whole model first."""
-        base = self.found.get(f"{name}-lambda0") or self.found.get("small-all-lambda0")
+        base = self.found.get("small-all-lambda0" if name == "small-scratch" else f"{name}-lambda0")
         if base is None:
             return []
         whole: Table = base["kept"]
+        stacks = ["encoder"] if "encoder" in name else list(whole)
         start = f"{name}-lambda"
         keys = sorted((key for key in self.found if key.startswith(start)), key=lambda k: float(k.removeprefix(start)))
-        points = [Point(float(key.removeprefix(start)), self.found[key], whole) for key in keys]
+        points = [Point(float(key.removeprefix(start)), self.found[key], whole, stacks) for key in keys]
         if name == "small-scratch":
-            points.insert(0, Point(0.0, base, whole))
+            points.insert(0, Point(0.0, base, whole, stacks))
         if f"{name}-empty" in self.found:
-            points.append(Point(None, self.found[f"{name}-empty"], whole))
+            points.append(Point(None, self.found[f"{name}-empty"], whole, stacks))
         return points
 
     def gated(self, name: str) -> list[Point]:
@@ -122,6 +136,11 @@ class Outcome:
                 model, corpus, _ = key.removeprefix("classes-").rsplit("-", 2)
                 out.setdefault(f"{model}, {corpus}", []).append(result)
         return out
+
+
+def unfinished(**runs: Any) -> list[str]:
+    """Which runs were at their best in their last epoch: they had not learnt all that they could."""
+    return [name for name, run in runs.items() if run["best"]["epoch"] >= run["epochs"]]
 
 
 def survival(points: Sequence[Point], stack: str) -> Float[np.ndarray, "point layer head"]:

@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from lorgnette.reproduce.record import Table
-from lorgnette.reproduce.voita2019.pruning_claims import NAMES
-from lorgnette.reproduce.voita2019.pruning_reading import ROLES, Outcome, Point, change, roles, survival
+from lorgnette.reproduce.voita2019.pruning_reading import NAMES, ROLES, Outcome, Point, change, roles, survival
 
 
 def tables(outcome: Outcome, told: Any) -> Iterator[Table]:
