@@ -128,6 +128,20 @@ def test_permuted_heads():
     check_head_permutation(Importance, subject("bert-classifier"), examples(), tolerance=1e-7)
 
 
+def test_only_the_heads_of_some_stacks():
+    tiny, texts = subject("marian"), examples((5, 3))
+    whole, some = (
+        look(tiny, texts, [Importance(["zero"], stacks=stacks)], progress=False)["importance"].data
+        for stacks in (None, ["cross"])
+    )
+    for name in ("loss_change", "sensitivity"):
+        cross = some[name].sel(stack="cross")
+        np.testing.assert_allclose(cross, whole[name].sel(stack="cross"), rtol=1e-6)
+        assert cross.notnull().all()
+        assert some[name].sel(stack=["encoder", "decoder"]).isnull().all()
+    assert some.loss.item() == pytest.approx(whole.loss.item())
+
+
 def test_without_means_the_mean_ablation_is_missing():
     tiny = subject("bert-classifier")
     data = run_lens(Importance(), tiny, [tiny.encode(examples())]).compute().data
@@ -227,6 +241,10 @@ def test_bad_input():
         look(subject("bert-classifier"), iter(examples()), [Importance()], progress=False)
     with pytest.raises(UserError, match="must hold 'zero', 'mean'"):
         Importance(["none"])
+    with pytest.raises(UserError, match="'stacks' parameter of Importance must be a list of names"):
+        Importance(stacks="cross")
+    with pytest.raises(UserError, match=r"must hold stacks of the model \(encoder\)\. Got \['decoder'\]"):
+        look(subject("bert-classifier"), examples(), [Importance(stacks=["decoder"])], progress=False)
     weights = look(subject("bert"), examples(), ["weights"], progress=False)["weights"]
     with pytest.raises(UserError, match="needs a result of the lens 'head_means'"):
         Knockout.of(subject("bert"), ["1.1"], weights)
