@@ -72,6 +72,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**LLAMA, sliding_window=5)),
     "gemma": lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**LLAMA)),
     "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**LLAMA, sliding_window=5, query_pre_attn_scalar=8)),
+    "gemma3": lambda: hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**LLAMA, sliding_window=5, query_pre_attn_scalar=8)),
     "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
     "t5": lambda: hf.T5ForConditionalGeneration(
         hf.T5Config(

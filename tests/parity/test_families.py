@@ -9,7 +9,7 @@ from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
 
 # These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
-FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2"}
+FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}
 TOLERANCE = {**dict.fromkeys(FLOAT32_SOFTMAX, 2e-5), "deberta-v2": 1e-6}  # DeBERTa's scale is a float32 tensor
 
 
