@@ -17,7 +17,7 @@ from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
-from lorgnette.lenses.gold_trees import GoldTrees, Sentence, parsed_sites
+from lorgnette.lenses.gold_trees import GoldTrees, Sentence, sites_between_words
 from lorgnette.lenses.kept_sentences import KeptSentences
 from lorgnette.maths.arborescence import free_trees
 from lorgnette.maths.attachment import SCORES, UNKNOWN, agreement, head_is_next
@@ -95,9 +95,7 @@ class AttentionProbe(Lens):
         self.found: dict[Site, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = parsed_sites(self.sites)
-        if not self.parsing:
-            raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
+        self.parsing = sites_between_words(self.sites, subject)
         self.kept = KeptSentences(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:

@@ -15,7 +15,7 @@ from lorgnette.corpora.coreference import KINDS, mentions_of
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
-from lorgnette.lenses.gold_trees import parsed_sites
+from lorgnette.lenses.gold_trees import sites_between_words
 from lorgnette.lenses.relations import PARTS, best_cell
 from lorgnette.maths.antecedents import CANDIDATES, RULES, chosen, head_match, nearest
 from lorgnette.maths.words import between_words
@@ -54,9 +54,7 @@ class Coreference(Lens):
         self.batch: Batch | None = None
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = parsed_sites(self.sites)
-        if not self.parsing:
-            raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
+        self.parsing = sites_between_words(self.sites, subject)
         columns = [f"{kind} {candidates}" for candidates in CANDIDATES for kind in ALL_KINDS]
         self.of_heads = {part: Moments(self, columns, f"{part}_heads") for part in PARTS}
         self.of_rules = {part: Moments(self, ALL_KINDS, f"{part}_rules", heads=len(RULES)) for part in PARTS}

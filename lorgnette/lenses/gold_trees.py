@@ -17,6 +17,7 @@ from lorgnette.lenses.rollout import rollable
 from lorgnette.maths.arborescence import ROOT
 from lorgnette.maths.attachment import UNKNOWN
 from lorgnette.maths.words import between_words
+from lorgnette.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,14 @@ def heads_of(example: Example) -> tuple[int, ...]:
 def parsed_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
     """Where a treebank's words read each other: self-attention of stacks that read no other text."""
     return tuple(site for site in sites if site in rollable(sites))
+
+
+def sites_between_words(sites: Sequence[Site], subject: Subject) -> tuple[Site, ...]:
+    """The same, for a lens that is nothing without one."""
+    found = parsed_sites(sites)
+    if not found:
+        raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
+    return found
 
 
 def word_attention(call: Call, batch: Batch, trees: GoldTrees) -> Tensor:

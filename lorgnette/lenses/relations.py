@@ -14,7 +14,7 @@ from lorgnette.corpora.annotated import share
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
-from lorgnette.lenses.gold_trees import GoldTrees, parsed_sites, word_attention
+from lorgnette.lenses.gold_trees import GoldTrees, sites_between_words, word_attention
 from lorgnette.lenses.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
 from lorgnette.maths.relations import WAYS, found, share_interval
 from lorgnette.results import Result
@@ -65,9 +65,7 @@ class Relations(Lens):
         self.skipped: set[str] = set()
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = parsed_sites(self.sites)
-        if not self.parsing:
-            raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
+        self.parsing = sites_between_words(self.sites, subject)
         columns = [f"{relation} {way}" for relation in self.relations for way in WAYS]
         self.of_heads = {part: Moments(self, columns, f"{part}_heads") for part in PARTS}
         offsets = [f"{relation} {offset}" for relation in self.relations for offset in OFFSETS]

@@ -15,7 +15,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.lenses.base import Lens, Moments
 from lorgnette.lenses.edge_scores import SCORES as EDGES
 from lorgnette.lenses.edge_scores import EdgeScores
-from lorgnette.lenses.gold_trees import GoldTrees, Sentence, parsed_sites
+from lorgnette.lenses.gold_trees import GoldTrees, Sentence, sites_between_words
 from lorgnette.lenses.relation_names import SUBTYPES, UNIVERSAL, membership
 from lorgnette.maths.arborescence import free_trees, rooted_trees
 from lorgnette.maths.attachment import BASELINES, SCORES, agreement, baseline_trees
@@ -82,9 +82,7 @@ class Trees(Lens):
         self.skipped: set[str] = set()
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = parsed_sites(self.sites)
-        if not self.parsing:
-            raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
+        self.parsing = sites_between_words(self.sites, subject)
         self.edges = EdgeScores(subject, self.scores)
         columns = (*SCORES, *self.relations)
         by_way = [f"{way} {column}" for way in WAYS for column in columns]

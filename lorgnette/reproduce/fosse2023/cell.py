@@ -21,44 +21,16 @@ from lorgnette.training import EntropyPenalty, TrainingSettings, train
 PRESET = "pure-attention"
 
 
-def settings_of(
-    *,
-    corpus: str,
-    layers: int,
-    strength: float,
-    embeddings: str,
-    width: int,
-    seed: int,
-    epochs: int,
-    patience: int,
-    batch_size: int,
-    max_length: int,
-    limit: int | None,
-    test_limit: int | None,
-    data: str | None,
-    out: Path | str,
-    keep_last: bool = False,
-) -> TrainingSettings:
+def settings_of(*, layers: int, strength: float, width: int, **rest: Any) -> TrainingSettings:
     """Adam at 1e-3, no clipping, the best epoch by validation loss, trained vectors; the penalty is on layer 1."""
     return TrainingSettings(
         model=PRESET,
-        corpus=corpus,
-        out=out,
         overrides={"width": width, "layers": layers},
-        embeddings=embeddings,
         freeze=False,
         vocabulary="train",
         penalties=(EntropyPenalty(strength, layers=(1,)),) if strength > 0 else (),
-        seed=seed,
-        epochs=epochs,
-        batch_size=batch_size,
         gradient_norm=0.0,
-        patience=patience,
-        keep_last=keep_last,
-        max_length=max_length,
-        limit=limit,
-        test_limit=test_limit,
-        data=data,
+        **rest,
     )
 
 

@@ -21,40 +21,15 @@ PRESET = "bilstm-attention"
 _BATCH = 128
 
 
-def settings_of(
-    *,
-    corpus: str,
-    strength: float,
-    embeddings: str,
-    width: int,
-    seed: int,
-    epochs: int,
-    patience: int,
-    batch_size: int,
-    max_length: int,
-    limit: int | None,
-    test_limit: int | None,
-    data: str | None,
-    out: Path | str,
-) -> TrainingSettings:
+def settings_of(*, strength: float, width: int, **rest: Any) -> TrainingSettings:
     """Adam at 1e-3, the best epoch by validation loss, trained vectors, no dropout."""
     return TrainingSettings(
         model=PRESET,
-        corpus=corpus,
-        out=out,
         overrides={"width": width},
-        embeddings=embeddings,
         freeze=False,
         vocabulary="train",
         penalties=(EntropyPenalty(strength),),
-        seed=seed,
-        epochs=epochs,
-        batch_size=batch_size,
-        patience=patience,
-        max_length=max_length,
-        limit=limit,
-        test_limit=test_limit,
-        data=data,
+        **rest,
     )
 
 

@@ -13,43 +13,18 @@ CORPUS = "imdb"
 MIN_COUNT = 2  # words of one review only are <unk> where the vectors are trained
 
 
-def settings_of(
-    *,
-    preset: str,
-    frozen: bool,
-    overrides: Mapping[str, Any],
-    learning_rate: float,
-    seed: int,
-    epochs: int,
-    patience: int,
-    batch_size: int,
-    max_length: int,
-    limit: int | None,
-    test_limit: int | None,
-    data: str | None,
-    out: Path | str,
-) -> TrainingSettings:
+def settings_of(*, preset: str, frozen: bool, **rest: Any) -> TrainingSettings:
     """Adam, the learning rate falling to zero over the epochs, the best epoch by validation accuracy."""
     return TrainingSettings(
         model=preset,
         corpus=CORPUS,
-        out=out,
-        overrides=overrides,
         embeddings="glove",
         freeze=frozen,
         vocabulary="vectors" if frozen else "train",
         min_count=MIN_COUNT,
-        seed=seed,
-        epochs=epochs,
-        learning_rate=learning_rate,
         schedule="linear",
-        batch_size=batch_size,
-        patience=patience,
         select="accuracy",
-        max_length=max_length,
-        limit=limit,
-        test_limit=test_limit,
-        data=data,
+        **rest,
     )
 
 
