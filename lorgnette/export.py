@@ -39,7 +39,7 @@ def export_onnx(model: Any, path: Path | str, *, example: dict[str, Tensor]) -> 
     graph: source and target tokens in, logits of every next target token out, without a cache. The file is run in
     onnxruntime on the example, cut to a shorter one too, and must give the model's logits.
     """
-    _refuse_without_packages()
+    refuse_without_packages()
     given = {name: example[name] for name in INPUTS if name in example}
     was_training, device = model.training, model.device
     graph = _Logits(model.eval().cpu().float(), tuple(given)).eval()
@@ -132,7 +132,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _refuse_without_packages() -> None:
+def refuse_without_packages() -> None:
     from importlib.util import find_spec
 
     absent = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]

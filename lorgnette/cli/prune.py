@@ -39,7 +39,7 @@ def prune(
         str, _option(_HEADS, help="A gate is closed by the rule of Voita's code, or of the paper.")
     ] = "code",
     train: Annotated[
-        str, _option(_HEADS, "--train", help="Weights that learn: all, gated (stacks with gates), none.")
+        str, _option(_HEADS, "--train", help="Weights that learn: all, gated (stacks that are pruned), none.")
     ] = "all",
     gates_learning_rate: Annotated[
         float | None, _option(_HEADS, help="Step size of the gates.", show_default="by the steps")
@@ -51,6 +51,7 @@ def prune(
     ] = None,
     learning_rate: Annotated[float | None, _option(_RUN, help="Of the weights.", show_default="5e-5")] = None,
     batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 32,
+    beams: Annotated[int, _option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1,
     seed: options.Seed = 0,
     onnx: Annotated[bool, _option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True,
     allow_pickle: Annotated[bool, _option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False,
@@ -101,6 +102,9 @@ def _show(pruned: "Pruned") -> None:
         f"parameters {sizes['before']:,} → {sizes['after']:,} ({1 - sizes['after'] / sizes['before']:.1%} fewer)"
     )
     console.print(_metric(record))
+    if "signature" in record["before"]:
+        beams = record["settings"]["beams"]
+        console.print(f"sacrebleu {record['before']['signature']}, {'greedy' if beams == 1 else f'beam {beams}'}")
     speed = record["speed"]
     console.print(
         f"speed × {speed['measured']:.2f}; at best × {speed['possible']:.2f} for that many heads, which are "

@@ -48,3 +48,9 @@ def probability_one(
     """P(z = 1) = σ(log α − β log((1−γ)/(ζ−1)))."""
     low, high = stretch
     return torch.sigmoid(log_alpha - temperature * math.log((1 - low) / (high - 1)))
+
+
+def even_odds(temperature: float, stretch: tuple[float, float]) -> float:
+    """The log α at which P(z = 0) = P(z = 1): β/2 (log(−γ/ζ) + log((1−γ)/(ζ−1))), which for (−.1, 1.1) is 0."""
+    low, high = stretch
+    return round(temperature / 2 * (math.log(-low / high) + math.log((1 - low) / (high - 1))), 12)

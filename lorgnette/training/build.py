@@ -161,6 +161,11 @@ class PretrainedBuilder:
             return open_(self.source, trust_remote_code=False, **options)
         except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if os.sep in self.name and self.name.startswith((".", "~", os.sep)) and not Path(self.name).exists():
+                raise UserError(
+                    f"there is no folder {self.name!r}: expected one with a model, a preset (lorgnette list presets), "
+                    "or a name on the hub."
+                ) from error
             presets = (*PRESETS, *TRANSLATORS)
             meant = near(self.name, (*presets, *known_names()))
             raise UserError(

@@ -24,7 +24,8 @@ from lorgnette.training.trainer import CURVE, Record, Tally, curve_of
 WARMUP = 0.1
 """The share of the steps over which λ grows."""
 TRAVEL = 30.0
-"""How far log α could go in a run, in steps of the gates' step size; it needs 7 to close, and may turn back."""
+"""How far log α could go in a run, in units, half of it as the step size falls; to close it needs 7. Runs of less than
+some 30 steps cannot close a gate (the step size is at most 0.5): `prune` notes it."""
 
 
 @cache
@@ -51,7 +52,9 @@ def fit_gates(settings: PruningSettings, ready: Prepared, run: RunFolder) -> tup
     freeze(model, gates, settings.train)
     tally = ready.tally_class()
     progress = GateProgress(f"{training.model} with gates on {ready.parts.train.name}", tally, gates)
-    rate = settings.gates_learning_rate or min(0.5, max(0.02, TRAVEL / steps))
+    rate = settings.gates_learning_rate
+    if rate is None:
+        rate = min(0.5, max(0.02, TRAVEL / steps))
     plain: Any = ready.trainer_class
     trainer = gated(plain)(
         model=model,

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lorgnette.attention import Call, Site
 from lorgnette.errors import UserError, near
 from lorgnette.files import written_whole
-from lorgnette.maths.hard_concrete import deterministic, probability_one, probability_open, sampled
+from lorgnette.maths.hard_concrete import deterministic, even_odds, probability_open, sampled
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.layouts import anatomy_of
 from lorgnette.training.penalties import Penalty
@@ -28,6 +28,7 @@ LIMIT: Final = math.log(100)
 """log α stays within ±this (Louizos' code), so that no gate drifts so far that it could not come back."""
 STARTS: Final = {"trained": LIMIT, "scratch": 0.0}
 RULES: Final = ("code", "paper")
+TRAINS: Final = ("all", "gated", "none")
 STACKS: Final = ("encoder", "decoder", "cross")
 FILE: Final = "gates.safetensors"
 
@@ -69,10 +70,10 @@ class HeadGates(nn.Module, Penalty):
         keep: int | None = None,
     ) -> None:
         super().__init__()
-        _check(weight, warmup, over, temperature, stretch)
+        check_options(weight, warmup, over, temperature, stretch)
         self.heads = {site: tuple(numbers) for site, numbers in heads.items() if len(numbers) > 0}
         if not self.heads:
-            raise UserError("there is no head to put a gate on.")
+            raise UserError("there is no head to put a gate on: none is left where gates were asked for.")
         self.target, self.warmup, self.over = float(weight), int(warmup), over
         self.temperature, self.stretch = float(temperature), (float(stretch[0]), float(stretch[1]))
         self.start, self.keep = _start(start), keep
@@ -179,11 +180,9 @@ class HeadGates(nn.Module, Penalty):
         "code": removed iff ẑ = 0 (log α ≤ −ln 11), which changes no output of the evaluated model. "paper": removed
         iff P(g = 0) > P(g = 1) (log α < 0). They agree once every |log α| ≥ ln 11 (Voita et al. 2019; METHODS §3.5).
         """
-        if rule not in RULES:
-            raise UserError(f"the rule must be one of {', '.join(RULES)}; got {rule!r}.{near(rule, RULES)}")
+        check_rule(rule)
         by_code = self.gates > 0
-        one = probability_one(self.log_alpha, self.temperature, self.stretch)
-        by_paper = 1 - probability_open(self.log_alpha, self.temperature, self.stretch) <= one
+        by_paper = self.log_alpha.detach() >= even_odds(self.temperature, self.stretch)
         differ = int((by_code != by_paper).sum())
         if differ:
             warnings.warn(
@@ -193,6 +192,13 @@ class HeadGates(nn.Module, Penalty):
                 stacklevel=2,
             )
         return self._chosen(by_code if rule == "code" else by_paper)
+
+    def tied(self, count: int) -> int:
+        """How many gates are as strong as both the last that `strongest` keeps and the first that it does not."""
+        if not 0 < count < len(self.log_alpha):
+            return 0
+        ordered = self.log_alpha.detach().sort(descending=True).values
+        return int((ordered == ordered[count]).sum()) if ordered[count - 1] == ordered[count] else 0
 
     def strongest(self, count: int) -> dict[Site, list[int]]:
         """The `count` heads with the largest log α over all sites; ties go to the first."""
@@ -260,23 +266,37 @@ class HeadGates(nn.Module, Penalty):
 def freeze(model: nn.Module, gates: HeadGates, train: str = "all") -> None:
     """Which weights learn beside the gates: "all", only those of the stacks that have gates ("gated"), or "none".
 
-    "gated" is Voita's pruning of the encoder alone: its weights and the embeddings inside it go on learning, the
-    decoder is frozen. In an encoder whose embeddings lie outside its stack (BERT) these are frozen too.
+    "gated" is Voita's pruning of the encoder alone: its layers go on learning, the decoder is frozen, and so is what
+    both have a part in (Marian's embeddings). In an encoder whose embeddings lie outside its stack (BERT) these are
+    frozen too.
     """
-    if train not in ("all", "gated", "none"):
-        raise UserError(f"train must be all, gated or none; got {train!r}.{near(train, ('all', 'gated', 'none'))}")
+    freeze_but(model, {site.stack for site in gates.heads}, train)
+
+
+def freeze_but(model: nn.Module, stacks: Collection[str], train: str) -> None:
+    """The same for stacks by name ("encoder", "decoder"); what did not learn before does not begin to."""
+    if train not in TRAINS:
+        raise UserError(f"train must be one of {', '.join(TRAINS)}; got {train!r}.{near(train, TRAINS)}")
     if train == "all":
         return
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    if train == "gated":
-        names = {site.stack for site in gates.heads}
-        for stack in anatomy_of(model).stacks:
-            if stack.name in names:
-                stack.module.requires_grad_(True)
+    learning = [each.module for each in anatomy_of(model).stacks if train == "gated" and each.name in stacks]
+    for module in _outside(model, {id(module) for module in learning}):
+        for parameter in module.parameters(recurse=False):
+            parameter.requires_grad_(False)
 
 
-def _check(weight: float, warmup: int, over: str, temperature: float, stretch: tuple[float, float]) -> None:
+def _outside(module: nn.Module, skipped: Collection[int]) -> Iterator[nn.Module]:
+    """A module and all that is reached from it without going through the skipped ones."""
+    yield module
+    for child in module.children():
+        if id(child) not in skipped:
+            yield from _outside(child, skipped)
+
+
+def check_options(
+    weight: float, warmup: int, over: str, temperature: float, stretch: tuple[float, float] = STRETCH
+) -> None:
+    """UserError for what gates cannot be made with."""
     if not 0 <= weight < float("inf"):
         raise UserError(f"the weight of the gates (λ) is added to the loss, so it must be 0 or more; got {weight}.")
     if warmup < 0:
@@ -287,6 +307,11 @@ def _check(weight: float, warmup: int, over: str, temperature: float, stretch: t
         raise UserError(f"the temperature must be above 0 and at most 1; got {temperature}.")
     if not (stretch[0] < 0 and stretch[1] > 1):
         raise UserError(f"the stretch must begin below 0 and end above 1, such as (-0.1, 1.1); got {stretch}.")
+
+
+def check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise UserError(f"the rule must be one of {', '.join(RULES)}; got {rule!r}.{near(rule, RULES)}")
 
 
 def _start(start: str | float) -> float:

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ from torch import Tensor
 
 from lorgnette.attention import Site
 from lorgnette.errors import UserError
-from lorgnette.export import export_onnx
+from lorgnette.export import export_onnx, refuse_without_packages
 from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.provenance import versions
-from lorgnette.subject import Subject, _own_device
+from lorgnette.subject import Subject, _own_device, load
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
 from lorgnette.training.gate_run import fit_gates, refuse_untrained, wanted
-from lorgnette.training.gates import HeadGates
+from lorgnette.training.gates import STACKS, HeadGates, freeze_but
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning_settings import PruningSettings
 from lorgnette.training.ranking import TEXTS, agreement_scores, dearest, importance_scores
@@ -53,6 +54,7 @@ class _Work:
     settings: PruningSettings
     ready: Prepared
     root: Path
+    notes: list[str] = field(default_factory=list)
 
 
 def prune(settings: PruningSettings) -> Pruned:
@@ -62,15 +64,16 @@ def prune(settings: PruningSettings) -> Pruned:
     run, root = RunFolder(training.folder), RunFolder(training.folder).work
     run.refuse_another(settings.record(), training.resume)
     if training.resume and run.finished() is not None:
-        return Pruned.load(training.folder)
+        return _with_onnx(settings)
     _refuse_unfinished(root, settings)
     ready = prepare(training)
     refuse_untrained(ready, training.model)
+    whole = ready.builder.model().eval().to(_own_device())
+    HeadGates.of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
     _begin(root, settings, ready)
     work = _Work(settings, ready, root)
     try:
         with _quiet():
-            whole = ready.builder.model().eval().to(_own_device())
             before = score(whole, ready)
             model, gates, curve = _pruned(work, whole)
             _refuse_empty(settings, model)
@@ -92,6 +95,8 @@ def _refuse(settings: PruningSettings) -> None:
         )
     if processes().num_processes > 1:
         raise UserError("pruning runs in one process: start it without torchrun.")
+    if settings.onnx:
+        refuse_without_packages()
 
 
 def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
@@ -122,8 +127,41 @@ def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any]]:
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
     model, gates, curve = fit_gates(settings, work.ready, run)
-    kept = gates.kept(settings.rule) if settings.keep is None else gates.strongest(wanted(settings, whole))
+    kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, whole))
     return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve
+
+
+def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:
+    """The heads whose gate is not closed; what is doubtful about it becomes a note."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        kept = gates.kept(work.settings.rule)
+    work.notes += [str(one.message) for one in said]
+    if sum(map(len, kept.values())) == len(gates.log_alpha):
+        work.notes.append(
+            f"no gate closed (λ = {work.settings.pressure:g}), so no head was removed: give a larger --lambda, more "
+            "--epochs, or --keep."
+        )
+    return kept
+
+
+def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int]]:
+    """As many heads as are wanted; a note if gates have not said that the others can go."""
+    tied = gates.tied(count)
+    if tied == len(gates.log_alpha):
+        shutil.rmtree(work.root, ignore_errors=True)  # there is nothing to go on from
+        raise UserError(
+            "all gates are the same after this training, so that heads could only go by their number: train longer "
+            "(--epochs, more texts), or choose by --method importance."
+        )
+    if tied:
+        work.notes.append(f"{tied} gates have the same log α, and not all of them could stay: the first by number did.")
+    if gates.open_heads > count:
+        work.notes.append(
+            f"{gates.open_heads} gates were open when {count} heads were to stay: the {gates.open_heads - count} with "
+            "the smallest log α went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
+        )
+    return gates.strongest(count)
 
 
 def _factors(gates: HeadGates, kept: dict[Site, list[int]]) -> dict[Site, Tensor]:
@@ -159,7 +197,11 @@ def _settled(work: _Work, model: Any) -> Any:
         model.save_pretrained(start)
         work.ready.builder.tokenizer.save_pretrained(start)
         changes = {"model": str(start), "out": end, "epochs": work.settings.settling, "resume": True}
-        train(work.settings.training.replace(**changes, overrides={}))
+        pruned = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
+        train(
+            work.settings.training.replace(**changes, overrides={}),
+            adjust=lambda model: freeze_but(model, pruned, work.settings.train),
+        )
     return type(model).from_pretrained(end)
 
 
@@ -204,7 +246,7 @@ def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, sp
             "saved_operations": speed.saved,
             "seconds": [speed.before, speed.after],
         },
-        "notes": list(work.ready.notes),
+        "notes": [*work.ready.notes, *work.notes],
         "versions": versions(),
         "command": training.command,
     }
@@ -212,6 +254,15 @@ def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, sp
 
 def _size(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _with_onnx(settings: PruningSettings) -> Pruned:
+    """A finished pruning, with the ONNX file if it is wanted now and was not then."""
+    done = Pruned.load(settings.training.folder)
+    if settings.onnx and not (done.folder / ONNX).is_file():
+        with _quiet():
+            export_onnx(load(str(done.folder)).model, done.folder / ONNX, example=_sample(prepare(settings.training)))
+    return done
 
 
 def _write(work: _Work, model: Any, gates: HeadGates | None, record: dict[str, Any]) -> None:

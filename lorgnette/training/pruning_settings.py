@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lorgnette.errors import UserError, near
-from lorgnette.training.gates import STACKS, VOITA
+from lorgnette.training.gates import STACKS, TRAINS, VOITA, check_options, check_rule
 from lorgnette.training.settings import TrainingSettings
 
 METHODS: Final = ("gates", "importance", "agreement")
-TRAINS: Final = ("all", "gated", "none")
 WEIGHT: Final = 0.1
 """λ where neither a share nor a weight is given: the coefficient of Voita's code."""
 PRESSURE: Final = 0.5
@@ -27,7 +26,8 @@ class PruningSettings:
     keep        the share of the heads to keep; with gates, λ presses only while more are expected open, and in the
                 end the heads with the largest log α stay
     weight      λ, instead of a share: how many heads stay is then what training finds
-    train       which weights learn beside the gates: all, only those of the stacks with gates (gated), or none
+    train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
+                (gated), or none
     settle      epochs of training after the heads are gone; None: 1 with `keep`, 0 with λ (gates at zero are heads
                 that are gone: the weights have learnt without them already)
     """
@@ -68,6 +68,25 @@ class PruningSettings:
             raise UserError(f"stacks are some of {', '.join(STACKS)}; got {wrong[0]!r}.{near(wrong[0], STACKS)}")
         if self.settle is not None and self.settle < 0:
             raise UserError(f"settle is a number of epochs, 0 or more; got {self.settle}.")
+        if self.settle and self.train == "none":
+            raise UserError("--train none leaves nothing that could settle: leave --settle out.")
+        check_options(self.pressure, 0, self.over, self.temperature)
+        check_rule(self.rule)
+        if self.gates_learning_rate is not None and not 0 < self.gates_learning_rate < math.inf:
+            raise UserError(f"the step size of the gates must be above 0; got {self.gates_learning_rate}.")
+        self._refuse_idle()
+
+    def _refuse_idle(self) -> None:
+        """What was asked for and would change nothing."""
+        if self.keep is not None and self.rule != "code":
+            raise UserError("--rule says which gates are closed; with --keep as many heads stay as it says: drop one.")
+        if self.method == "gates":
+            return
+        own = {"--temperature": self.temperature != VOITA, "--over": self.over != "mean"}
+        own |= {"--gates-learning-rate": self.gates_learning_rate is not None}
+        idle = [name for name, given in own.items() if given]
+        if idle:
+            raise UserError(f"{idle[0]} is about gates, and the method {self.method!r} has none: leave it out.")
 
     @property
     def pressure(self) -> float:

@@ -3,7 +3,7 @@
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +60,14 @@ class Trained:
         return Trained(Path(folder), record["metrics"], record["curve"], record)
 
 
-def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Trained:
+def train(
+    settings: TrainingSettings, *, prepared: Prepared | None = None, adjust: Callable[[Any], None] | None = None
+) -> Trained:
     """Train one model by these settings and write it to `settings.out`: an ordinary Hugging Face checkpoint.
 
     The best validation epoch is kept (or the last: `keep_last`); the test texts are read once, afterwards. `prepared`
-    saves reading and tokenising again when only the seed or the training settings differ.
+    saves reading and tokenising again when only the seed or the training settings differ. `adjust` is called with the
+    model before it is trained, to freeze a part of it, say.
     """
     run = RunFolder(settings.folder)
     run.refuse_another(settings.record(), settings.resume)
@@ -78,7 +81,7 @@ def train(settings: TrainingSettings, *, prepared: Prepared | None = None) -> Tr
         run.begin(settings.record(), ready.fingerprint)
     together.wait_for_everyone()
     try:
-        _trained(settings, ready, run)
+        _trained(settings, ready, run, adjust)
     except Diverged as error:
         raise UserError(_diverged(error, run)) from error
     except KeyboardInterrupt as interrupt:
@@ -104,10 +107,12 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
     return [train(each, prepared=prepared) for each in runs]
 
 
-def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder) -> None:
+def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust: Callable[[Any], None] | None) -> None:
     started = time.monotonic()
     set_seed(settings.seed)
     model = ready.builder.model()
+    if adjust is not None:
+        adjust(model)
     _check_layers(settings, model)
     tally = ready.tally_class()
     name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model

@@ -40,7 +40,8 @@ class Score:
         return float(gains.mean()), (float(low), float(high))
 
     def record(self) -> dict[str, Any]:
-        return {self.metric: self.value, "interval": list(self.interval), "texts": self.texts, "split": self.split}
+        own = {self.metric: self.value, "interval": list(self.interval), "texts": self.texts, "split": self.split}
+        return own | ({"signature": self.outcomes.signature} if isinstance(self.outcomes, Bleu) else {})
 
 
 def score(model: Any, ready: Prepared) -> Score:

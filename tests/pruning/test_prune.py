@@ -16,7 +16,7 @@ from lorgnette.cli.app import app
 from lorgnette.corpora import SizedCorpus
 from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
-from lorgnette.training import Splits, TrainingSettings, train
+from lorgnette.training import Splits, TrainingSettings, pruning, train
 from lorgnette.training.gates import HeadGates
 from lorgnette.training.pruning import Pruned, prune
 from lorgnette.training.pruning_settings import PruningSettings
@@ -179,6 +179,15 @@ def test_mean_ranks_and_the_dearest_heads():
         ({"weight": -1.0}, "0 or more"),
         ({"stacks": ("encodr",)}, "Did you mean 'encoder'"),
         ({"train": "some"}, "all, gated, none"),
+        ({"train": "none", "settle": 1}, "nothing that could settle"),
+        ({"rule": "papr"}, "Did you mean 'paper'"),
+        ({"rule": "paper", "keep": 0.5}, "drop one"),
+        ({"over": "men"}, "Did you mean 'mean'"),
+        ({"temperature": 0.0}, "above 0 and at most 1"),
+        ({"gates_learning_rate": 0.0}, "must be above 0"),
+        ({"gates_learning_rate": float("nan")}, "must be above 0"),
+        ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "--temperature is about gates"),
+        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "--gates-learning-rate is about gates"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_path):
@@ -187,6 +196,8 @@ def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_p
 
 
 def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
+    with pytest.raises(UserError, match=r"there is no folder './nowhere': expected one with a model"):
+        prune(settings("./nowhere", tmp_path / "out", keep=0.5))
     with pytest.raises(UserError, match="is a preset, not a trained model"):
         prune(settings("tp9-cls", tmp_path / "out", keep=0.5))
     three = SizedCorpus("three", lambda: (), split="train", labels=("a", "b", "c"), size=0)
@@ -205,12 +216,76 @@ def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
         Pruned.load(base)
 
 
+def test_what_is_wrong_is_told_before_anything_is_written(base, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="gates on 'decoder': expected some of encoder"):
+        prune(settings(base, tmp_path / "out", keep=0.5, stacks=("decoder",)))
+
+    def missing():
+        raise UserError("onnxruntime is not installed")
+
+    monkeypatch.setattr(pruning, "refuse_without_packages", missing)
+    with pytest.raises(UserError, match="onnxruntime is not installed"):
+        prune(settings(base, tmp_path / "out", keep=0.5, onnx=True))
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_heads_do_not_go_by_their_number(base, tmp_path):
+    few = {"corpus": Splits(PARTS.train.take(32), PARTS.validation, PARTS.test), "epochs": 1}
+    with pytest.raises(UserError, match="all gates are the same after this training"):
+        prune(settings(base, tmp_path / "out", training=few, keep=0.5))
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_a_weight_that_closes_nothing_is_told(base, tmp_path):
+    done = prune(settings(base, tmp_path / "out", weight=0.0))
+    assert done.record["heads"]["after"] == done.record["heads"]["before"]
+    assert [note.partition(",")[0] for note in done.record["notes"]][-1] == "no gate closed (λ = 0)"
+
+
+def test_gates_that_are_half_open_are_a_note(base, tmp_path, recwarn):
+    done = prune(settings(base, tmp_path / "out", weight=20.0, gates_learning_rate=1.3, train="none", allow_empty=True))
+    assert any("neither open nor closed yet" in note for note in done.record["notes"]), done.record["notes"]
+    assert not [one for one in recwarn if "neither open" in str(one.message)]
+
+
+def test_an_interruption_while_it_settles(base, tmp_path, monkeypatch):
+    options = {"keep": 0.5, "allow_empty": True, "settle": 1}
+    whole = prune(settings(base, tmp_path / "whole", **options))
+
+    def breaks(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pruning, "train", breaks)
+        with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+            prune(settings(base, tmp_path / "broken", **options))
+    monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("the gates trained again"))
+    resumed = prune(settings(base, tmp_path / "broken", training={"resume": True}, **options))
+    assert same(weights(resumed.folder), weights(whole.folder))
+
+
+def test_onnx_can_be_asked_for_later(base, tmp_path, monkeypatch):
+    given = {"method": "importance", "keep": 0.5, "settle": 0, "allow_empty": True}
+    prune(settings(base, tmp_path / "out", **given))
+    seen = {}
+
+    def export(model, path, *, example):
+        seen.update(heads=count_heads(model), names=set(example))
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(pruning, "export_onnx", export)
+    done = prune(settings(base, tmp_path / "out", training={"resume": True}, onnx=True, **given))
+    assert seen == {"heads": done.record["heads"]["after"], "names": {"input_ids", "attention_mask"}}
+    assert (done.folder / "model.onnx").is_file()
+
+
 def test_the_command_prints_the_table(base, tmp_path):
-    options = ["--corpus", "planted", "--keep", "0.5", "--limit", "64", "--test-limit", "40", "--epochs", "1"]
+    options = ["--corpus", "planted", "--keep", "0.5", "--limit", "160", "--test-limit", "40", "--epochs", "2"]
     more = ["--no-onnx", "--allow-empty", "--settle", "0", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["prune", str(base), *options, *more])
     assert done.exit_code == 0, done.output
-    for part in ("heads per layer", "→ kept", "fewer)", "accuracy on 40 test texts", "at best ×", "The model is in"):
+    said = ("heads per layer", "→ kept", "fewer)", "accuracy on 40 test texts", "at best ×", "The model is in")
+    for part in (*said, "note: 8 gates were open when 4 heads were to stay"):
         assert part in done.output
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["settings"]["pruning"]["keep"] == 0.5

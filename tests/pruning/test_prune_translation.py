@@ -30,15 +30,30 @@ def translator(tmp_path_factory):
     return parts, out
 
 
-def test_heads_of_the_encoder_go(translator, tmp_path):
+WAYS = {
+    "ranked, then settled": {"method": "importance", "keep": 0.5},
+    "by gates": {"weight": 0.1, "allow_empty": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_encoder_learns_alone(translator, tmp_path, way):
     parts, base = translator
-    training = TrainingSettings(model=str(base), corpus=parts, out=tmp_path / "small", epochs=1, batch_size=32)
-    done = prune(PruningSettings(training=training, keep=0.5, stacks=("encoder",), train="gated", settle=0, onnx=False))
+    training = TrainingSettings(model=str(base), corpus=parts, out=tmp_path / "small", epochs=1, batch_size=32, beams=2)
+    done = prune(PruningSettings(training=training, stacks=("encoder",), train="gated", onnx=False, **WAYS[way]))
     assert done.record["heads"]["before"] == {"encoder": [2], "decoder": [2], "cross": [2]}
-    assert done.record["heads"]["after"] == {"encoder": [1], "decoder": [2], "cross": [2]}
+    left = 1 if "keep" in WAYS[way] else 2
+    assert done.record["heads"]["after"] == {"encoder": [left], "decoder": [2], "cross": [2]}
     assert 0 <= done.record["before"]["bleu"] <= 100
+    assert done.record["before"]["signature"].startswith("nrefs:1|case:mixed")
+    assert done.record["settings"]["beams"] == 2
     low, high = done.record["difference"]["interval"]
     assert low <= high
     opened = hf.AutoModelForSeq2SeqLM.from_pretrained(done.folder)
     assert type(opened).__name__ == "PrunedMarianMTModel"
     assert count_heads(opened) == done.record["heads"]["after"]
+    before, after = hf.AutoModelForSeq2SeqLM.from_pretrained(base).state_dict(), opened.state_dict()
+    same = {name for name in after if after[name].shape == before[name].shape and after[name].equal(before[name])}
+    changed = after.keys() - same
+    assert any("fc1" in name for name in changed), "the layers that are pruned go on learning"
+    assert all(name.startswith("model.encoder.layers.") for name in changed), "embeddings are the decoder's too"

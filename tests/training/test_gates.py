@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from families import inputs, tiny
 
 from lorgnette.attention import Site, Tap
 from lorgnette.errors import UserError
+from lorgnette.maths.hard_concrete import even_odds, probability_one, probability_open
 from lorgnette.models.interface import tapped
 from lorgnette.models.layouts import anatomy_of
-from lorgnette.training.gates import HeadGates, freeze
+from lorgnette.training.gated import _Steps
+from lorgnette.training.gates import LOUIZOS, VOITA, HeadGates, freeze
 
 TWO = {Site("encoder", "self", 0): (0, 1, 2), Site("encoder", "self", 1): (0, 1)}
 
@@ -137,12 +140,44 @@ def test_log_alpha_stays_within_its_limits():
     assert gates.log_alpha.max().item() == pytest.approx(math.log(100))
 
 
+@pytest.mark.parametrize("temperature", [VOITA, LOUIZOS])
+def test_even_odds_are_kept_by_the_rule_of_the_paper(temperature):
+    gates = HeadGates({Site("encoder", "self", 0): [0, 1, 2]}, start="scratch", temperature=temperature)
+    assert gates.kept("paper") == gates.kept("code") == {Site("encoder", "self", 0): [0, 1, 2]}
+    with torch.no_grad():
+        gates.log_alpha[1] = -1e-6
+    with pytest.warns(UserWarning, match="1 of 3 gates are neither open nor closed yet"):
+        assert gates.kept("paper") == {Site("encoder", "self", 0): [0, 2]}
+    off = HeadGates({Site("encoder", "self", 0): [0]}, stretch=(-0.2, 1.05), temperature=temperature)
+    at = even_odds(temperature, off.stretch)
+    zero = 1 - probability_open(torch.tensor(at, dtype=torch.float64), temperature, off.stretch)
+    one = probability_one(torch.tensor(at, dtype=torch.float64), temperature, off.stretch)
+    assert zero.item() == pytest.approx(one.item())
+
+
+def test_gates_that_are_equally_strong_are_counted():
+    gates = HeadGates({Site("encoder", "self", 0): range(5)})
+    assert [gates.tied(count) for count in range(6)] == [0, 5, 5, 5, 5, 0]
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.tensor([1.0, 2.0, 2.0, 0.0, 3.0]))
+    assert [gates.tied(count) for count in range(6)] == [0, 0, 2, 0, 0, 0]
+
+
+def test_gates_are_clipped_by_their_own_norm():
+    gates = HeadGates({Site("encoder", "self", 0): [0, 1]})
+    gates.log_alpha.grad = torch.tensor([30.0, 40.0])
+    steps = _Steps(SimpleNamespace(gates=gates))
+    steps.on_pre_optimizer_step(SimpleNamespace(world_size=1, max_grad_norm=1.0), None, None)
+    assert gates.log_alpha.grad.tolist() == pytest.approx([0.6, 0.8], rel=1e-4)
+
+
 def test_freezing_the_rest():
     model = tiny("marian")
     gates = HeadGates.of(model, ("encoder",))
     freeze(model, gates, "gated")
-    assert all(p.requires_grad for p in model.model.encoder.parameters())
-    assert not any(p.requires_grad for p in model.model.decoder.layers.parameters())
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == {
+        f"model.encoder.layers.{name}" for name, _ in model.model.encoder.layers.named_parameters()
+    }  # the embeddings are the decoder's too
     freeze(model, gates, "none")
     assert not any(p.requires_grad for p in model.parameters())
     assert gates.log_alpha.requires_grad

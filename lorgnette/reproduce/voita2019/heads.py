@@ -39,7 +39,7 @@ class Size:
     without: int = 6
     without_blocks: int = 2
     encoder: int = 3  # more texts without the encoder's heads alone, about which the claims are
-    encoder_blocks: int = 12
+    encoder_blocks: int = 200
 
 
 FULL = Size()
@@ -89,7 +89,7 @@ def grid(size: Size, seed: int, model: str = MODEL) -> dict[str, Cell]:
     return {f"heads-{key}": cell for key, cell in out.items()}
 
 
-SECONDS = {"roles": 25, "maps": 20, "without": 30}
+SECONDS = {"roles": 25, "maps": 20, "without": 8}
 """What a cell takes, about, on one core that is not shared."""
 
 

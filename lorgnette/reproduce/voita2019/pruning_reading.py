@@ -78,6 +78,11 @@ def against_control(point: Point) -> Difference:
     return paired_scores(point.result["scores"]["test"], point.result["control"]["scores"]["test"])
 
 
+def draws_of(result: Mapping[str, Any]) -> Float[np.ndarray, " draw"]:
+    """BLEU on each draw of the test sentences; the draws are the same for all models."""
+    return np.array(result["scores"]["test"]["draws"])
+
+
 def above(interval: tuple[float, float]) -> str:
     """The verdict on "this is above 0"."""
     low, high = interval
