@@ -1,7 +1,5 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
-import string
-import unicodedata
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,12 +10,7 @@ from torch import Tensor
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-
-CATEGORIES = ("cls", "sep", "punctuation", "period_comma", "other", "first", "last")
-"""Kinds of token that can be read. cls, sep, period_comma and other share out all tokens (Clark et al. 2019, §3.2):
-cls is what opens a text ([CLS], <s>, a decoder's start), sep what closes or separates ([SEP], </s>)."""
-
-_MARKS = "▁Ġ"
+from lorgnette.token_kinds import TokenKinds
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,7 @@ class Encoder:
         ids = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
         self.padding = next(int(number) for number in ids if number is not None and number >= 0)
         self.translates = bool(getattr(config, "is_encoder_decoder", False))
+        self.kinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
 
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
         source = self._side(example, example.text, example.pair, example.words, truncate)
@@ -141,7 +135,8 @@ class Encoder:
 
         `which` is the tokenizer's argument: Marian cuts `text_target` with other pieces than `text`.
         """
-        special = [i in self._specials for i in ids]
+        before, behind = self._added
+        special = [not before <= place < len(ids) - behind for place in range(len(ids))]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         word, number = [], -1
         for piece, flag in zip(pieces, special, strict=True):
@@ -213,64 +208,22 @@ class Encoder:
         word = _padded([side.word for side in sides], -1)
         pieces = tuple(tuple(self.tokenizer.convert_ids_to_tokens(side.ids)) for side in sides)
         return Tokens(
-            ids, mask, special, word, pieces, tuple(s.words for s in sides), self._categories(ids, mask, special)
+            ids, mask, special, word, pieces, tuple(s.words for s in sides), self.kinds.of(ids, mask, special)
         )
 
-    def _categories(self, ids: Tensor, mask: Tensor, special: Tensor) -> dict[str, Tensor]:
-        opens = special & self._opening[ids]
-        closes = special & ~opens
-        period_comma = self._period_comma[ids] & mask & ~special
-        position = torch.arange(ids.shape[1])
-        last = mask.sum(-1, keepdim=True) - 1
-        return {
-            "cls": opens,
-            "sep": closes,
-            "punctuation": self._punctuation[ids] & mask & ~special,
-            "period_comma": period_comma,
-            "other": mask & ~special & ~period_comma,
-            "first": (position == 0) & mask,
-            "last": (position == last) & mask,
-        }
-
     @cached_property
-    def _specials(self) -> set[int]:
+    def specials(self) -> set[int]:
+        """The ids that may open or close a text."""
         words = {self.tokenizer.unk_token_id}
         return {i for i in self.tokenizer.all_special_ids if i not in words}
 
     @cached_property
-    def _size(self) -> int:
-        return max(len(self.tokenizer), int(getattr(self.config, "vocab_size", 0) or 0), self.padding + 1)
-
-    @cached_property
-    def _opening(self) -> Tensor:
-        table = torch.zeros(self._size, dtype=torch.bool)
-        start = getattr(self.config, "decoder_start_token_id", None) if self.translates else None
-        for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id, start):
-            # A token that also closes texts (GPT-2's <|endoftext|>) opens only where there is no other kind.
-            if token is not None and (token != self.tokenizer.eos_token_id or self.tokenizer.sep_token_id is not None):
-                table[token] = True
-        return table
-
-    @cached_property
-    def _texts(self) -> list[str]:
-        pieces = [piece or "" for piece in self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))]
-        # GPT-2, RoBERTa and ModernBERT write each byte of a piece as a character of its own.
-        if self.tokenizer.is_fast and "ByteLevel" in repr(self.tokenizer.backend_tokenizer.decoder):
-            return [_from_bytes(piece).strip() for piece in pieces]
-        return [piece.removeprefix("##").lstrip(_MARKS) for piece in pieces]
-
-    @cached_property
-    def _punctuation(self) -> Tensor:
-        return self._table([bool(text) and all(map(_is_punctuation, text)) for text in self._texts])
-
-    @cached_property
-    def _period_comma(self) -> Tensor:
-        return self._table([text in (".", ",") for text in self._texts])
-
-    def _table(self, flags: list[bool]) -> Tensor:
-        table = torch.zeros(self._size, dtype=torch.bool)
-        table[: len(flags)] = torch.tensor(flags)
-        return table
+    def _added(self) -> tuple[int, int]:
+        """How many special tokens the tokenizer puts before a text, and how many behind it."""
+        inner = [self.tokenizer.unk_token_id]
+        made = self.tokenizer.build_inputs_with_special_tokens(inner)
+        before = made.index(inner[0])
+        return before, len(made) - before - 1
 
 
 def _without(tokens: Tokens, absent: Tensor) -> Tokens:
@@ -280,27 +233,6 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     there = ~absent[:, None]
     categories = {name: flags & there for name, flags in tokens.categories.items()}
     return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
-
-
-def _byte_characters() -> dict[str, int]:
-    """The character that byte-level tokenizers write for each byte: itself if it prints, else one behind 255."""
-    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + n): byte for n, byte in enumerate(others)}
-
-
-_BYTES = _byte_characters()
-
-
-def _from_bytes(piece: str) -> str:
-    """The text of a byte-level piece; a piece that is part of a character is not text, and an added token is as is."""
-    if any(character not in _BYTES for character in piece):
-        return piece
-    return bytes(_BYTES[character] for character in piece).decode("utf-8", errors="replace")
-
-
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 def _chunks(text: str) -> list[int]:

@@ -162,10 +162,10 @@ def test_punctuation_in_pieces_of_bytes():
     )
     encoder = Encoder(tokenizer, bert().model.config, None)
     named = tokenizer.get_vocab()
-    punctuation = {piece for piece, number in named.items() if encoder._punctuation[number]}
+    punctuation = {piece for piece, number in named.items() if encoder.kinds._punctuation[number]}
     assert {"âĢĻ", "Ġ.", "##", ",", "!"} <= punctuation
     assert not {"»", "¿", "¡", "§", "a", "Ġ", "Ċ", "<pad>"} & punctuation
-    assert {piece for piece, number in named.items() if encoder._period_comma[number]} == {".", ",", "Ġ."}
+    assert {piece for piece, number in named.items() if encoder.kinds._period_comma[number]} == {".", ",", "Ġ."}
 
 
 def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
@@ -189,6 +189,31 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
     target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
     assert target.ids == [0, 23, 22, 21]
     assert target.word == [-1, 0, 1, 2]
+
+
+def test_special_tokens_that_are_typed_are_words():
+    """With either kind of tokenizer: special is what the tokenizer adds."""
+    from lorgnette.encoding import Encoder
+
+    class Slow:
+        is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
+
+        def __call__(self, text):
+            return {"input_ids": self.build_inputs_with_special_tokens([1 if w == "</s>" else 5 for w in text.split()])}
+
+        def convert_ids_to_tokens(self, ids):
+            return ["▁</s>" if number == 1 else "▁x" for number in ids]
+
+        def build_inputs_with_special_tokens(self, ids):
+            return [*ids, 1]
+
+    slow = Encoder(Slow(), marian().model.config, None).encode(Example("x", "a </s> b")).source
+    assert slow.special == [False, False, False, True]
+    assert slow.word == [0, 1, 2, -1]
+    fast = bert().encode([Example("x", "The [SEP] cat")])
+    assert fast.source.pieces[0] == ("[CLS]", "the", "[SEP]", "cat", "[SEP]")
+    assert fast.source.special[0].tolist() == [True, False, False, False, True]
+    assert fast.source.categories["sep"][0].tolist() == [False, False, False, False, True]
 
 
 def test_padding_is_the_configs_where_the_tokenizer_has_none():

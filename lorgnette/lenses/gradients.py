@@ -9,13 +9,13 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attention import Site, Tap
 from lorgnette.corpora.batch import Batch
-from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
 from lorgnette.lenses.graph import Graph
 from lorgnette.lenses.losses import TASKS, masked, task_of, text_losses
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.token_kinds import CATEGORIES
 
 COLUMNS = (*CATEGORIES, "all")
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attention import Call, Site
 from lorgnette.corpora.batch import Batch
-from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
 from lorgnette.lenses.norms_layer import VARIANTS, LayerNorms
@@ -22,6 +21,7 @@ from lorgnette.lenses.value_zeroing import value_zeroing
 from lorgnette.maths.spearman import rounded, spearman
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.token_kinds import CATEGORIES
 
 RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
 """Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""

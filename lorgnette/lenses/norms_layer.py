@@ -8,13 +8,13 @@ from torch import Tensor
 
 from lorgnette.attention import Call
 from lorgnette.corpora.batch import Batch
-from lorgnette.encoding import CATEGORIES
 from lorgnette.lenses.norms_sample import Pairs
 from lorgnette.lenses.norms_weights import SiteWeights
 from lorgnette.maths.mixing import mixing_ratio
 from lorgnette.maths.norms import all_heads_norms, head_norms, summed_norms, transformed_norms
 from lorgnette.maths.norms import gram as coefficients
 from lorgnette.maths.sweep import Wanted
+from lorgnette.token_kinds import CATEGORIES
 
 VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 """Terms of all heads: Σ_h α f(x_j); the same with x_i added to token i's own; the same through LayerNorm."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.corpora.batch import Batch
-from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.explanations import Explanation, Target, explain
 from lorgnette.explanations.rules import RULES
@@ -17,6 +16,7 @@ from lorgnette.explanations.start import require_head
 from lorgnette.lenses.base import Lens, Moments
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.token_kinds import CATEGORIES
 
 TOKENS = (*CATEGORIES, "target", "positions")
 

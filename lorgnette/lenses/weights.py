@@ -9,12 +9,12 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attention import Call
 from lorgnette.corpora.batch import Batch
-from lorgnette.encoding import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens, Moments
 from lorgnette.maths.sweep import Measured, Wanted
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.token_kinds import CATEGORIES
 
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
 MASSES = (*CATEGORIES, *OFFSETS)

@@ -76,7 +76,7 @@ class Reader:
         cut = self.max_length is not None and length > self.max_length
         if cut:
             # The last token stays if it closes the text ([SEP]), as in `lorgnette.encoding`.
-            tail = int(item["input_ids"][-1] in self._encoder._specials)
+            tail = int(item["input_ids"][-1] in self._encoder.specials)
             keep = self.max_length - tail  # type: ignore[operator]
             item = {key: [*value[:keep], *value[length - tail :]] for key, value in item.items()}
         return self._checked(example, {**item, "labels": example.label}), cut
