@@ -31,11 +31,16 @@ Kept = dict[Site, list[int]]
 
 def workshop(sizes: Mapping[str, Any], data: str | None, models: str | None, scratch: str) -> Workshop:
     ready_for_training()
-    gc.collect()
-    torch.cuda.empty_cache()  # what the last cell of this process held is for the others
+    _make_room()
     warnings.filterwarnings("ignore", message=".* gates are neither open nor closed")  # both rules are recorded
     bf16 = sizes["bf16"] and torch.cuda.is_available()  # few CPUs have it
     return Workshop({**sizes, "bf16": bf16}, data, models, Path(scratch))
+
+
+def _make_room() -> None:
+    """What this process held on the GPU and needs no more is for the others."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def tuned(*, model: str, sizes: Mapping[str, Any], **where: Any) -> dict[str, Any]:
@@ -89,7 +94,9 @@ def pruned(
     kept = gates.kept("code")
     left = prune_by_gates(network, gates)
     out = {**_point(left, kept, ready, shop), "gates": _gates(gates), "fitted": fitted, **_about(ready)}
+    del network, left
     if control:
+        _make_room()
         out["control"] = _control(where, kept, ready, settings, shop)
     return out
 
