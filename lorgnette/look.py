@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -30,13 +31,14 @@ WINDOW = 4096
 
 @dataclass
 class Counts:
-    """What went through: texts and tokens; texts cut by the user's wish, without a token, without a translation."""
+    """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
 
     texts: int = 0
     tokens: int = 0
     truncated: int = 0
     empty: int = 0
     untranslated: int = 0
+    batches: int = 0
 
 
 def look(
@@ -59,58 +61,73 @@ def look(
     `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results.
     """
     chosen = _with_needed([_lens(lens) for lens in lenses])
-    if not chosen:
-        raise UserError("No lens was given. `lorgnette list lenses` names them.")
-    if resume and _corpus_fingerprint(corpus) is None:
-        raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
-    if batch_tokens < 1:
-        raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
-    if not subject.sites and not all(lens.wants_hidden_states for lens in chosen):
-        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
+    _refuse(subject, corpus, chosen, batch_tokens, resume)
     for lens in chosen:
         lens.bind(subject)
     if out is not None:
         refuse_other_folder(out)
     _prepare(subject, corpus, chosen, batch_tokens=batch_tokens, truncate=truncate, progress=progress)
-    ranks = Ranks.join()
-    counts = Counts()
+    ranks, counts = Ranks.join(), Counts()
     keeper = None
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(subject, corpus, chosen, batch_tokens, truncate), ranks)
     done = keeper.restore(chosen) if keeper is not None and resume else 0
-    finished = done
-    with progress_bar("looking", _size(corpus), enabled=progress and ranks.first) as bar, torch.no_grad():
-        try:
-            for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
-                if number >= done and number % ranks.world == ranks.rank:
-                    _pass(subject, encoded, chosen)
-                finished = max(finished, number + 1)
-                _count(counts, encoded)
-                bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
-                if keeper is not None and number >= done:
-                    keeper.due(chosen, finished)
-        except KeyboardInterrupt as interrupt:
-            if keeper is None:
-                raise
-            keeper.keep(chosen, finished)
-            raise KeyboardInterrupt(
-                f"interrupted; the same command with --resume goes on from here ({out})."
-            ) from interrupt
+    counts.batches = done
+    bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
+    with bars as bar, torch.no_grad(), _kept_if_interrupted(keeper, chosen, counts, out):
+        for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
+            if number >= done and number % ranks.world == ranks.rank:
+                _pass(subject, encoded, chosen)
+            counts.batches = max(counts.batches, number + 1)
+            _count(counts, encoded)
+            bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
+            if keeper is not None and number >= done:
+                keeper.due(chosen, counts.batches)
     if counts.texts == 0:
         raise UserError(f"The corpus {_name(corpus)!r} gave no text to look at.")
-    provenance = _provenance(subject, corpus, counts, seed, command)
-    for lens in chosen:
-        lens.provenance = provenance
-    computed: list[Result] = []
-    for lens in chosen:
-        lens.conclude({result.lens: result for result in computed})  # what it needs comes before it
-        computed.append(_computed(lens))
-    results = Results(computed)
+    results = _concluded(chosen, _provenance(subject, corpus, counts, seed, command))
     if out is not None and ranks.first:
         results.save(out)
     if keeper is not None and ranks.first:
         keeper.clear()
     return results
+
+
+def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
+    """What cannot be looked at, told before any work."""
+    if not lenses:
+        raise UserError("No lens was given. `lorgnette list lenses` names them.")
+    if resume and _corpus_fingerprint(corpus) is None:
+        raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
+    if batch_tokens < 1:
+        raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
+    if not subject.sites and not all(lens.wants_hidden_states for lens in lenses):
+        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
+
+
+@contextmanager
+def _kept_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: Counts, out: Any) -> Iterator[None]:
+    """Ctrl-C leaves what `resume` needs."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if keeper is None:
+            raise
+        keeper.keep(lenses, counts.batches)
+        raise KeyboardInterrupt(
+            f"interrupted; the same command with --resume goes on from here ({out})."
+        ) from interrupt
+
+
+def _concluded(lenses: Sequence[Lens], provenance: Any) -> Results:
+    """What the lenses found, in an order in which each can be made from those that it needs."""
+    for lens in lenses:
+        lens.provenance = provenance
+    computed: list[Result] = []
+    for lens in lenses:
+        lens.conclude({result.lens: result for result in computed})
+        computed.append(_computed(lens))
+    return Results(computed)
 
 
 def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
