@@ -60,15 +60,16 @@ def special_norm_ratio(cell: Mapping[str, Any]) -> np.ndarray:
 
 def _of_model(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
     other = "" if model == PUBLISHED_MODEL else _OTHER_MODEL
+    return [
+        *_special_tokens(model, cell, value),
+        *_cancelling(model, cell, value["spearman"], other),
+        *_frequency_and_mixing(model, cell, value, other),
+    ]
+
+
+def _special_tokens(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
+    """Much weight, little norm."""
     share = share_of_specials(cell)
-    place = sink(cell)
-    name = KINDS[place]
-    blocks = array(cell["by_block"]["spearman_all"])
-    rest = blocks[:, KINDS.index("other")]
-    norms, weights = (cell["frequency"][key]["all"] for key in ("norms", "weights"))
-    ratio = array(cell["by_block"]["mixing"]).mean(1)[:, RATIOS.index("attn_res_ln_n")]
-    mixing = cell["frequency_of_mixing"]["attn_res_ln_n"]
-    printed = value["spearman"]
     return [
         claim(
             f"{model}: special tokens get much weight (at least {MUCH:g} times their share of the tokens, {share:.3f})",
@@ -85,6 +86,16 @@ def _of_model(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> 
             published=value["norms_by_layer"],
             why="Number: share of the norm over share of the weight; 1 would be no discount.",
         ),
+    ]
+
+
+def _cancelling(model: str, cell: Mapping[str, Any], printed: Mapping[str, Any], other: str) -> list[Claim]:
+    """α and ‖f(x)‖ of the token that gets most weight."""
+    place = sink(cell)
+    name = KINDS[place]
+    blocks = array(cell["by_block"]["spearman_all"])
+    rest = blocks[:, KINDS.index("other")]
+    return [
         claim(
             f"{model}: α and ‖f(x)‖ cancel out for the sink, here {NAMES[name]}: ρ < 0",
             interval(blocks[:, place]),
@@ -108,6 +119,14 @@ def _of_model(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> 
             above=False,
             why="Not in the papers, which pool all layers and heads.",
         ),
+    ]
+
+
+def _frequency_and_mixing(model: str, cell: Mapping[str, Any], value: Mapping[str, Any], other: str) -> list[Claim]:
+    norms, weights = (cell["frequency"][key]["all"] for key in ("norms", "weights"))
+    ratio = array(cell["by_block"]["mixing"]).mean(1)[:, RATIOS.index("attn_res_ln_n")]
+    mixing = cell["frequency_of_mixing"]["attn_res_ln_n"]
+    return [
         claim(
             f"{model}: frequent words are discounted: ρ(frequency rank, ‖f(x)‖) > 0",
             norms,
