@@ -172,8 +172,8 @@ class Encoder:
             return side
         if not truncate:
             raise UserError(
-                f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Pass --truncate to "
-                "cut it (cuts are counted), or split the text."
+                f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
+                "look cut it (--truncate; cuts are counted)."
             )
         keep = _kept(side.special, self.limit)
         types = None if side.types is None else [side.types[k] for k in keep]

@@ -65,7 +65,7 @@ def look(
     for lens in chosen:
         lens.bind(subject)
     if out is not None:
-        refuse_other_folder(out)
+        refuse_other_folder(out, [lens.name for lens in chosen])
     _prepare(subject, corpus, chosen, batch_tokens=batch_tokens, truncate=truncate, progress=progress)
     ranks, counts = Ranks.join(), Counts()
     keeper = None

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,13 +183,18 @@ class Results(Shown, Mapping[str, Result]):
         return cls({name: Result.load(folder / f"{name}.json") for name in _names_in(folder)})
 
 
-def refuse_other_folder(folder: str | os.PathLike[str]) -> None:
-    """UserError if results could not be saved there: before the work, not after it."""
+def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str]) -> None:
+    """UserError if results of these lenses could not be saved there, or others would be lost: before the work."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; a folder is needed.")
-    if folder.is_dir():
-        _files_of(folder)
+    if folder.is_dir() and _files_of(folder):
+        lost = [name for name in _names_in(folder) if name not in lenses]
+        if lost:
+            raise UserError(
+                f"{folder} holds results of {', '.join(lost)}, which this run would remove. Choose another folder, or "
+                "look with these lenses too."
+            )
 
 
 def _names_in(folder: Path) -> list[str]:

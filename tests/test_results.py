@@ -247,15 +247,22 @@ def test_saving_again_replaces_our_files_and_keeps_the_others(tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
 
+def test_results_of_other_lenses_are_not_lost(tmp_path):
+    folder = Results([simple("weights"), simple("norms")]).save(tmp_path / "run")
+    refuse_other_folder(folder, ["norms", "weights", "geometry"])
+    with pytest.raises(UserError, match="holds results of norms, which this run would remove"):
+        refuse_other_folder(folder, ["weights"])
+
+
 def test_a_strangers_folder_is_not_touched(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UserError, match="not a results folder; nothing was written"):
         Results([simple()]).save(tmp_path)
     with pytest.raises(UserError, match="not a results folder"):
-        refuse_other_folder(tmp_path)
+        refuse_other_folder(tmp_path, [])
     with pytest.raises(UserError, match="is a file"):
-        refuse_other_folder(tmp_path / "thesis.txt")
-    refuse_other_folder(tmp_path / "new")
+        refuse_other_folder(tmp_path / "thesis.txt", [])
+    refuse_other_folder(tmp_path / "new", [])
     assert os.listdir(tmp_path) == ["thesis.txt"]
     with pytest.raises(UserError, match="is a file"):
         Results([simple()]).save(tmp_path / "thesis.txt")

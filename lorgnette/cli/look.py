@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,6 +28,7 @@ def look(
     limit: options.Limit = None,
     truncate: options.Truncate = False,
     text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = None,
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
     dtype: options.Dtype = "float32",
@@ -44,6 +45,7 @@ def look(
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert --resume
       lorgnette look ./my-model -c reviews.csv --text-column review --limit 500
+      lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
     """
     if resume and out is None:
@@ -53,7 +55,8 @@ def look(
 
     # Names and files first: they are checked at once, while a model takes seconds.
     chosen = [lenses.get(name) for name in dict.fromkeys(lens)]
-    texts = open_corpus(corpus, split=split, data=data, text_column=text_column, paragraphs=paragraphs, limit=limit)
+    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
+    texts = open_corpus(corpus, split=split, data=data, **columns, paragraphs=paragraphs, limit=limit)
     import torch
 
     from lorgnette.look import look as run

@@ -8,7 +8,11 @@ import typer
 _MODEL, _CORPUS, _RUN = "The model", "The corpus", "The run"
 
 Model = Annotated[
-    str, typer.Argument(help="A folder with a model, or a name on the Hugging Face hub.", metavar="MODEL")
+    str,
+    typer.Argument(
+        help="A folder with a model, the name of one in LORGNETTE_MODELS, or a name on the Hugging Face hub.",
+        metavar="MODEL",
+    ),
 ]
 Dtype = Annotated[
     str, typer.Option(help="Compute in float32, float64, bfloat16 or float16.", rich_help_panel=_MODEL, metavar="TYPE")
@@ -42,6 +46,9 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N texts."
 Data = Annotated[
     Path | None,
     typer.Option(envvar="LORGNETTE_DATA", help="The folder that holds the named corpora.", rich_help_panel=_CORPUS),
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="The column of a table that holds the label.", rich_help_panel=_CORPUS)
 ]
 TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text.", rich_help_panel=_CORPUS)]
 Paragraphs = Annotated[

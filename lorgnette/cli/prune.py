@@ -28,7 +28,14 @@ def prune(
     ] = "gates",
     keep: Annotated[float | None, _option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None,
     weight: Annotated[
-        float | None, _option(_HEADS, "--lambda", help="Instead: weight of the open heads in the loss.", metavar="λ")
+        float | None,
+        _option(
+            _HEADS,
+            "--lambda",
+            help="Instead: weight of the open heads in the loss.",
+            metavar="λ",
+            show_default="0.1 without --keep",
+        ),
     ] = None,
     stacks: Annotated[
         str | None, _option(_HEADS, help="encoder, decoder, cross, between commas.", show_default="all")

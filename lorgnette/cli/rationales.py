@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from lorgnette.cli import options
 if TYPE_CHECKING:
     from lorgnette.results import Result
 
+_TOP = 5  # where there is no other split to tell how many words people mark
 _TOP_CORPORA = {"hatexplain": 5}  # whose authors take so many words for the rationale of any text
 
 
@@ -29,7 +30,18 @@ def rationales(
         "majority"
     ),
     perturbation: Annotated[str, typer.Option(help="What happens to words that go: delete, mask.")] = "delete",
-    split: options.Split = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="The split of the corpus.", rich_help_panel="The corpus", show_default="test, if it has any"),
+    ] = None,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = None,
+    words_column: Annotated[
+        str | None, typer.Option(help="The column with the words, a list.", rich_help_panel="The corpus")
+    ] = None,
+    rationale_column: Annotated[
+        str | None, typer.Option(help="… and with 0 or 1 for each word: marked.", rich_help_panel="The corpus")
+    ] = None,
     limit: options.Limit = None,
     truncate: options.Truncate = False,
     out: options.Out = None,
@@ -43,19 +55,25 @@ def rationales(
     """Do explanations point to the words that people marked, and to those that a classifier needs?
 
     Each explanation stands beside words at random, the first and the last. How many words make a rationale: 5 for
-    HateXplain, else the share that people mark in another split.
+    HateXplain and for a file, else the share that people mark in another split.
 
     [bold]Examples[/bold]
 
       lorgnette rationales ./my-classifier -c hatexplain
       lorgnette rationales ./my-classifier -c yelphat --split test50 --method all
       lorgnette rationales ./my-classifier -c eraser_movies --truncate --perturbation mask
+      lorgnette rationales ./my-classifier -c marked.jsonl --words-column words --rationale-column marked
     """
     from lorgnette.corpora import corpus as open_corpus
 
-    texts = open_corpus(corpus, split=split, data=data, limit=limit)
+    one_file = Path(corpus).is_file()
+    if split is None and not one_file:
+        split = "test"
+    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
+    columns |= {"words_column": words_column, "rationale_column": rationale_column}
+    texts = open_corpus(corpus, split=split, data=data, limit=limit, **columns)
     if top is None and share is None:
-        top = _TOP_CORPORA.get(corpus)
+        top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
     from lorgnette.lenses.rationales import CHEAP, Rationales
     from lorgnette.lenses.rationales_gold import gold_share
     from lorgnette.look import look

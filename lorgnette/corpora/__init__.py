@@ -105,7 +105,8 @@ def _file(path: Path, split: str | None, columns: Any, paragraphs: bool) -> Corp
     path, suffix = found(path), inner_suffix(path)
     if split is not None:
         raise UserError(
-            f"{path} is one file and has no splits: leave out split={split!r}, or give the file of that split."
+            f"{path} is one file and has no split {split!r}: leave the split out, or give a folder with a file for "
+            "each."
         )
     if suffix in NOT_READ:
         raise UserError(
@@ -144,7 +145,9 @@ def _folder(folder: Path, split: str | None, columns: Any, paragraphs: bool) -> 
         if stem in files:
             return _file(files[stem], None, columns, paragraphs)
     there = ", ".join(file.name for file in files.values()) or "nothing that is read here"
-    raise UserError(f"{folder}: no file for split {wanted!r}; there is {there}. Give split= or the path of a file.")
+    raise UserError(
+        f"{folder}: no file for split {wanted!r}; there is {there}. Give another split, or the path of a file."
+    )
 
 
 def _suffix(file: Path) -> str:

@@ -119,7 +119,8 @@ class Cones(Lens):
         for example in batch.examples:
             if example.label is None:
                 raise UserError(
-                    f"The text {example.id!r} has no label, and cones are about classes. Give a labelled corpus."
+                    f"The text {example.id!r} has no label, and cones are about classes. Give a labelled corpus (of a "
+                    "table: --label-column)."
                 )
             if not 0 <= example.label < len(self.classes):
                 raise UserError(

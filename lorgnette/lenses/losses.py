@@ -68,7 +68,8 @@ def class_labels(subject: Subject, batch: Batch) -> Int[Tensor, " batch"]:
     for example in batch.examples:
         if example.label is None:
             raise UserError(
-                f"The text {example.id!r} has no label, and the loss of a classifier needs one. Give a labelled corpus."
+                f"The text {example.id!r} has no label, and the loss of a classifier needs one. Give a labelled corpus "
+                "(of a table: --label-column)."
             )
         if not 0 <= example.label < classes:
             raise UserError(

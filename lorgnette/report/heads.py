@@ -168,7 +168,9 @@ def role_findings(result: Result) -> Iterator[Finding]:
         return
     none = int(((label.sum(ROLE) == 0) & there).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
-    told = f"Of {{heads}} heads: {words}; {{none}} fit no role." if named else "None of {heads} heads fits any role."
+    told = "None of {heads} heads fits any role."
+    if named:
+        told = f"Of {{heads}} heads: {words}; {{none}} fit no role (a head may have several)."
     yield Finding(told, {**named, "heads": total, "none": none})
 
 
