@@ -72,7 +72,8 @@ def atlas(results: Results, examples: Sequence[Mapping[str, Any]] = ()) -> list[
             if value is not None:
                 length = round(20 * abs(value) / tops[measure.name])
                 facts.append(Fact(measure.name, value, format(value, measure.form), length))
-        role, kind = roles.get((stack, layer, head), (NO_ROLE, "none"))
+        # Without a lens that looks for roles nothing is said of them.
+        role, kind = roles.get((stack, layer, head), (NO_ROLE if roles else "", "none"))
         cards.append(Card(stack, layer, head, role, kind, tuple(facts), seen.get((stack, layer, head))))
     return cards
 

@@ -98,6 +98,7 @@ def test_decoders_and_models_that_cannot_be_explained(monkeypatch):
 
 def test_cards_without_roles_or_examples():
     cards = atlas(Results([weights(), norms()]))
+    assert {card.role for card in cards} == {""}, "nobody looked for roles"
     assert len(cards) == 12
     assert {fact.name for card in cards for fact in card.facts} == {"confidence", "entropy", "norm"}
     assert atlas(Results()) == []
