@@ -19,7 +19,7 @@ LEVELS = (
     ("files", "provenance", "schema", "results", "progress", "distributed"),
     ("maths", "corpora", "bleu"),
     ("attention",),
-    ("models", "export", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
+    ("models", "export", "token_kinds", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
     ("lenses", "explanations"),
     (
         "look",
