@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -55,8 +55,8 @@ def look(
 
     # Names and files first: they are checked at once, while a model takes seconds.
     chosen = [lenses.get(name) for name in dict.fromkeys(lens)]
-    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
-    texts = open_corpus(corpus, split=split, data=data, **columns, paragraphs=paragraphs, limit=limit)
+    texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
+                        label_column=label_column)  # fmt: skip
     import torch
 
     from lorgnette.look import look as run

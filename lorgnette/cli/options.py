@@ -50,6 +50,12 @@ Data = Annotated[
 LabelColumn = Annotated[
     str | None, typer.Option(help="The column of a table that holds the label.", rich_help_panel=_CORPUS)
 ]
+WordsColumn = Annotated[
+    str | None, typer.Option(help="The column of a table with the words, a list.", rich_help_panel=_CORPUS)
+]
+RationaleColumn = Annotated[
+    str | None, typer.Option(help="… and the one with 0 or 1 for each word: marked.", rich_help_panel=_CORPUS)
+]
 TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text.", rich_help_panel=_CORPUS)]
 Paragraphs = Annotated[
     bool,

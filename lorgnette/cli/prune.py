@@ -68,7 +68,7 @@ def prune(
     test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
     test_split: Annotated[str, _option(_TEXTS, help="The split to test on.")] = "test",
     text_column: options.TextColumn = "text",
-    label_column: Annotated[str | None, _option(_TEXTS, help="The column of the labels.")] = None,
+    label_column: options.LabelColumn = None,
     data: options.Data = None,
 ) -> None:
     """

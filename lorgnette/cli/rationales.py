@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,18 +30,10 @@ def rationales(
         "majority"
     ),
     perturbation: Annotated[str, typer.Option(help="What happens to words that go: delete, mask.")] = "delete",
-    split: Annotated[
-        str | None,
-        typer.Option(help="The split of the corpus.", rich_help_panel="The corpus", show_default="test, if it has any"),
-    ] = None,
+    split: options.Split = None,
     text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = None,
-    words_column: Annotated[
-        str | None, typer.Option(help="The column with the words, a list.", rich_help_panel="The corpus")
-    ] = None,
-    rationale_column: Annotated[
-        str | None, typer.Option(help="… and with 0 or 1 for each word: marked.", rich_help_panel="The corpus")
-    ] = None,
+    words_column: options.WordsColumn = None,
+    rationale_column: options.RationaleColumn = None,
     limit: options.Limit = None,
     truncate: options.Truncate = False,
     out: options.Out = None,
@@ -55,7 +47,7 @@ def rationales(
     """Do explanations point to the words that people marked, and to those that a classifier needs?
 
     Each explanation stands beside words at random, the first and the last. How many words make a rationale: 5 for
-    HateXplain and for a file, else the share that people mark in another split.
+    HateXplain and for a file, else the share that people mark in another split. Without --split: test, of what has any.
 
     [bold]Examples[/bold]
 
@@ -69,9 +61,8 @@ def rationales(
     one_file = Path(corpus).is_file()
     if split is None and not one_file:
         split = "test"
-    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
-    columns |= {"words_column": words_column, "rationale_column": rationale_column}
-    texts = open_corpus(corpus, split=split, data=data, limit=limit, **columns)
+    texts = open_corpus(corpus, split=split, data=data, limit=limit, text_column=text_column,
+                        words_column=words_column, rationale_column=rationale_column)  # fmt: skip
     if top is None and share is None:
         top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
     from lorgnette.lenses.rationales import CHEAP, Rationales

@@ -80,7 +80,7 @@ def train(
     test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
     stream: Annotated[bool, _option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False,
     text_column: options.TextColumn = "text",
-    label_column: Annotated[str | None, _option(_TEXTS, help="The column of a table that holds the class.")] = None,
+    label_column: options.LabelColumn = None,
     data: options.Data = None,
 ) -> None:
     """Train a classifier or a translation model, or fine-tune one.

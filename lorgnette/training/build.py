@@ -161,7 +161,7 @@ class PretrainedBuilder:
             return open_(self.source, trust_remote_code=False, **options)
         except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            if os.sep in self.name and self.name.startswith((".", "~", os.sep)) and not Path(self.name).exists():
+            if self.name.startswith((".", "~", os.sep)) and not Path(self.name).expanduser().exists():
                 raise UserError(
                     f"there is no folder {self.name!r}: expected one with a model, a preset (lorgnette list presets), "
                     "or a name on the hub."

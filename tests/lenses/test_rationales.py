@@ -1,6 +1,5 @@
 """Rationales against definitions written out, text by text and word by word."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
-from typer.testing import CliRunner
 
 import lorgnette as lo
-from lorgnette.cli.app import app
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain, explanation_methods
@@ -305,51 +302,3 @@ def test_no_mask_token():
     if subject.tokenizer.mask_token_id is None:
         with pytest.raises(UserError, match="perturbation='delete'"):
             looked(subject, texts, ["ah"], perturbation="mask")
-
-
-# The command --------------------------------------------------------------------------------------------------------
-
-
-def invoked(monkeypatch, subject, *arguments):
-    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
-    return CliRunner().invoke(app, ["rationales", "tiny", "-c", "planted", "--limit", "5", *arguments])
-
-
-def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
-    done = invoked(monkeypatch, classifier(), "--method", "ah", "--out", str(tmp_path / "run"))
-    assert done.exit_code == 0, done.stderr
-    assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
-    assert "knowing nothing: AUPRC" in done.stdout
-    result = lo.Results.load(tmp_path / "run")["rationales"]
-    share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
-    assert result.data.attrs["k"] == f"{share:.1%} of the words"
-
-
-def test_the_command_refuses_in_one_line(monkeypatch):
-    done = invoked(monkeypatch, bert())
-    assert done.exit_code == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "is no classifier of texts" in done.stderr
-
-
-def test_the_command_reads_a_file_of_marked_words(monkeypatch, tmp_path):
-    rows = [{"words": text.split(), "marks": [0, 1, 0], "text": text} for text in ("a dog ran", "the cat sat")]
-    (tmp_path / "marked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: classifier())
-    columns = ["--words-column", "words", "--rationale-column", "marks", "--method", "ah"]
-    done = CliRunner().invoke(app, ["rationales", "tiny", "-c", str(tmp_path / "marked.jsonl"), *columns])
-    assert done.exit_code == 0, done.stderr
-    assert "2 texts with gold, 0 without" in done.stdout
-    assert "k = 5 words" in done.stdout
-
-
-def test_look_takes_the_labels_of_a_table(monkeypatch, tmp_path):
-    (tmp_path / "own.csv").write_text("text,kind\na dog ran,0\nthe cat sat,1\n")
-    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: classifier())
-    command = ["look", "tiny", "-c", str(tmp_path / "own.csv"), "--lens", "importance"]
-    refused = CliRunner().invoke(app, command)
-    assert refused.exit_code == 1
-    assert "of a table: --label-column" in refused.stderr
-    done = CliRunner().invoke(app, [*command, "--label-column", "kind"])
-    assert done.exit_code == 0, done.stderr
-    assert "2 texts" in done.stdout

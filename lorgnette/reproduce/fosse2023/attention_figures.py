@@ -68,7 +68,7 @@ def _by_vectors(outcome: Outcome, told: Any) -> Figure:
     scale = alt.Scale(domain=names, range=[*COLOURS[: len(names) - 1], "#555555"])
     caption = (
         f"SIM of keys and values by layer of the models with {deep} layers, by the word vectors that they start from. "
-        "A dot is a seed (random vectors have one), the line their mean, a cross what was published, from GloVe of "
+        "A dot is a seed (random vectors have fewer), the line their mean, a cross what was published, from GloVe of "
         "width 300."
     )
     return Figure("vectors", _panels(rows, alt.Color("vectors:N", scale=scale, title="vectors")), caption)

@@ -137,13 +137,8 @@ def _middle_first(strengths: Sequence[float]) -> list[float]:
 def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> dict[str, Cell]:
     """A curve: nothing pruned, each λ, and an encoder without heads."""
     name = f"{model}-{where}"
-    control = model == "opus"
-    points = {f"{name}-lambda0": _cell("pruning_cells:unpruned", size, model=model, where=where)}
-    for strength in _middle_first(strengths):
-        told = {"model": model, "where": where, "strength": strength, "control": control}
-        points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
-    points[f"{name}-empty"] = _cell("pruning_cells:emptied", size, model=model, where=where)
-    return points
+    points = _gated(size, name, model, where, _middle_first(strengths), control=model == "opus")
+    return points | {f"{name}-empty": _cell("pruning_cells:emptied", size, model=model, where=where)}
 
 
 def _longer(size: Size, model: str) -> dict[str, Cell]:
@@ -151,11 +146,18 @@ def _longer(size: Size, model: str) -> dict[str, Cell]:
     size = replace(size, gates=size.long)
     points: dict[str, Cell] = {}
     for where, strengths in LONG.items():
-        name = f"{model}-{where}-long"
-        points[f"{name}-lambda0"] = _cell("pruning_cells:unpruned", size, model=model, where=where)
-        for strength in strengths:
-            told = {"model": model, "where": where, "strength": strength, "control": False}
-            points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
+        points |= _gated(size, f"{model}-{where}-long", model, where, strengths, control=False)
+    return points
+
+
+def _gated(
+    size: Size, name: str, model: str, where: str, strengths: Sequence[float], *, control: bool
+) -> dict[str, Cell]:
+    """Nothing pruned, and each λ."""
+    points = {f"{name}-lambda0": _cell("pruning_cells:unpruned", size, model=model, where=where)}
+    for strength in strengths:
+        told = {"model": model, "where": where, "strength": strength, "control": control}
+        points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
     return points
 
 

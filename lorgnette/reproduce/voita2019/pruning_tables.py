@@ -14,8 +14,9 @@ def tables(outcome: Outcome, told: Any) -> Iterator[Table]:
     for name in NAMES:
         points = outcome.curve(name)
         if points:
-            note = _NOTE.replace(_BASE, _BASE_OF_SCRATCH) if name == "small-scratch" else _NOTE
-            yield Table(f"{NAMES[name]}: BLEU by heads left", _curve(points), note)
+            yield Table(
+                f"{NAMES[name]}: BLEU by heads left", _curve(points), _NOTE.format(base=_BASES.get(name, _BASE))
+            )
     yield Table("Published: table 2 of the paper, English-Russian", _published(told), told["pruning"]["source"] + ".")
     yield from _whole_models(outcome)
     yield from _roles(outcome)
@@ -23,13 +24,12 @@ def tables(outcome: Outcome, told: Any) -> Iterator[Table]:
     yield from _classes(outcome)
 
 
-_BASE = "against λ = 0, trained as long without gates,"
-_BASE_OF_SCRATCH = "against λ = 0 of the table before (the best epoch of as long a training, and some more),"
+_BASE = "λ = 0, trained as long without gates"
+_BASES = {"small-scratch": "λ = 0 of the table before (the best epoch of as long a training, and some more)"}
 _NOTE = (
     "e/d/d-e: heads left in the encoder, the decoder's self-attention, and its attention to the encoder. *no encoder "
-    "heads*: the encoder is then a feed-forward network. "
-    f"Change: {_BASE} with the 95 % interval of a paired bootstrap. Undecided: heads that the paper's rule and its "
-    "code's rule treat differently (the code's is used)."
+    "heads*: the encoder is then a feed-forward network. Change: against {base}, with the 95 % interval of a paired "
+    "bootstrap. Undecided: heads that the paper's rule and its code's rule treat differently (the code's is used)."
 )
 
 
