@@ -6,9 +6,9 @@ import torch
 
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import E5_SMALL, subject, texts
-from lorgnette.lenses.geometry import Geometry
-from lorgnette.look import _pass
-from lorgnette.maths.cosine import sim
+from lorgnette.lenses.geometry.cosine import sim
+from lorgnette.lenses.geometry.lens import Geometry
+from lorgnette.looking.look import _pass
 
 
 def pairs() -> Iterator[Figure]:

@@ -8,10 +8,10 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.harness import Figure, side_by_side
 from lorgnette.attention import Site
-from lorgnette.models.interface import tapped
-from lorgnette.training.gates import HeadGates
-from lorgnette.training.removal import remove_heads
-from lorgnette.training.speed import operations
+from lorgnette.models.tapping import tapped
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.pruning.removal import remove_heads
+from lorgnette.training.pruning.speed import operations
 
 BATCH, TOKENS = 4, 128
 

@@ -13,10 +13,10 @@ import torch
 
 from benchmarks.harness import Figure
 from benchmarks.shapes import E5_SMALL, subject, texts
-from lorgnette.look import look
+from lorgnette.looking.look import look
 from lorgnette.report import Report
 from lorgnette.report.views import pack, page_html
-from lorgnette.trace import Trace
+from lorgnette.subject.trace import Trace
 
 SHARPNESS = (0.5, 1.0, 1.6, 2.5, 4.0, 6.0)
 """Standard deviations of the scores, by layer: broad heads and sharp ones, as trained models have them. The root of a

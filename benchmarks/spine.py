@@ -10,9 +10,9 @@ import torch
 
 from benchmarks.harness import Figure, peak_memory, side_by_side
 from benchmarks.shapes import E5_SMALL, subject, texts
-from lorgnette.look import look
-from lorgnette.maths.scores import Scores
-from lorgnette.maths.sweep import Wanted, swept
+from lorgnette.attention.scores import Scores
+from lorgnette.attention.sweep import Wanted, swept
+from lorgnette.looking.look import look
 
 
 def look_over_forward() -> Iterator[Figure]:
@@ -41,8 +41,8 @@ torch.set_num_threads(1)
 watched = subject(E5_SMALL)
 corpus = texts(8, 512)
 batch = watched.encode(list(corpus))
-from lorgnette.look import look
-from lorgnette.lenses.weights import Weights
+from lorgnette.looking.look import look
+from lorgnette.lenses.weights.lens import Weights
 with torch.no_grad():
     watched.run(watched.encode([next(iter(corpus))]))
 """

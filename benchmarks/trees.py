@@ -8,7 +8,7 @@ import torch
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import WORDS, subject
 from lorgnette.corpora.example import Example
-from lorgnette.look import Counts, batches, look
+from lorgnette.looking.look import Counts, batches, look
 
 SENTENCES, HEADS = 1000, 8
 MARIAN_ENCODER = {

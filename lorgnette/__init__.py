@@ -4,9 +4,7 @@ Importing this module is fast: every public name is loaded when it is first used
 itself with transformers' Auto classes when `lorgnette.models` is imported, which `load` does, not here.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,12 +13,12 @@ if TYPE_CHECKING:
     from lorgnette.corpora import corpus, corpus_names
     from lorgnette.corpora.batch import Batch
     from lorgnette.errors import CaptureError, UserError
-    from lorgnette.look import look
-    from lorgnette.models.interface import tapped
+    from lorgnette.looking.look import look
+    from lorgnette.models.tapping import tapped
     from lorgnette.report import Report
     from lorgnette.results import Result, Results
     from lorgnette.subject import Subject, load
-    from lorgnette.trace import Trace
+    from lorgnette.subject.trace import Trace
 
 __version__ = "0.1.0"
 
@@ -56,14 +54,14 @@ _HOME = {
     "Site": "lorgnette.attention",
     "Subject": "lorgnette.subject",
     "Tap": "lorgnette.attention",
-    "Trace": "lorgnette.trace",
+    "Trace": "lorgnette.subject.trace",
     "UserError": "lorgnette.errors",
     "attend": "lorgnette.attention",
     "corpus": "lorgnette.corpora",
     "corpus_names": "lorgnette.corpora",
     "load": "lorgnette.subject",
-    "look": "lorgnette.look",
-    "tapped": "lorgnette.models.interface",
+    "look": "lorgnette.looking.look",
+    "tapped": "lorgnette.models.tapping",
 }
 
 
@@ -79,14 +77,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
-
-
-class _Package(ModuleType):
-    """`lorgnette.look` is the function, though a file has the same name: importing that file must not replace it."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -129,8 +129,8 @@ def marian(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
 def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.float64) -> Subject:
     """One of our presets, untrained, with a tokenizer that knows the words of these texts."""
     from lorgnette.models.classifier import SelfAttentionClassifier
-    from lorgnette.models.presets import preset
-    from lorgnette.models.tokenizer import build_tokenizer
+    from lorgnette.models.classifier.presets import preset
+    from lorgnette.models.classifier.tokenizer import build_tokenizer
 
     config = preset(name, width=16, vocab_size=100)
     torch.manual_seed(0)
@@ -142,7 +142,7 @@ def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.f
 def planted(control: bool = False) -> tuple[Subject, Any]:
     """The hand-set model with its corpus."""
     from lorgnette.corpora import corpus
-    from lorgnette.planted import annotated, planted_subject
+    from lorgnette.subject.planted import annotated, planted_subject
 
     texts = annotated(corpus("planted", split="test").take(60))
     return planted_subject(texts, control=control), texts

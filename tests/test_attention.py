@@ -8,8 +8,8 @@ from families import inputs, tiny
 
 from lorgnette.attention import Call, Tap, attend
 from lorgnette.errors import CaptureError
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.tapping import tapped
 
 
 class Count(Tap):
@@ -236,7 +236,7 @@ def test_rows_are_the_rows_of_the_matrix_and_have_gradients():
         bias = torch.randn(1, 3, 5, 5)
         context, weights = attend(module, query, key, value, None, is_causal=causal, position_bias=bias)
         assert weights is None
-        from lorgnette.attention import _scores
+        from lorgnette.attention.attend import _scores
 
         scores, value = _scores(module, query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
         call = Call(scores, value)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from lorgnette.bleu import bleu, difference
 from lorgnette.errors import UserError
+from lorgnette.statistics.bleu import bleu, difference
 
 WORDS = [f"word{number}" for number in range(40)]
 

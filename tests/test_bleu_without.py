@@ -4,11 +4,11 @@ import pytest
 import torch
 from subjects import classifier, marian
 
-from lorgnette.bleu import bleu
-from lorgnette.bleu_without import bleu_without
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.training.generation import translate
+from lorgnette.statistics.bleu import bleu
+from lorgnette.training.translation.bleu_without import bleu_without
+from lorgnette.training.translation.generation import translate
 
 SOURCES = ("the cat sat on the mat .", "a dog ran and it was good !", "the dog slept .")
 

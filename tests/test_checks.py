@@ -2,7 +2,7 @@
 
 import torch
 
-from lorgnette.checks import _largest
+from lorgnette.subject.checks import _largest
 
 
 def test_what_is_not_a_number_is_no_small_difference():

@@ -4,9 +4,9 @@ import pytest
 import torch
 from subjects import bert, gpt2, marian
 
+from lorgnette.attention.words import spans, to_words
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.maths.words import spans, to_words
 
 
 def test_words_of_plain_text():
@@ -133,7 +133,7 @@ def test_a_tokenizer_that_takes_a_text_for_one_word():
     """Llama's and Gemma's do: they leave the marked text in one part, so `word_ids` is 0 everywhere."""
     from tokenizers import models, pre_tokenizers
 
-    from lorgnette.encoding import Encoder
+    from lorgnette.corpora.encoding import Encoder
 
     whole = pre_tokenizers.Metaspace(split=False)
     tokenizer = _made(list("▁thecats."), models.BPE, pre_tokenizer=whole)
@@ -151,7 +151,7 @@ def test_punctuation_in_pieces_of_bytes():
     """’ is three bytes, written âĢĻ; the last byte of 你 is written ł and of û is written », which is no mark there."""
     from tokenizers import decoders, models, pre_tokenizers
 
-    from lorgnette.encoding import Encoder
+    from lorgnette.corpora.encoding import Encoder
 
     level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer = _made(
@@ -170,7 +170,7 @@ def test_punctuation_in_pieces_of_bytes():
 
 def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
     """Marian has pieces of its own for each side; a word that is normalised to several must not mix them."""
-    from lorgnette.encoding import Encoder
+    from lorgnette.corpora.encoding import Encoder
 
     class TwoSided:
         is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
@@ -193,7 +193,7 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
 
 def test_special_tokens_that_are_typed_are_words():
     """With either kind of tokenizer: special is what the tokenizer adds."""
-    from lorgnette.encoding import Encoder
+    from lorgnette.corpora.encoding import Encoder
 
     class Slow:
         is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]

@@ -15,28 +15,31 @@ ROOT = Path(lorgnette.__file__).parent
 
 # From the ground up; a module may import its own level and those before it.
 LEVELS = (
-    ("axes", "errors", "display"),
-    ("files", "provenance", "schema", "results", "progress", "distributed"),
-    ("maths", "corpora", "bleu"),
-    ("attention",),
-    ("models", "export", "token_kinds", "encoding", "subject", "checks", "knockout", "change", "trace", "planted"),
-    ("lenses", "explanations"),
-    (
-        "look",
-        "controls",
-        "bleu_without",
-        "probing",
-        "resume",
-        "report",
-        "training",
-        "reproduce",
-        "demo",
-        "serve",
-        "testing",
-    ),
-    ("cli", "__main__"),
+    "errors",
+    "axes",
+    "display",
+    "files",
+    "results",
+    "figures",
+    "statistics",
+    "corpora",
+    "attention",
+    "models",
+    "subject",
+    "contributions",
+    "explanations",
+    "syntax",
+    "lenses",
+    "looking",
+    "training",
+    "report",
+    "serve",
+    "demo",
+    "testing",
+    "cli",
+    "__main__",
 )
-LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+LEVEL = {name: level for level, name in enumerate(LEVELS)}
 HEAVY = {"torch", "transformers", "torchmetrics", "xarray", "numpy", "pandas", "scipy", "sklearn", "datasets", "rich"}
 
 
@@ -123,12 +126,12 @@ def test_the_command_line_imports_nothing_heavy_at_the_top(name):
 def test_the_rules_would_notice(tmp_path, monkeypatch):
     path = tmp_path / "bad.py"
     path.write_text("import torch\ndef f():\n    from lorgnette.cli.app import app\n    from lorgnette import look\n")
-    monkeypatch.setitem(MODULES, "lorgnette.maths.bad", path)
-    assert imported("lorgnette.maths.bad", inside_functions=False) == {"torch"}
-    assert "lorgnette.cli.app" in imported("lorgnette.maths.bad", inside_functions=True)
-    assert "lorgnette.look" in imported("lorgnette.maths.bad", inside_functions=True)
+    monkeypatch.setitem(MODULES, "lorgnette.statistics.bad", path)
+    assert imported("lorgnette.statistics.bad", inside_functions=False) == {"torch"}
+    assert "lorgnette.cli.app" in imported("lorgnette.statistics.bad", inside_functions=True)
+    assert "lorgnette.looking.look" in imported("lorgnette.statistics.bad", inside_functions=True)
     with pytest.raises(AssertionError, match=r"imports upward: lorgnette\.cli\.app, lorgnette\.look"):
-        test_imports_point_down("lorgnette.maths.bad")
+        test_imports_point_down("lorgnette.statistics.bad")
 
 
 def fresh(code: str) -> str:
@@ -152,7 +155,7 @@ def test_every_public_name_is_there(name):
 
 
 def test_look_stays_the_function():
-    code = "import lorgnette as lo, lorgnette.look, types\nprint(isinstance(lo.look, types.FunctionType))"
+    code = "import lorgnette as lo, lorgnette.looking.look, types\nprint(isinstance(lo.look, types.FunctionType))"
     assert fresh(code) == "True\n"
 
 

@@ -17,7 +17,7 @@ from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.testing import assert_close
 
-look_module = sys.modules["lorgnette.look"]
+look_module = sys.modules["lorgnette.looking.look"]
 
 
 def looked(subject, examples, **options):

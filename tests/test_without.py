@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
-from lorgnette.knockout import Knockout
-from lorgnette.lenses.ablation import HeadMeans
-from lorgnette.look import look
+from lorgnette.lenses.importance.ablation import HeadMeans
+from lorgnette.looking.look import look
+from lorgnette.subject.knockout import Knockout
 
 
 def zeroed(subject, site, head):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lorgnette.trace import Trace
+    from lorgnette.subject.trace import Trace
 
 _BAR = 12  # columns of a bar
 
@@ -28,7 +28,7 @@ def explained(seen: "Trace", methods: Sequence[str], *, pieces: bool) -> list[di
 
 
 def _by_word(tokens: Any, scores: Any, pieces: bool) -> tuple[list[str], list[float]]:
-    from lorgnette.maths.words import spans
+    from lorgnette.attention.words import spans
 
     length = len(tokens.pieces[0])
     scores, word = scores[:length], tokens.word[0, :length]

@@ -45,8 +45,8 @@ def induced(
     """
     layer, number = _numbers(head)
     from lorgnette.corpora import corpus as open_corpus
-    from lorgnette.lenses.induced import induced as draw
     from lorgnette.subject import load
+    from lorgnette.syntax.attention_tree import induced as draw
 
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     way, root = "read_by_head" if transpose else "to_head", "free" if free_root else "gold"

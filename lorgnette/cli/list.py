@@ -56,7 +56,7 @@ def _table(rows: list[tuple[str, str]]) -> "Table":
 
 
 def _models() -> list[tuple[str, str]]:
-    from lorgnette.models.layouts import model_types
+    from lorgnette.models.families import model_types
     from lorgnette.models.loading import known_names
 
     here = [(name, "on this machine") for name in known_names()]
@@ -64,8 +64,8 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _presets() -> list[tuple[str, str]]:
+    from lorgnette.models.classifier.presets import PRESETS
     from lorgnette.models.marian_small import TRANSLATORS
-    from lorgnette.models.presets import PRESETS
 
     return [(name, preset.description) for name, preset in {**PRESETS, **TRANSLATORS}.items()]
 

@@ -59,7 +59,7 @@ def look(
                         label_column=label_column)  # fmt: skip
     import torch
 
-    from lorgnette.look import look as run
+    from lorgnette.looking.look import look as run
     from lorgnette.subject import load
 
     torch.manual_seed(seed)
@@ -98,7 +98,7 @@ def _show(results: "Results", folder: Path | None) -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.report import findings
+    from lorgnette.report.findings import findings
 
     origin = next(iter(results.values())).provenance
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""

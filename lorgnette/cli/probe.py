@@ -44,8 +44,8 @@ def probe(
     from lorgnette.corpora import corpus as open_corpus
 
     first, second = (open_corpus(corpus, split=split, data=data, limit=limit) for split in (train, test))
-    from lorgnette.probing import probe as run
-    from lorgnette.probing import structural_probe
+    from lorgnette.looking.probing import probe as run
+    from lorgnette.looking.probing import structural_probe
     from lorgnette.results import Results
     from lorgnette.subject import load
 

@@ -10,7 +10,7 @@ import typer
 from lorgnette.cli import options
 
 if TYPE_CHECKING:
-    from lorgnette.training.pruning import Pruned
+    from lorgnette.training.pruning.prune import Pruned
 
 _HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
 

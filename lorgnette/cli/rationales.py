@@ -65,9 +65,9 @@ def rationales(
                         words_column=words_column, rationale_column=rationale_column)  # fmt: skip
     if top is None and share is None:
         top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
-    from lorgnette.lenses.rationales import CHEAP, Rationales
-    from lorgnette.lenses.rationales_gold import gold_share
-    from lorgnette.look import look
+    from lorgnette.lenses.rationales.gold import gold_share
+    from lorgnette.lenses.rationales.lens import CHEAP, Rationales
+    from lorgnette.looking.look import look
     from lorgnette.subject import load
 
     if top is None and share is None:

@@ -26,9 +26,9 @@ def report(
       lorgnette report runs/bert --out bert.html
       lorgnette report runs/bert --figures png,pdf
     """
+    from lorgnette.figures.drawing import known_formats
     from lorgnette.report import Report
     from lorgnette.report import figures as draw
-    from lorgnette.report.drawing import known_formats
     from lorgnette.results import Results
 
     formats = None if figures is None else known_formats(figures)

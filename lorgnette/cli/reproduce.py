@@ -50,8 +50,8 @@ def reproduce(
     """
     if name is None:
         return _list()
-    from lorgnette.reproduce import DEFAULT_SEEDS, PARTIAL, find
-    from lorgnette.reproduce.record import Settings, refuse_other_folder
+    from reproductions import DEFAULT_SEEDS, PARTIAL, find
+    from reproductions.frame.record import Settings, refuse_other_folder
 
     run = find(name)
     if partial and name not in PARTIAL:
@@ -91,7 +91,7 @@ def _list() -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
-    from lorgnette.reproduce import REPRODUCTIONS
+    from reproductions import REPRODUCTIONS
 
     table = Table(show_header=False, box=None, padding=(0, 2))
     for name, (_, line) in REPRODUCTIONS.items():

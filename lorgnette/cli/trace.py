@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lorgnette.subject import Subject
-    from lorgnette.trace import Trace
+    from lorgnette.subject.trace import Trace
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
@@ -269,7 +269,7 @@ def _is_word(side: Any, pieces: bool) -> "np.ndarray":
     """False for special tokens: every head reads those, and they would hide the links between words."""
     import numpy as np
 
-    from lorgnette.maths.words import spans
+    from lorgnette.attention.words import spans
 
     word = side.word[0].tolist()
     if pieces:

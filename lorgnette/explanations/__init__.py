@@ -5,7 +5,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.explanations.backward import edge_relevance, integrated, propagated
 from lorgnette.explanations.explanation import Explanation
 from lorgnette.explanations.mixing import MEASURES, mixed
-from lorgnette.explanations.start import Target, require_head
+from lorgnette.explanations.target import Target, require_head
 from lorgnette.subject import Subject
 
 __all__ = ["Explanation", "Target", "edge_relevance", "explain", "explanation_methods"]

@@ -15,9 +15,9 @@ from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
 from lorgnette.explanations.rules import RULES, Heads, Rules, is_linear, is_norm, ruled
-from lorgnette.explanations.start import Target, explained, fixed
-from lorgnette.models.embeddings import WordEmbeddings
-from lorgnette.models.positions import LearntPositions, SinusoidalPositions
+from lorgnette.explanations.target import Target, explained, fixed
+from lorgnette.models.classifier.embeddings import WordEmbeddings
+from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
 from lorgnette.subject import Subject
 
 

@@ -11,17 +11,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attention import Call, Site, Tap
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.layer import LayerNorms
+from lorgnette.contributions.layer_mixing import mixing_of, rollable
+from lorgnette.contributions.measures import Alti, GlobEnc, further_measures
+from lorgnette.contributions.norms import all_heads_norms
+from lorgnette.contributions.rollout import rolled_out, row_shares
+from lorgnette.contributions.value_zeroing import zeroing_distances
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
-from lorgnette.explanations.start import Target, explained, positions
-from lorgnette.lenses.norms_layer import LayerNorms
-from lorgnette.lenses.norms_measures import Alti, GlobEnc, further_measures
-from lorgnette.lenses.norms_weights import SiteWeights
-from lorgnette.lenses.rollout import mixing_of, rollable
-from lorgnette.lenses.value_zeroing import zeroing_distances
-from lorgnette.maths.norms import all_heads_norms
-from lorgnette.maths.rollout import rolled_out, row_shares
+from lorgnette.explanations.target import Target, explained, positions
 from lorgnette.subject import Subject
 
 Mixing = Float[Tensor, "batch query key"]

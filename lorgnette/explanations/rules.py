@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lorgnette.attention import Call, Site, Tap
-from lorgnette.maths import alpha_beta
-from lorgnette.maths.relevance import (
+from lorgnette.explanations import alpha_beta
+from lorgnette.explanations.relevance import (
     constant_std,
     half_product,
     passed,
@@ -27,7 +27,7 @@ from lorgnette.maths.relevance import (
     without_bias,
 )
 from lorgnette.models.anatomy import linear_weights
-from lorgnette.models.classifier_layers import PureNorm
+from lorgnette.models.classifier.layers import PureNorm
 
 ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
 """(module, its input, its output) → the output with another way back"""

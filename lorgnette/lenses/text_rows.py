@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.maths.sample import text_key
+from lorgnette.statistics.hashing import text_key
 
 LETTERS = 48
 """Bytes kept of an id; a longer one is cut, and says so."""

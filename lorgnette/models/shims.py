@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lorgnette.attention import attend
+from lorgnette.attention.attend import attend
 
 
 def _heads(projected: Tensor, dim: int) -> Tensor:

@@ -18,14 +18,16 @@ compare    → two runs, head by head; comparison → the page on it
 views      → one text, token by token: this part, and `notebook`, does know traces
 """
 
+from lorgnette.figures.charts import categories_by_layer, head_map, heat_map, layer_curves
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
 from lorgnette.report import flow, shape, trust
-from lorgnette.report.charts import categories_by_layer, head_map, heat_map, layer_curves
 from lorgnette.report.comparison import Comparison
 from lorgnette.report.examples import examples_of
-from lorgnette.report.findings import Finding, findings, findings_for
+from lorgnette.report.findings import findings, findings_for
 from lorgnette.report.heads import role_map, signal_matrix
 from lorgnette.report.page import Report, figures
-from lorgnette.report.sections import Figure, figures_for, figures_of
+from lorgnette.report.sections import figures_for, figures_of
 from lorgnette.report.syntax import best_relations, best_trees
 
 __all__ = [

@@ -7,10 +7,10 @@ from typing import Any
 import xarray as xr
 
 from lorgnette.axes import CATEGORY, HEAD, LAYER, PART, STACK
-from lorgnette.report.cells import PARTITION, said
+from lorgnette.figures.cells import PARTITION, said
+from lorgnette.report.head_example import Seen, seen_heads
 from lorgnette.report.heads import family
 from lorgnette.report.pruning import changes
-from lorgnette.report.seen import Seen, seen_heads
 from lorgnette.results import Result, Results
 
 NO_ROLE = "no role found"

@@ -7,7 +7,7 @@ import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
 from lorgnette.errors import UserError
-from lorgnette.report.cells import BESIDE, shown
+from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.results import Result, Results
 
 SURE = 1.96

@@ -11,14 +11,15 @@ import pandas as pd
 import xarray as xr
 
 from lorgnette.axes import CATEGORY, HEAD, LAYER, ROLE, STACK, STATE
+from lorgnette.figures.cells import BESIDE, said, shown, titled
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
 from lorgnette.files import written_whole
-from lorgnette.report.cells import BESIDE, said, shown, titled
 from lorgnette.report.chapters import CHAPTERS, in_chapters
 from lorgnette.report.compare import Differences, differences, surely
-from lorgnette.report.findings import Finding, heads
 from lorgnette.report.heads import role_map
 from lorgnette.report.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
-from lorgnette.report.sections import TITLES, Figure, states_as_layers, variable_figure
+from lorgnette.report.sections import TITLES, states_as_layers, variable_figure
 from lorgnette.results import Result, Results
 
 WORDS = {

@@ -10,7 +10,7 @@ from typing import Any
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
-from lorgnette.maths.sample import text_key
+from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 
 FILE, FORMAT, SCHEMA = "examples.json", "lorgnette-examples", 1

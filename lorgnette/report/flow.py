@@ -6,10 +6,12 @@ from typing import Any
 import altair as alt
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE, READING
-from lorgnette.report.cells import said, shown
-from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import CLEAR, Finding, findings_for, heads
-from lorgnette.report.sections import Figure, by_default, figures_for, kinds_there, variable_figure
+from lorgnette.figures.cells import said, shown
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.report.findings import CLEAR, findings_for
+from lorgnette.report.sections import by_default, figures_for, kinds_there, variable_figure
 from lorgnette.results import Result
 
 _NAMED = 3

@@ -7,10 +7,12 @@ import altair as alt
 import numpy as np
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, PART, ROLE, SIGNAL, SIGNAL_B, STACK
-from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import Finding, findings_for, heads
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.report.findings import findings_for
 from lorgnette.report.pruning import candidates, ranked
-from lorgnette.report.sections import Figure, figures_for, variable_figure
+from lorgnette.report.sections import figures_for, variable_figure
 from lorgnette.results import Result
 
 FAMILIES = {

@@ -2,13 +2,13 @@
 
 from html import escape
 
-from lorgnette.report.drawing import inline_svg
+from lorgnette.figures.drawing import inline_svg
 from lorgnette.report.sections import figures_of
 from lorgnette.report.views.gather import induced_trees, methods_of, relevance
 from lorgnette.report.views.pack import pack
 from lorgnette.report.views.page import notebook_html
 from lorgnette.results import Result, Results
-from lorgnette.trace import Trace
+from lorgnette.subject.trace import Trace
 
 MOST_FIGURES = 2  # of a result; the report has them all
 

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError
+from lorgnette.figures.cells import number
+from lorgnette.figures.drawing import drawn, inline_svg, known_formats
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
 from lorgnette.files import written_whole
-from lorgnette.provenance import Provenance
 from lorgnette.report.atlas import Card, Measure, atlas, measures
-from lorgnette.report.cells import number
 from lorgnette.report.chapters import in_chapters
-from lorgnette.report.drawing import drawn, inline_svg, known_formats
 from lorgnette.report.examples import kept_examples
-from lorgnette.report.findings import Finding, findings
-from lorgnette.report.sections import TITLES, Figure, figures_of
+from lorgnette.report.findings import findings
+from lorgnette.report.sections import TITLES, figures_of
 from lorgnette.report.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import altair as alt
 import xarray as xr
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
-from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import Finding, heads
-from lorgnette.report.sections import Figure
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
 from lorgnette.results import Result
 
 if TYPE_CHECKING:

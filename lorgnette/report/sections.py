@@ -1,16 +1,16 @@
 """Which figures a result has: a registry by lens, and a default for a lens that nobody registered."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.axes import CATEGORY, DIRECTION, DIRECTION_B, HEAD, LABEL, LAYER, STACK, STATE
-from lorgnette.report import charts
-from lorgnette.report.cells import beside, chosen, partition, shown, table, titled
+from lorgnette.figures import charts
+from lorgnette.figures.cells import beside, chosen, partition, shown, table, titled
+from lorgnette.figures.figure import Figure
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
 
 TITLES = {
@@ -36,19 +36,6 @@ TITLES = {
     "alignment": "Does cross-attention translate word by word?",
 }
 _MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart with its words and its numbers: `table` to be read, `data` everything, for a download."""
-
-    name: str
-    title: str
-    caption: str
-    chart: Any
-    table: "pd.DataFrame"
-    data: "pd.DataFrame"
-    wide: bool = False
 
 
 Maker = Callable[[Result], list[Figure]]

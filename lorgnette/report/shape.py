@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from lorgnette.axes import DIRECTION, DIRECTION_B, LABEL, LAYER, PROBE, STATE, VECTORS
-from lorgnette.report.cells import shown
-from lorgnette.report.findings import Finding, findings_for, heads
-from lorgnette.report.sections import Figure, by_default, figures_for, states_as_layers, variable_figure
+from lorgnette.figures.cells import shown
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.report.findings import findings_for
+from lorgnette.report.sections import by_default, figures_for, states_as_layers, variable_figure
 from lorgnette.results import Result
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from lorgnette.axes import BASELINE, CANDIDATES, DECODING, FEATURES, HEAD, KIND, LAYER, PART, WAY
-from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import Finding, HeadValue, findings_for, heads
-from lorgnette.report.sections import Figure, figures_for, variable_figure
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, HeadValue, heads
+from lorgnette.report.findings import findings_for
+from lorgnette.report.sections import figures_for, variable_figure
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _NAMED = 3
 @figures_for("relations")
 def of_relations(result: Result) -> list[Figure]:
     """The best head of each relation, chosen on one part and tested on the other, beside the best offset."""
-    from lorgnette.lenses.relations import best_heads
+    from lorgnette.lenses.relations.lens import best_heads
 
     table = best_heads(result)
     if not len(table):
@@ -69,7 +71,7 @@ def _dots(rows: "pd.DataFrame", title: str) -> Any:
 @findings_for("relations")
 def best_relations(result: Result) -> Iterator[Finding]:
     """For how many relations a head does better than the best offset, and where by most."""
-    from lorgnette.lenses.relations import best_heads
+    from lorgnette.lenses.relations.lens import best_heads
 
     table = best_heads(result)
     rows = table[(table.relation != "all") & (table.relation != "punct")] if len(table) else table
@@ -163,7 +165,7 @@ def probed(result: Result) -> Iterator[Finding]:
 
 @figures_for("coreference")
 def of_coreference(result: Result) -> list[Figure]:
-    from lorgnette.lenses.coreference import best_antecedents
+    from lorgnette.lenses.coreference.lens import best_antecedents
 
     rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
     base = ", ".join(f"{name} {float(rules.sel({BASELINE: name})):.3f}" for name in rules[BASELINE].values)

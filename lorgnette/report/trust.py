@@ -6,9 +6,11 @@ from typing import Any
 import altair as alt
 
 from lorgnette.axes import MEASURE, METHOD
-from lorgnette.report.charts import COLOURS
-from lorgnette.report.findings import Finding, findings_for
-from lorgnette.report.sections import Figure, figures_for
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.report.findings import findings_for
+from lorgnette.report.sections import figures_for
 from lorgnette.results import Result
 
 BLIND = ("random", "first", "last")

@@ -20,7 +20,7 @@ from lorgnette.serve import shapes
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.work import MOST_WAITING, Busy, Desk, Models
 from lorgnette.subject import Subject
-from lorgnette.trace import Trace
+from lorgnette.subject.trace import Trace
 
 MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""

@@ -12,13 +12,13 @@ from lorgnette.corpora import Example
 from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError, near
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.classifier_config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
-from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
-from lorgnette.models.layouts import PRUNED
+from lorgnette.models.classifier.config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
+from lorgnette.models.classifier.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
+from lorgnette.models.classifier.presets import PRESETS, preset
+from lorgnette.models.classifier.tokenizer import build_tokenizer
+from lorgnette.models.families import PRUNED
 from lorgnette.models.loading import Loaded, find, known_names, load_model
 from lorgnette.models.marian_small import TRANSLATORS
-from lorgnette.models.presets import PRESETS, preset
-from lorgnette.models.tokenizer import build_tokenizer
 from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
 

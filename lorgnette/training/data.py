@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 
 from lorgnette.corpora import Corpus, Example
-from lorgnette.encoding import Encoder
+from lorgnette.corpora.encoding import Encoder
 from lorgnette.errors import UserError
 
 Item = dict[str, Any]
@@ -75,7 +75,7 @@ class Reader:
         length = len(item["input_ids"])
         cut = self.max_length is not None and length > self.max_length
         if cut:
-            # The last token stays if it closes the text ([SEP]), as in `lorgnette.encoding`.
+            # The last token stays if it closes the text ([SEP]), as in `lorgnette.corpora.encoding`.
             tail = int(item["input_ids"][-1] in self._encoder.specials)
             keep = self.max_length - tail  # type: ignore[operator]
             item = {key: [*value[:keep], *value[length - tail :]] for key, value in item.items()}
@@ -90,7 +90,7 @@ class Reader:
 
 
 def text_and_pair(example: Example) -> tuple[str, str | None]:
-    """What is tokenised: the words of a corpus that comes tokenised, else the raw text (as in `lorgnette.encoding`)."""
+    """What is tokenised: the words of a corpus that comes tokenised, else the raw text (as `Encoder` does)."""
     start = example.extra.get("pair_start")
     if example.words is None:
         return example.text, example.pair

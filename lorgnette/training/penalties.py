@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attention import Call, Tap
+from lorgnette.attention.entropy import swept_entropy
 from lorgnette.errors import UserError, near
-from lorgnette.maths.entropy import swept_entropy
-from lorgnette.maths.penalties import (
+from lorgnette.training.penalty_terms import (
     as_distribution,
     kl_divergence,
     mean_over,

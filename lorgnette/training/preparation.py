@@ -72,7 +72,7 @@ class Prepared:
 def prepare(settings: TrainingSettings) -> Prepared:
     """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read."""
     if translates(settings):
-        from lorgnette.training.translation import prepare_pairs
+        from lorgnette.training.translation.task import prepare_pairs
 
         return prepare_pairs(settings, parts_of(settings, classes=False))
     if settings.select == "bleu":

@@ -15,9 +15,9 @@ from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArgumen
 
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
-from lorgnette.provenance import versions
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.tapping import tapped
+from lorgnette.results.provenance import versions
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
 from lorgnette.training.folder import RECORD, RunFolder

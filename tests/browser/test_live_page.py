@@ -11,8 +11,8 @@ from subjects import bert, classifier
 
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
-from lorgnette.knockout import Knockout
 from lorgnette.serve import Access, Models, make_app
+from lorgnette.subject.knockout import Knockout
 
 SUBJECTS = {"tiny": classifier(), "other": classifier(seed=3), "headless": bert()}
 TEXT = "the cat was not very good"

@@ -11,10 +11,9 @@ import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
-from lorgnette.cli import summary
-from lorgnette.cli.app import app
-from lorgnette.provenance import Provenance
+from lorgnette.cli import app, summary
 from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
 
 COMMANDS = ("check", "look", "trace", "train", "report", "demo", "list")
 

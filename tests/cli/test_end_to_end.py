@@ -39,8 +39,8 @@ def test_check():
 
 
 def test_a_failed_check_is_exit_1(monkeypatch):
-    from lorgnette.checks import Check
     from lorgnette.subject import Subject
+    from lorgnette.subject.checks import Check
 
     checks = [Check("rows sum to one", True, "fine"), Check("outputs unchanged", False, "differ by 1")]
     monkeypatch.setattr(Subject, "check", lambda self: checks)

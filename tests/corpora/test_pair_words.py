@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from transformers import BertTokenizerFast
 
 from lorgnette.corpora import Example
-from lorgnette.encoding import Encoder
+from lorgnette.corpora.encoding import Encoder
 
 
 def encoded(tmp_path, example):

@@ -7,8 +7,8 @@ import torch
 from scipy.stats import spearmanr
 
 from lorgnette.attention import Tap
-from lorgnette.models.classifier_layers import PureNorm
-from lorgnette.token_kinds import CATEGORIES
+from lorgnette.corpora.token_kinds import CATEGORIES
+from lorgnette.models.classifier.layers import PureNorm
 
 
 class Watch(Tap):

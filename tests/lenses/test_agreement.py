@@ -7,11 +7,11 @@ from scipy.stats import spearmanr
 from tiny_subjects import examples, subject
 
 from lorgnette.errors import UserError
-from lorgnette.lenses.agreement import Agreement, agreement
-from lorgnette.look import look
-from lorgnette.maths.rank_agreement import reliability, spearman_matrix, within_groups
+from lorgnette.lenses.agreement.lens import Agreement, agreement
+from lorgnette.looking.look import look
 from lorgnette.report import figures_of, findings
 from lorgnette.results import Result, Results
+from lorgnette.statistics.rank_agreement import reliability, spearman_matrix, within_groups
 
 
 def test_rho_is_scipys():

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.alignment import Alignment
-from lorgnette.look import look
+from lorgnette.lenses.alignment.lens import Alignment
+from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 from lorgnette.testing import check_lens, run_lens
 

@@ -8,9 +8,8 @@ import torch
 from subjects import TREEBANK, bert, gpt2, planted
 
 from lorgnette.errors import UserError
-from lorgnette.lenses.attention_probe import AttentionProbe
-from lorgnette.look import look
-from lorgnette.maths.attention_probe import (
+from lorgnette.lenses.attention_probe.lens import AttentionProbe
+from lorgnette.lenses.attention_probe.probe import (
     FARTHEST,
     HIDDEN,
     AttentionAndVectors,
@@ -20,8 +19,9 @@ from lorgnette.maths.attention_probe import (
     log_odds,
     loss,
 )
-from lorgnette.maths.sample import text_key
-from lorgnette.planted import HEADS
+from lorgnette.looking.look import look
+from lorgnette.statistics.hashing import text_key
+from lorgnette.subject.planted import HEADS
 from lorgnette.testing import assert_close, run_lens
 
 K, N, D = 3, 4, 5

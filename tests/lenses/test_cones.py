@@ -14,10 +14,10 @@ from transformers import RobertaForSequenceClassification as Roberta
 
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.cones import Cones
-from lorgnette.lenses.cones_result import Sample
+from lorgnette.lenses.cones.formulas import class_cosines, mean_direction_cosines, separation
+from lorgnette.lenses.cones.lens import Cones
+from lorgnette.lenses.cones.outcome import Sample
 from lorgnette.lenses.text_rows import TextRows, _packed, _unpacked, smallest_rows
-from lorgnette.maths.cones import class_cosines, mean_direction_cosines, separation
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 

@@ -8,10 +8,10 @@ import torch
 from subjects import EXAMPLES, bert, gpt2, marian
 
 from lorgnette.attention import Tap
-from lorgnette.lenses import convexity as module
-from lorgnette.lenses.convexity import Convexity
-from lorgnette.maths import convexity as maths
-from lorgnette.maths.convexity import angle
+from lorgnette.lenses.convexity import formulas as maths
+from lorgnette.lenses.convexity import lens as module
+from lorgnette.lenses.convexity.formulas import angle
+from lorgnette.lenses.convexity.lens import Convexity
 from lorgnette.testing import run_lens
 
 

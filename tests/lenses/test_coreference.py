@@ -11,9 +11,9 @@ from lorgnette.corpora.coreference import Mention, mentions_of, passages
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.coreference import Coreference, best_antecedents
-from lorgnette.look import look
-from lorgnette.planted import HEADS
+from lorgnette.lenses.coreference.lens import Coreference, best_antecedents
+from lorgnette.looking.look import look
+from lorgnette.subject.planted import HEADS
 
 HEAD = "# newdoc id = doc\n# global.Entity = GRP-etype-infstat\n"
 

@@ -8,9 +8,9 @@ import torch
 from tiny_subjects import examples, subject
 
 from lorgnette.errors import UserError
-from lorgnette.lenses import distances as module
-from lorgnette.lenses.distances import Distances
-from lorgnette.planted import HEADS, annotated, planted_subject
+from lorgnette.lenses.distances import lens as module
+from lorgnette.lenses.distances.lens import Distances
+from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.testing import run_lens
 
 

@@ -9,8 +9,8 @@ from tiny_subjects import examples, subject
 
 from lorgnette.corpora.frequency import Ranks, counted
 from lorgnette.errors import UserError
-from lorgnette.lenses.frequency import Frequency, _plain
-from lorgnette.look import look
+from lorgnette.lenses.frequency.lens import Frequency, _plain
+from lorgnette.looking.look import look
 from lorgnette.testing import check_lens, run_lens
 
 TEXTS = examples((9, 14, 6, 12, 20, 3))

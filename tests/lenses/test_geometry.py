@@ -11,9 +11,9 @@ from torch.nn.functional import cosine_similarity
 from lorgnette.attention import Tap
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses import geometry_words
-from lorgnette.lenses.geometry import Geometry
-from lorgnette.lenses.geometry_cloud import LEAST_COSINE
+from lorgnette.lenses.geometry.cloud import LEAST_COSINE
+from lorgnette.lenses.geometry.lens import Geometry
+from lorgnette.lenses.occurrences import occurrences as geometry_words
 from lorgnette.testing import check_lens, run_lens
 
 
@@ -264,6 +264,6 @@ def test_bad_options(options, message):
 
 
 def test_covariances_too_large_to_hold(monkeypatch):
-    monkeypatch.setattr("lorgnette.lenses.geometry.MOST_MEMORY", 10_000)
+    monkeypatch.setattr("lorgnette.lenses.geometry.lens.MOST_MEMORY", 10_000)
     with pytest.raises(UserError, match=r"Use Geometry\(covariances='states' or False\)"):
         look(bert())

@@ -8,10 +8,10 @@ from tiny_subjects import examples, subject
 
 from lorgnette.attention import Tap
 from lorgnette.errors import UserError
-from lorgnette.lenses.gradients import COLUMNS, Gradients
-from lorgnette.lenses.graph import Graph
+from lorgnette.lenses.gradients.graph import Graph
+from lorgnette.lenses.gradients.lens import COLUMNS, Gradients
 from lorgnette.lenses.losses import IGNORED, masked, task_of, text_losses
-from lorgnette.look import look
+from lorgnette.looking.look import look
 from lorgnette.testing import check_lens, run_lens
 
 TASKS = {"bert-classifier": "classification", "marian": "translation", "gpt2": "causal", "bert-mlm": "masked"}

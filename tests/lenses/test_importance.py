@@ -9,11 +9,11 @@ import torch
 from tiny_subjects import examples, subject
 
 from lorgnette.errors import UserError
-from lorgnette.knockout import Knockout, heads_at, mean_outputs
-from lorgnette.lenses.ablation import HeadMeans, Replacement, Rerun
-from lorgnette.lenses.importance import Importance
+from lorgnette.lenses.importance.ablation import HeadMeans, Replacement, Rerun
+from lorgnette.lenses.importance.lens import Importance
 from lorgnette.lenses.losses import masked, task_of
-from lorgnette.look import look
+from lorgnette.looking.look import look
+from lorgnette.subject.knockout import Knockout, heads_at, mean_outputs
 from lorgnette.testing import check_head_permutation, check_lens, run_lens
 
 TASKS = ("bert-classifier", "distilbert", "marian", "t5", "gpt2", "llama", "bert-mlm")

@@ -11,10 +11,10 @@ import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.induced import beside, drawn, induced
-from lorgnette.lenses.trees import Trees
-from lorgnette.look import look
-from lorgnette.planted import HEADS
+from lorgnette.lenses.trees.lens import Trees
+from lorgnette.looking.look import look
+from lorgnette.subject.planted import HEADS
+from lorgnette.syntax.attention_tree import beside, drawn, induced
 
 
 @pytest.mark.parametrize("root", ["gold", "free"])

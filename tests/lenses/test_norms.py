@@ -11,14 +11,14 @@ from norms_oracle import SECOND, Terms, Watch, correlation, mean_and_error, next
 from tiny_subjects import examples, subject
 
 from lorgnette.attention import Tap
+from lorgnette.corpora.token_kinds import CATEGORIES
 from lorgnette.errors import UserError
-from lorgnette.lenses.norms import Norms
+from lorgnette.lenses.norms.lens import Norms
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.presets import preset
-from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.models.classifier.presets import preset
+from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.subject import Subject
 from lorgnette.testing import check_head_permutation, check_lens, run_lens
-from lorgnette.token_kinds import CATEGORIES
 
 LENGTHS = (5, 2, 1)
 

@@ -10,11 +10,11 @@ from subjects import EXAMPLES, MAKERS, TREEBANK
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.base import Moments
-from lorgnette.lenses.probes import Probes
-from lorgnette.lenses.probes_result import ratio
-from lorgnette.look import look
-from lorgnette.probing import probe, structural_probe
+from lorgnette.lenses.moments import Moments
+from lorgnette.lenses.probes.lens import Probes
+from lorgnette.lenses.probes.outcome import ratio
+from lorgnette.looking.look import look
+from lorgnette.looking.probing import probe, structural_probe
 
 WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "slept", "good", "bad")
 
@@ -127,8 +127,8 @@ def test_structural_probe_runs_and_counts(subject):
 
 def test_structural_probe_finds_a_planted_tree():
     """Vectors whose squared distances are those of the tree, hidden in a rotation with noise around."""
-    from lorgnette.lenses.structural import KeptTree, trained_maps, tree_scores
-    from lorgnette.maths.structural import tree_distances
+    from lorgnette.lenses.probes.structural import KeptTree, trained_maps, tree_scores
+    from lorgnette.lenses.probes.tree_distance import tree_distances
 
     rng = np.random.default_rng(0)
     trees, noise = [], []

@@ -14,10 +14,10 @@ import lorgnette as lo
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain, explanation_methods
-from lorgnette.lenses.rationales import CHEAP, MEASURES, Rationales
-from lorgnette.lenses.rationales_gold import gold_share, gold_words
-from lorgnette.lenses.rationales_words import BLIND
-from lorgnette.maths.plausibility import chosen_scores, span_scores
+from lorgnette.lenses.rationales.gold import gold_share, gold_words
+from lorgnette.lenses.rationales.lens import CHEAP, MEASURES, Rationales
+from lorgnette.lenses.rationales.plausibility import chosen_scores, span_scores
+from lorgnette.lenses.rationales.words import BLIND
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 

@@ -7,15 +7,15 @@ import torch
 from subjects import TREEBANK, bert, gpt2, marian, planted
 from tiny_subjects import subject
 
+from lorgnette.attention.words import between_words, spans, to_words
 from lorgnette.corpora.annotated import share
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.relation_names import UNIVERSAL
-from lorgnette.lenses.relations import Relations, best_heads
-from lorgnette.look import look
-from lorgnette.maths.relations import WAYS, share_interval
-from lorgnette.maths.words import between_words, spans, to_words
-from lorgnette.planted import HEADS
+from lorgnette.lenses.relations.lens import Relations, best_heads
+from lorgnette.looking.look import look
+from lorgnette.subject.planted import HEADS
+from lorgnette.syntax.relation_names import UNIVERSAL
+from lorgnette.syntax.relations import WAYS, share_interval
 
 
 def word_level(tiny, example, site):

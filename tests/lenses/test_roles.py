@@ -6,17 +6,17 @@ import torch
 from subjects import TREEBANK, bert, gpt2, marian
 
 from lorgnette.attention import Tap
-from lorgnette.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
 from lorgnette.corpora import corpus
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.frequency import Ranks
 from lorgnette.errors import UserError
-from lorgnette.lenses.relations import Relations
-from lorgnette.lenses.roles import SHIFTS, Roles
-from lorgnette.lenses.roles_labels import RULES
-from lorgnette.look import look
-from lorgnette.maths.roles import after_same_word, rare_words, same_word
-from lorgnette.planted import HEADS, annotated, planted_subject
+from lorgnette.lenses.relations.lens import Relations
+from lorgnette.lenses.roles.formulas import after_same_word, rare_words, same_word
+from lorgnette.lenses.roles.labels import RULES
+from lorgnette.lenses.roles.lens import SHIFTS, Roles
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
+from lorgnette.looking.look import look
+from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.testing import run_lens
 
 

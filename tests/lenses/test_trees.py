@@ -13,12 +13,12 @@ from tiny_subjects import subject
 from lorgnette import corpora
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.trees import Trees
-from lorgnette.look import look
-from lorgnette.maths.arborescence import free_trees, rooted_trees
-from lorgnette.maths.attachment import BASELINES, UNKNOWN, agreement, baseline_trees
-from lorgnette.maths.sample import text_key
-from lorgnette.planted import HEADS
+from lorgnette.lenses.trees.lens import Trees
+from lorgnette.looking.look import look
+from lorgnette.statistics.hashing import text_key
+from lorgnette.subject.planted import HEADS
+from lorgnette.syntax.arborescence import free_trees, rooted_trees
+from lorgnette.syntax.attachment import BASELINES, UNKNOWN, agreement, baseline_trees
 from lorgnette.testing import check_lens
 
 
@@ -219,8 +219,8 @@ def test_relevance_of_edges_is_the_head_s_relevance_key_by_key():
 def test_trees_of_relevance_by_the_definition():
     from subjects import classifier
 
+    from lorgnette.attention.words import between_words
     from lorgnette.explanations import edge_relevance
-    from lorgnette.maths.words import between_words
 
     tiny = classifier()
     data = found(Trees("relevance"), tiny, TREEBANK)

@@ -9,7 +9,7 @@ from subjects import EXAMPLES, bert, gpt2, marian, planted
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.planted import HEADS
+from lorgnette.subject.planted import HEADS
 
 
 def rows_of(subject, example, stack):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_subjects import examples, subject
 
-from lorgnette.look import look
+from lorgnette.looking.look import look
 from lorgnette.testing import assert_close
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from lorgnette.maths.alignment import agreement, alignment_error_rate, links, predicted_words, word_scores
+from lorgnette.lenses.alignment.formulas import agreement, alignment_error_rate, links, predicted_words, word_scores
 
 
 def oracle_word_scores(scores, query_word, key_word, words):

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lorgnette.maths.arborescence import free_trees, rooted_trees
+from lorgnette.syntax.arborescence import free_trees, rooted_trees
 
 
 def is_tree(heads):

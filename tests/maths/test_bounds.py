@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lorgnette.errors import UserError
-from lorgnette.maths.bounds import (
+from reproductions.fosse2023.bounds import (
     cap_radius,
     least_largest_absolute_cosine,
     least_largest_cosine,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lorgnette.maths.divergence import jensen_shannon, pairwise_jensen_shannon, smoothed
-from lorgnette.maths.embedding import metric_mds
+from lorgnette.lenses.distances.divergence import jensen_shannon, pairwise_jensen_shannon, smoothed
+from lorgnette.lenses.distances.embedding import metric_mds
 
 
 def oracle_js(p, q):

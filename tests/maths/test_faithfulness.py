@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lorgnette.maths.faithfulness import SHARES, aopc, deleted, masked, packed, predicted_drop, top_tokens
+from lorgnette.lenses.rationales.faithfulness import SHARES, aopc, deleted, masked, packed, predicted_drop, top_tokens
 
 PADDING = 0
 

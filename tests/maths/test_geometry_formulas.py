@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorgnette.errors import UserError
-from lorgnette.maths.cosine import contributions, directions, intra_similarity, mean_pairwise_cosine, sim
-from lorgnette.maths.isotropy import (
+from lorgnette.lenses.geometry.cosine import contributions, directions, intra_similarity, mean_pairwise_cosine, sim
+from lorgnette.lenses.geometry.isotropy import (
     covariance,
     effective_rank,
     first_component_share,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lorgnette.maths.hard_concrete import deterministic, probability_one, probability_open, sampled
+from lorgnette.training.gates.hard_concrete import deterministic, probability_one, probability_open, sampled
 
 STRETCH = (-0.1, 1.1)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, spearmanr
 
-from lorgnette.maths.mixing import alti, cosine_distance, mixing_ratio, off_diagonal_share, terms
-from lorgnette.maths.norms import (
+from lorgnette.contributions.mixing import alti, cosine_distance, mixing_ratio, off_diagonal_share, terms
+from lorgnette.contributions.norms import (
     FrozenNorm,
     all_heads_norms,
     gram,
@@ -17,8 +17,8 @@ from lorgnette.maths.norms import (
     summed_norms,
     transformed_norms,
 )
-from lorgnette.maths.sample import UNIT, bar, drawn, smallest, text_key
-from lorgnette.maths.spearman import rounded, spearman
+from lorgnette.statistics.hashing import UNIT, bar, drawn, smallest, text_key
+from lorgnette.statistics.spearman import rounded, spearman
 
 
 def case(seed, batch=2, head=3, query=5, key=4, dim=6, model=9, dtype=torch.float64):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from lorgnette.maths.plausibility import (
+from lorgnette.lenses.rationales.plausibility import (
     average_precision,
     drawn,
     normalised_row_entropy,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lorgnette.maths.probe import Recipe, control_labels, train_mixture, train_probes
-from lorgnette.maths.structural import probed_distances, spanning_tree, structural_loss, tree_distances
+from lorgnette.lenses.probes.probe import Recipe, control_labels, train_mixture, train_probes
+from lorgnette.lenses.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
 
 
 def clouds(items=120, layers=3, width=5, classes=3, seed=0):

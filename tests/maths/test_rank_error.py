@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from lorgnette.maths.rank_error import spearman_with_error
+from lorgnette.statistics.rank_error import spearman_with_error
 
 
 def some_texts(rng, texts=60, ties=False, link=0.6):

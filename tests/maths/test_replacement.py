@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from lorgnette.maths.convexity import angle, cone
-from lorgnette.maths.replacement import all_on_least, permuted, uniform
-from lorgnette.maths.scores import Scores
+from lorgnette.attention.scores import Scores
+from lorgnette.lenses.convexity.formulas import angle, cone
+from reproductions.fosse2023.replacement import all_on_least, permuted, uniform
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorgnette.maths import sweep
-from lorgnette.maths.scores import Scores, causal_keys, dense, softmax
-from lorgnette.maths.sweep import Wanted, from_matrix, swept
+from lorgnette.attention import sweep
+from lorgnette.attention.scores import Scores, causal_keys, dense, softmax
+from lorgnette.attention.sweep import Wanted, from_matrix, swept
 
 
 def slow_row(query, key, scale, allowed, bias, softcap):

@@ -9,12 +9,16 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from lorgnette.attention import Tap
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier, SelfAttentionClassifierConfig
-from lorgnette.models.classifier_layers import PureNorm
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
-from lorgnette.models.positions import analytic_position_similarity, position_similarity, sinusoidal_positions
-from lorgnette.models.presets import PRESETS, preset
-from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.classifier.positions import (
+    analytic_position_similarity,
+    position_similarity,
+    sinusoidal_positions,
+)
+from lorgnette.models.classifier.presets import PRESETS, preset
+from lorgnette.models.classifier.tokenizer import build_tokenizer
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
 
 KNOWS_ORDER = {name for name, each in PRESETS.items() if each.overrides.get("positions")} | {"bilstm-attention"}

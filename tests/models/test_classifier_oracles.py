@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.presets import PRESETS, preset
+from lorgnette.models.classifier.presets import PRESETS, preset
 
 # Two texts of different length; id 0 is padding, 1 unknown, 2 <cls>.
 WORDS = ([5, 9, 1, 7, 5, 11], [8, 3, 6])

@@ -9,9 +9,9 @@ from transformers import BertConfig, BertModel
 
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
-from lorgnette.models.presets import PRESETS, preset
-from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.models.classifier.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
+from lorgnette.models.classifier.presets import PRESETS, preset
+from lorgnette.models.classifier.tokenizer import build_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_devices_that_are_not_known(folder, device):
 
 
 def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
-    from lorgnette.subject import _own_device
+    from lorgnette.subject.subject import _own_device
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -4,7 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from lorgnette.errors import UserError
-from lorgnette.models.tokenizer import build_tokenizer
+from lorgnette.models.classifier.tokenizer import build_tokenizer
 
 
 def pieces(text, style="default", **keywords):

@@ -5,8 +5,8 @@ import torch
 from families import FAMILIES, inputs, tiny
 
 from lorgnette.attention import Call, Tap
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.tapping import tapped
 
 # These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
 FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}

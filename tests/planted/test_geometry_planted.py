@@ -12,8 +12,8 @@ from subjects import EXAMPLES, WORDS, loud, word_pieces
 from transformers import BertConfig, BertModel
 
 from lorgnette.corpora.example import Example
-from lorgnette.lenses.convexity import Convexity
-from lorgnette.lenses.geometry import Geometry
+from lorgnette.lenses.convexity.lens import Convexity
+from lorgnette.lenses.geometry.lens import Geometry
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 

@@ -6,7 +6,7 @@ import torch
 from tiny_subjects import examples, subject
 
 from lorgnette.attention import Tap
-from lorgnette.lenses.norms import Norms
+from lorgnette.lenses.norms.lens import Norms
 from lorgnette.testing import run_lens
 
 TEXTS = examples((6, 3, 8))

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.interface import tapped
-from lorgnette.models.presets import preset
-from lorgnette.training.gates import HeadGates, freeze
+from lorgnette.models.classifier.presets import preset
+from lorgnette.models.tapping import tapped
+from lorgnette.training.gates.gates import HeadGates, freeze
 
 HEADS, WIDTH, WORDS = 8, 32, 40
 YES, NO = 10, 11

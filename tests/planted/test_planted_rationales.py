@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 from test_planted_relevance import classifier, texts
 
-from lorgnette.lenses.rationales import Rationales
-from lorgnette.lenses.rationales_gold import gold_share
-from lorgnette.look import look
+from lorgnette.lenses.rationales.gold import gold_share
+from lorgnette.lenses.rationales.lens import Rationales
+from lorgnette.looking.look import look
 
 RELEVANCE = ("attnlrp", "ah")
 

@@ -10,9 +10,9 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from lorgnette.corpora import corpus
 from lorgnette.explanations import explain
-from lorgnette.lenses.relevance import Relevance
-from lorgnette.look import look
-from lorgnette.maths.plausibility import average_precision
+from lorgnette.lenses.rationales.plausibility import average_precision
+from lorgnette.lenses.relevance.lens import Relevance
+from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 
 WIDTH, HEADS, CARRIER = 48, 4, 2

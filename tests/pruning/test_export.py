@@ -11,8 +11,8 @@ CODE = """
 import sys, warnings
 import numpy as np, onnxruntime, torch, transformers as hf
 from lorgnette.attention import Site
-from lorgnette.export import export_onnx
-from lorgnette.training.removal import remove_heads
+from lorgnette.training.pruning.export import export_onnx
+from lorgnette.training.pruning.removal import remove_heads
 torch.manual_seed(0)
 size = dict(vocab_size=50, d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0, eos_token_id=1,

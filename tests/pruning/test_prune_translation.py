@@ -5,9 +5,9 @@ import transformers as hf
 
 from lorgnette.corpora import Example, SizedCorpus
 from lorgnette.training import Splits, TrainingSettings, train
-from lorgnette.training.pruning import prune
-from lorgnette.training.pruning_settings import PruningSettings
-from lorgnette.training.removal import count_heads
+from lorgnette.training.pruning.prune import prune
+from lorgnette.training.pruning.removal import count_heads
+from lorgnette.training.pruning.settings import PruningSettings
 
 TINY = {"layers": 1, "heads": 2, "width": 16, "feed_forward": 16, "pieces": 60, "positions": 32}
 

@@ -7,9 +7,9 @@ from tiny_subjects import examples, subject
 
 from lorgnette.attention import Site
 from lorgnette.lenses import get
-from lorgnette.look import look
-from lorgnette.training.gates import HeadGates
-from lorgnette.training.removal import remove_heads
+from lorgnette.looking.look import look
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.pruning.removal import remove_heads
 
 KEPT = {Site("encoder", "self", 0): [1, 3], Site("encoder", "self", 1): [], Site("encoder", "self", 2): [0, 1, 2, 3]}
 

@@ -14,12 +14,12 @@ import lorgnette as lo
 from lorgnette.attention import Site
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
-from lorgnette.models.presets import preset
-from lorgnette.models.slicing import NoHeads
-from lorgnette.training.gates import HeadGates
-from lorgnette.training.removal import count_heads, prune_by_gates, remove_heads
+from lorgnette.models.classifier.presets import preset
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.pruned.slicing import NoHeads
+from lorgnette.models.tapping import tapped
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.pruning.removal import count_heads, prune_by_gates, remove_heads
 
 FAMILIES = (
     "bert-classifier",

@@ -5,7 +5,7 @@ Achtibat et al. 2024 (ε = 0), Ali et al. 2022 and Voita et al. 2019, App. A, wr
 
 import torch
 
-from lorgnette.maths.relevance import stabilised
+from lorgnette.explanations.relevance import stabilised
 
 EPS = 0.0
 

@@ -13,14 +13,14 @@ from tiny_subjects import subject
 from transformers import BertConfig, BertForSequenceClassification
 
 from lorgnette.attention import Call, Tap
+from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain
-from lorgnette.explanations.start import positions
-from lorgnette.lenses.norms import Norms
-from lorgnette.lenses.rollout import rollout
-from lorgnette.lenses.value_zeroing import value_zeroing
-from lorgnette.models.presets import PRESETS
+from lorgnette.explanations.target import positions
+from lorgnette.lenses.norms.lens import Norms
+from lorgnette.lenses.rollout.lens import rollout
+from lorgnette.models.classifier.presets import PRESETS
 from lorgnette.subject import Subject
 from lorgnette.testing import padded, run_lens
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lorgnette.maths import relevance
+from lorgnette.explanations import relevance
 
 lxt = pytest.importorskip("lxt.explicit.functional", reason="lxt is not installed: `pip install --no-deps lxt`")
 

@@ -11,7 +11,7 @@ import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain, explanation_methods
-from lorgnette.lenses.relevance import Relevance
+from lorgnette.lenses.relevance.lens import Relevance
 
 TEXT = "The unbelievably cat sat."
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lorgnette.maths import alpha_beta, relevance
+from lorgnette.explanations import alpha_beta, relevance
 
 EPS = alpha_beta.EPS
 

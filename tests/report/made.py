@@ -3,8 +3,8 @@
 import numpy as np
 import xarray as xr
 
-from lorgnette.provenance import Provenance
 from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
 
 CATEGORIES = ["cls", "sep", "punctuation", "period_comma", "other", "first", "last", "self", "previous", "next"]
 SCRIPT = "<script>alert(1)</script>"

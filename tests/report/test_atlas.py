@@ -16,7 +16,7 @@ from lorgnette.errors import UserError
 from lorgnette.report.atlas import atlas, norm_shares
 from lorgnette.report.chapters import CHAPTERS, in_chapters
 from lorgnette.report.examples import examples_of, keep_examples, kept_examples
-from lorgnette.report.seen import seen_heads
+from lorgnette.report.head_example import seen_heads
 from lorgnette.results import Results
 
 SUBJECT = classifier()

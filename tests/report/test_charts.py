@@ -6,8 +6,8 @@ from made import norms, nothing, plugin, weights
 from scipy import stats
 
 from lorgnette.errors import UserError
+from lorgnette.figures.cells import number, said
 from lorgnette.report import categories_by_layer, figures_of, heat_map, layer_curves
-from lorgnette.report.cells import number, said
 
 
 def rows(chart) -> list[dict]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from made import norms, nothing, plugin, weights
 
-from lorgnette.report import findings
-from lorgnette.report.findings import Finding, arriving, focus, neighbours, sinks, surest
+from lorgnette.figures.finding import Finding
+from lorgnette.report.findings import arriving, findings, focus, neighbours, sinks, surest
 from lorgnette.results import Result, Results
 
 

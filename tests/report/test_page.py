@@ -12,8 +12,8 @@ from made import IMAGE, SCRIPT, TEMPLATE, hostile, norms, plugin, weights
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.figures.drawing import INK, _clean, _ids, inline_svg
 from lorgnette.report import figures, findings, heat_map
-from lorgnette.report.drawing import INK, _clean, _ids, inline_svg
 from lorgnette.report.views.page import hashed
 from lorgnette.results import Results
 

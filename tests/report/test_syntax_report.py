@@ -4,10 +4,10 @@ import pytest
 from subjects import TREEBANK, bert, marian, planted
 
 import lorgnette as lo
-from lorgnette.lenses.attention_probe import AttentionProbe
-from lorgnette.lenses.relations import Relations, best_heads
-from lorgnette.planted import HEADS
+from lorgnette.lenses.attention_probe.lens import AttentionProbe
+from lorgnette.lenses.relations.lens import Relations, best_heads
 from lorgnette.report import figures_of, findings
+from lorgnette.subject.planted import HEADS
 
 
 @pytest.fixture(scope="module")

@@ -16,16 +16,16 @@ import torch
 from subjects import EXAMPLES, bert, classifier, gpt2, marian, planted
 from typer.testing import CliRunner
 
+from lorgnette.attention.words import spans, to_words
 from lorgnette.cli.app import app
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain
-from lorgnette.knockout import Knockout
-from lorgnette.maths.words import spans, to_words
 from lorgnette.report.views import notebook_html, pack, page_html
 from lorgnette.report.views.gather import gathered, induced_trees
 from lorgnette.report.views.page import bundle, inline_json, source
-from lorgnette.training.removal import remove_heads
+from lorgnette.subject.knockout import Knockout
+from lorgnette.training.pruning.removal import remove_heads
 
 NASTY = 'the </script><script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat <!-- & on'
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from lorgnette.reproduce.fosse2023.classes_cell import _spread, direction_numbers
-from lorgnette.reproduce.fosse2023.pretrained_cones import cone_numbers
+from reproductions.fosse2023.classes_cell import _spread, direction_numbers
+from reproductions.fosse2023.pretrained_cones import cone_numbers
 
 LABELS = {
     "esnli": ("entailment", "neutral", "contradiction"),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lorgnette.errors import UserError
-from lorgnette.reproduce.cells import Cell, Cells
+from reproductions.frame.cells import Cell, Cells
 
 SQUARE = "tests_cells_functions:square"
 
@@ -123,8 +123,8 @@ def test_the_command_needs_nothing_but_training():
     code = (
         "import sys\n"
         "for name in ('typer', 'rich', 'pandas', 'altair', 'xarray', 'sklearn', 'conllu'): sys.modules[name] = None\n"
-        "from lorgnette.reproduce import cells\n"
-        "import lorgnette.reproduce.tp9, lorgnette.reproduce.nguyen2022\n"
+        "from reproductions import cells\n"
+        "import reproductions.tp9, reproductions.nguyen2022\n"
         "try: cells.main(['tp9', '--help'])\n"
         "except SystemExit as end: print('exit', end.code)\n"
     )

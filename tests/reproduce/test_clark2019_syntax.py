@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lorgnette.lenses.relation_names import SUBTYPES, UNIVERSAL
-from lorgnette.reproduce.clark2019 import (
+from lorgnette.syntax.relation_names import SUBTYPES, UNIVERSAL
+from reproductions.clark2019 import (
     reproduce,
     syntax,
     syntax_cell,
@@ -14,10 +14,10 @@ from lorgnette.reproduce.clark2019 import (
     syntax_tables,
     syntax_words,
 )
-from lorgnette.reproduce.clark2019.stanford import STANFORD_TO_UD
-from lorgnette.reproduce.clark2019.syntax_reading import best, gain, uas
-from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED
-from lorgnette.reproduce.record import Settings, published
+from reproductions.clark2019.stanford import STANFORD_TO_UD
+from reproductions.clark2019.syntax_reading import best, gain, uas
+from reproductions.frame.conditions import RANDOM, SHUFFLED, TRAINED
+from reproductions.frame.record import Settings, published
 
 
 def row(relation, way, accuracy, development=None, head=3):

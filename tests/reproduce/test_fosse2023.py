@@ -9,15 +9,15 @@ from made_up import write_hatexplain, write_vectors
 
 from lorgnette.corpora.annotated import YELP_TESTS
 from lorgnette.errors import UserError
-from lorgnette.maths.spearman import spearman
-from lorgnette.reproduce import cells as cells_module
-from lorgnette.reproduce.cells import Cells
-from lorgnette.reproduce.estimates import Estimate, rank_correlation, slope, verdict_below
-from lorgnette.reproduce.fosse2023 import WHOLE, attention, grid, reproduce
-from lorgnette.reproduce.fosse2023.attention_claims import claims, remarks
-from lorgnette.reproduce.fosse2023.attention_page import part_of
-from lorgnette.reproduce.fosse2023.outcome import Outcome
-from lorgnette.reproduce.record import Settings, published
+from lorgnette.statistics.spearman import spearman
+from reproductions.fosse2023 import WHOLE, attention, grid, reproduce
+from reproductions.fosse2023.attention_claims import claims, remarks
+from reproductions.fosse2023.attention_page import part_of
+from reproductions.fosse2023.outcome import Outcome
+from reproductions.frame import cells as cells_module
+from reproductions.frame.cells import Cells
+from reproductions.frame.estimates import Estimate, rank_correlation, slope, verdict_below
+from reproductions.frame.record import Settings, published
 
 SEEDS = (0, 1, 2)
 SIZE = grid.Size()

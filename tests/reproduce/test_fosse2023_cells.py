@@ -10,10 +10,10 @@ from made_up import write_hatexplain, write_vectors
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.presets import preset
-from lorgnette.models.tokenizer import build_tokenizer
-from lorgnette.reproduce.fosse2023 import cell, explained, grid, measures, replaced, texts
+from lorgnette.models.classifier.presets import preset
+from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.subject import Subject
+from reproductions.fosse2023 import cell, explained, grid, measures, replaced, texts
 
 WORDS = ["awful", "great", "film", "plot", "the", "a", "music", "dull"]
 

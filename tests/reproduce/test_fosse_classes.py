@@ -11,15 +11,15 @@ from test_fosse_pretrained import settings_for, written
 from transformers import BertConfig, BertModel
 
 from lorgnette.corpora import Example
-from lorgnette.maths.cones import class_cosines
-from lorgnette.reproduce.fosse2023 import classes, tagging
-from lorgnette.reproduce.fosse2023 import classes_labels as labels_of
-from lorgnette.reproduce.fosse2023.classes_cell import direction_numbers, labelled, planted
-from lorgnette.reproduce.fosse2023.classes_page import found_in, page_part
-from lorgnette.reproduce.fosse2023.classes_planted import CLS, FIRST, PlantedClasses
-from lorgnette.reproduce.fosse2023.classes_training import train_steps
-from lorgnette.reproduce.fosse2023.tagging_cell import NOTHING, tagged
-from lorgnette.reproduce.fosse2023.tagging_page import page_part as tagging_part
+from lorgnette.lenses.cones.formulas import class_cosines
+from reproductions.fosse2023 import classes, tagging
+from reproductions.fosse2023 import classes_labels as labels_of
+from reproductions.fosse2023.classes_cell import direction_numbers, labelled, planted
+from reproductions.fosse2023.classes_page import found_in, page_part
+from reproductions.fosse2023.classes_planted import CLS, FIRST, PlantedClasses
+from reproductions.fosse2023.classes_training import train_steps
+from reproductions.fosse2023.tagging_cell import NOTHING, tagged
+from reproductions.fosse2023.tagging_page import page_part as tagging_part
 
 SENTENCES = (
     ("The dog saw a cat .", "DET NOUN VERB DET NOUN PUNCT"),

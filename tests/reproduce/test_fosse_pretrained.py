@@ -12,16 +12,16 @@ from made_up import write_hatexplain
 from subjects import word_pieces
 from transformers import BertConfig, BertModel
 
-from lorgnette.lenses.cones_result import Sample, cone_variables
-from lorgnette.maths.cosine import sim
-from lorgnette.reproduce.estimates import Estimate
-from lorgnette.reproduce.fosse2023 import pretrained
-from lorgnette.reproduce.fosse2023.pretrained_cell import LayerSums
-from lorgnette.reproduce.fosse2023.pretrained_cell import finetuned as finetune
-from lorgnette.reproduce.fosse2023.pretrained_cones import cone_numbers, correlations
-from lorgnette.reproduce.fosse2023.pretrained_page import page_part
-from lorgnette.reproduce.fosse2023.pretrained_reading import all_above, all_within
-from lorgnette.reproduce.record import Reproduction, Settings
+from lorgnette.lenses.cones.outcome import Sample, cone_variables
+from lorgnette.lenses.geometry.cosine import sim
+from reproductions.fosse2023 import pretrained
+from reproductions.fosse2023.pretrained_cell import LayerSums
+from reproductions.fosse2023.pretrained_cell import finetuned as finetune
+from reproductions.fosse2023.pretrained_cones import cone_numbers, correlations
+from reproductions.fosse2023.pretrained_page import page_part
+from reproductions.fosse2023.pretrained_reading import all_above, all_within
+from reproductions.frame.estimates import Estimate
+from reproductions.frame.record import Reproduction, Settings
 
 
 @pytest.mark.parametrize("angle", [0.4, math.pi / 2, 1.9])

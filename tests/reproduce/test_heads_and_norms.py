@@ -15,12 +15,12 @@ from lorgnette.attention import Tap
 from lorgnette.cli.app import app
 from lorgnette.corpora.frequency import Ranks
 from lorgnette.errors import UserError
-from lorgnette.look import look
-from lorgnette.maths.spearman import rounded
-from lorgnette.reproduce.clark2019.cell import SpecialRows, within_and_between
-from lorgnette.reproduce.conditions import Settings, there, with_random_weights
-from lorgnette.reproduce.kobayashi2020.ranked_norms import Occurrences, RankedNorms
-from lorgnette.reproduce.readings import claim, interval, plain
+from lorgnette.looking.look import look
+from lorgnette.statistics.spearman import rounded
+from reproductions.clark2019.cell import SpecialRows, within_and_between
+from reproductions.frame.conditions import Settings, there, with_random_weights
+from reproductions.frame.readings import claim, interval, plain
+from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
 
 NAMES = ("kobayashi2020", "clark2019")
 
@@ -55,7 +55,7 @@ def test_quick_end_to_end(name, tiny_shelf, tmp_path):
 
 
 def test_a_model_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("lorgnette.reproduce.conditions.find", lambda name: None)
+    monkeypatch.setattr("reproductions.frame.conditions.find", lambda name: None)
     with pytest.raises(UserError, match="None of the models minilm is here"):
         there(Settings(out=tmp_path, quick=True, models=str(tmp_path)))
 

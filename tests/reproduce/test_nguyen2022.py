@@ -8,9 +8,9 @@ from made_up import write_hatexplain, write_vectors
 
 from lorgnette.corpora import Example
 from lorgnette.errors import UserError
-from lorgnette.reproduce.nguyen2022 import answers, grid, page, reproduce, runs, shape
-from lorgnette.reproduce.plausible import measured
-from lorgnette.reproduce.record import Settings, published
+from reproductions.frame.plausible import measured
+from reproductions.frame.record import Settings, published
+from reproductions.nguyen2022 import answers, grid, page, reproduce, runs, shape
 
 TINY = grid.Size(
     epochs=1,

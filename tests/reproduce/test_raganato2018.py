@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from lorgnette.cli.app import app
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.reproduce.cells import Cells
-from lorgnette.reproduce.conditions import RANDOM, SHUFFLED, TRAINED
-from lorgnette.reproduce.raganato2018 import cell, reproduce
-from lorgnette.reproduce.raganato2018.claims import _apart, claims
-from lorgnette.reproduce.raganato2018.grid import ENGLISH, FRENCH, TASKS, cells
-from lorgnette.reproduce.raganato2018.reading import Outcome, best_head, followers, inside_less_outside, within
-from lorgnette.reproduce.raganato2018.semantics import with_semantics
-from lorgnette.reproduce.record import Settings, published
+from reproductions.frame.cells import Cells
+from reproductions.frame.conditions import RANDOM, SHUFFLED, TRAINED
+from reproductions.frame.record import Settings, published
+from reproductions.raganato2018 import cell, reproduce
+from reproductions.raganato2018.claims import _apart, claims
+from reproductions.raganato2018.grid import ENGLISH, FRENCH, TASKS, cells
+from reproductions.raganato2018.reading import Outcome, best_head, followers, inside_less_outside, within
+from reproductions.raganato2018.semantics import with_semantics
 
 BLOCKS, LAYERS, HEADS = 10, 6, 8
 NEXT, PREVIOUS, RANDOM_TREE = 0.35, 0.107, 0.1

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from lorgnette import reproduce
+import reproductions as reproduce
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
-from lorgnette.reproduce import record
-from lorgnette.reproduce.page import number
-from lorgnette.reproduce.record import Claim, Figure, Reproduction, Settings, Table
+from reproductions.frame import record
+from reproductions.frame.page import number
+from reproductions.frame.record import Claim, Figure, Reproduction, Settings, Table
 
 
 def outcome(settings: Settings, **changes) -> Reproduction:

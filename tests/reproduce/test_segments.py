@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from subjects import word_pieces
 
 from lorgnette.errors import UserError
-from lorgnette.reproduce.segments import (
+from reproductions.frame.segments import (
     detokenised,
     documents,
     half,

@@ -7,13 +7,13 @@ import torch
 from made_up import write_imdb, write_vectors
 
 from lorgnette.errors import UserError
-from lorgnette.reproduce import record
-from lorgnette.reproduce.cells import main
-from lorgnette.reproduce.estimates import difference, estimate, verdict_above
-from lorgnette.reproduce.record import Settings
-from lorgnette.reproduce.tokens import place, store, stored
-from lorgnette.reproduce.tp9 import cell, diagnosis, grid, page, reproduce, runs, train_cells
 from lorgnette.training import prepare
+from reproductions.frame import record
+from reproductions.frame.cells import main
+from reproductions.frame.estimates import difference, estimate, verdict_above
+from reproductions.frame.record import Settings
+from reproductions.frame.tokens import place, store, stored
+from reproductions.tp9 import cell, diagnosis, grid, page, reproduce, runs, train_cells
 
 TINY = grid.Size(
     {"frozen": 1, "trained": 1},

@@ -10,16 +10,16 @@ import torch
 
 from lorgnette.corpora import Corpus
 from lorgnette.errors import UserError
-from lorgnette.knockout import Knockout
 from lorgnette.lenses.losses import text_losses
-from lorgnette.lenses.relevance import Relevance
-from lorgnette.look import look
-from lorgnette.reproduce.record import Settings, published
-from lorgnette.reproduce.voita2019 import WHOLE, heads, heads_cells
-from lorgnette.reproduce.voita2019.heads_claims import claims, with_a_role
-from lorgnette.reproduce.voita2019.heads_figures import functions
-from lorgnette.reproduce.voita2019.heads_page import part_of
-from lorgnette.reproduce.voita2019.heads_reading import Looked, excess, over_blocks, place_in_layer, top_shares
+from lorgnette.lenses.relevance.lens import Relevance
+from lorgnette.looking.look import look
+from lorgnette.subject.knockout import Knockout
+from reproductions.frame.record import Settings, published
+from reproductions.voita2019 import WHOLE, heads, heads_cells
+from reproductions.voita2019.heads_claims import claims, with_a_role
+from reproductions.voita2019.heads_figures import functions
+from reproductions.voita2019.heads_page import part_of
+from reproductions.voita2019.heads_reading import Looked, excess, over_blocks, place_in_layer, top_shares
 
 STACKS = ["encoder", "decoder", "cross"]
 ROLES = ["positional", "syntactic", "rare", "special", "broad"]

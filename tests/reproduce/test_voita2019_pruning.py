@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from lorgnette.attention import Site
-from lorgnette.reproduce.record import Settings, published
-from lorgnette.reproduce.voita2019 import WHOLE, pruning
-from lorgnette.reproduce.voita2019.pruning_between import bleu_at
-from lorgnette.reproduce.voita2019.pruning_cells import chosen_at_random, pruned, small, table_of
-from lorgnette.reproduce.voita2019.pruning_claims import claims
-from lorgnette.reproduce.voita2019.pruning_page import part_of
-from lorgnette.reproduce.voita2019.pruning_reading import Outcome, change, over_heads, roles, survival
+from reproductions.frame.record import Settings, published
+from reproductions.voita2019 import WHOLE, pruning
+from reproductions.voita2019.pruning_between import bleu_at
+from reproductions.voita2019.pruning_cells import chosen_at_random, pruned, small, table_of
+from reproductions.voita2019.pruning_claims import claims
+from reproductions.voita2019.pruning_page import part_of
+from reproductions.voita2019.pruning_reading import Outcome, change, over_heads, roles, survival
 
 STACKS = ("encoder", "decoder", "cross")
 SIGNATURE = "nrefs:1|made up"

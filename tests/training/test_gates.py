@@ -10,11 +10,11 @@ from families import inputs, tiny
 
 from lorgnette.attention import Site, Tap
 from lorgnette.errors import UserError
-from lorgnette.maths.hard_concrete import even_odds, probability_one, probability_open
-from lorgnette.models.interface import tapped
-from lorgnette.models.layouts import anatomy_of
-from lorgnette.training.gated import _Steps
-from lorgnette.training.gates import LOUIZOS, VOITA, HeadGates, freeze
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.tapping import tapped
+from lorgnette.training.gates.gated import _Steps
+from lorgnette.training.gates.gates import LOUIZOS, VOITA, HeadGates, freeze
+from lorgnette.training.gates.hard_concrete import even_odds, probability_one, probability_open
 
 TWO = {Site("encoder", "self", 0): (0, 1, 2), Site("encoder", "self", 1): (0, 1)}
 

@@ -8,8 +8,8 @@ import torch
 from families import tiny
 from torch import distributed, multiprocessing
 
-from lorgnette.training.gated import _Steps
-from lorgnette.training.gates import HeadGates
+from lorgnette.training.gates.gated import _Steps
+from lorgnette.training.gates.gates import HeadGates
 
 
 def work(rank, folder):

@@ -6,16 +6,15 @@ import pytest
 import torch
 from families import inputs, tiny
 
-from lorgnette.attention import Tap
+from lorgnette.attention import Tap, sweep
+from lorgnette.attention.entropy import swept_entropy
+from lorgnette.attention.scores import Scores, dense, softmax
 from lorgnette.errors import UserError
-from lorgnette.maths import sweep
-from lorgnette.maths.entropy import swept_entropy
-from lorgnette.maths.penalties import kl_divergence, normalised_entropy, row_entropy, soft_jaccard
-from lorgnette.maths.scores import Scores, dense, softmax
 from lorgnette.models.classifier import SelfAttentionClassifier
-from lorgnette.models.interface import tapped
-from lorgnette.models.presets import preset
+from lorgnette.models.classifier.presets import preset
+from lorgnette.models.tapping import tapped
 from lorgnette.training import EntropyPenalty, HeuristicPenalty, RationalePenalty
+from lorgnette.training.penalty_terms import kl_divergence, normalised_entropy, row_entropy, soft_jaccard
 
 LENGTHS = (7, 3, 1)
 

@@ -13,11 +13,11 @@ from lorgnette.corpora import Corpus, Example
 from lorgnette.errors import UserError
 from lorgnette.models.marian_small import quiet_tokenizer, shape
 from lorgnette.training import Splits, Trained, TrainingSettings, train
-from lorgnette.training.generation import translate
 from lorgnette.training.preparation import prepare
-from lorgnette.training.translation import TRANSLATIONS, languages_of
-from lorgnette.training.translation_data import IGNORED, PairCollator, PairReader
-from lorgnette.training.translation_trainer import TokenTally, TranslationTrainer, per_text, token_metrics
+from lorgnette.training.translation.data import IGNORED, PairCollator, PairReader
+from lorgnette.training.translation.generation import translate
+from lorgnette.training.translation.task import TRANSLATIONS, languages_of
+from lorgnette.training.translation.trainer import TokenTally, TranslationTrainer, per_text, token_metrics
 
 NOUNS = ("bato", "kiru", "mena", "doli", "suva", "paro")
 SIZES = {"layers": 1, "heads": 2, "width": 32, "feed_forward": 64, "pieces": 60, "dropout": 0.0}

@@ -8,15 +8,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attention import Tap
-from lorgnette.change import Change
+from lorgnette.attention.words import spans, to_words
 from lorgnette.corpora.example import Example
 from lorgnette.explanations import explain
-from lorgnette.knockout import Head, Knockout, head_names, heads_at
-from lorgnette.maths.arborescence import free_trees, rooted_trees
-from lorgnette.maths.words import spans, to_words
 from lorgnette.report.views.pack import Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
-from lorgnette.trace import Trace
+from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
+from lorgnette.subject.knockout_effect import Change
+from lorgnette.subject.trace import Trace
+from lorgnette.syntax.arborescence import free_trees, rooted_trees
 
 METHODS = ("attnlrp", "gradient_x_input")
 """What is computed unless something else is asked for: one backward pass each."""

@@ -17,11 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attention import Call
+from lorgnette.attention.words import spans
 from lorgnette.corpora.batch import Tokens
 from lorgnette.errors import UserError
-from lorgnette.maths.words import spans
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.trace import Trace
+from lorgnette.subject.trace import Trace
 
 FORMAT, VERSION = "lorgnette-view", 1
 Relevance = Mapping[str, Float[Tensor, " token"]]

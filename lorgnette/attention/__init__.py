@@ -1,0 +1,15 @@
+"""The attention function that models call, what can be seen of a call, and who may see or edit it.
+
+`attend` is what models call. Whoever watches (`lorgnette.tapped`) is handed each call as a `Call`, which computes only
+what is asked of it.
+
+scores → what enters the softmax     sweep → exact statistics of rows without the matrix
+call   → `Site`, `Call`              taps  → `Tap`, and the watches of this thread
+attend → `attend`                    words → attention between words; entropy, rows → further formulas
+"""
+
+from lorgnette.attention.attend import attend
+from lorgnette.attention.call import Call, Site
+from lorgnette.attention.taps import ACTIVE, Tap, Watch
+
+__all__ = ["ACTIVE", "Call", "Site", "Tap", "Watch", "attend"]

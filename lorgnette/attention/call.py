@@ -1,0 +1,157 @@
+"""One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette.attention.scores import Scores, causal_keys, dense, softmax
+from lorgnette.attention.sweep import Measured, Wanted, from_matrix, swept
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """A place in a model where attention happens: which stack, self or cross, which layer (from 0)."""
+
+    stack: str
+    kind: str
+    layer: int
+
+    @property
+    def name(self) -> str:
+        """The stack's name in results: encoder, decoder, or cross for the decoder's look at the encoder."""
+        return "cross" if self.kind == "cross" else self.stack
+
+    def __str__(self) -> str:
+        return f"{self.name} layer {self.layer + 1}"
+
+
+class Call:
+    """One attention call of one forward pass: α = softmax(scale · q kᵀ + bias) over the keys a row may see, y = α v.
+
+    Query, key and value are [batch head token dim] with grouped keys and values already repeated for their query heads,
+    and rotary positions already applied. Every statistic is exact. With the matrix at hand (somebody asked for
+    `weights`, or a gradient is wanted) it is read off the matrix; otherwise it is swept over blocks of rows.
+    """
+
+    site: Site | None = None
+    residual_state: Float[Tensor, "batch query model"] | None = None
+
+    def __init__(self, scores: Scores, value: Float[Tensor, "batch head key value_dim"], dropout: float = 0.0) -> None:
+        self.scores = scores
+        self.value = value
+        self.dropout = dropout
+        self._weights: Tensor | None = None
+        self._context: Tensor | None = None
+
+    @property
+    def query(self) -> Float[Tensor, "batch head query dim"]:
+        return self.scores.query
+
+    @property
+    def key(self) -> Float[Tensor, "batch head key dim"]:
+        return self.scores.key
+
+    @property
+    def residual(self) -> Float[Tensor, "batch query model"]:
+        """The state that is added to the heads' output; kept only if a tap sets `wants_residual`."""
+        if self.residual_state is None:
+            raise RuntimeError("call.residual was not kept: set wants_residual = True on the tap or lens")
+        return self.residual_state
+
+    @property
+    def differentiable(self) -> bool:
+        tensors = (self.query, self.key, self.value, self.scores.bias)
+        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+    @property
+    def weights(self) -> Float[Tensor, "batch head query key"]:
+        """α, built on first use; rows of padded queries that may see nothing are zero."""
+        if self._weights is None:
+            self._weights = softmax(dense(self.scores))
+        return self._weights
+
+    @property
+    def context(self) -> Float[Tensor, "batch head query value_dim"]:
+        """Σ_j α_ij v_j per head, before the output projection."""
+        if self._context is None:
+            self._context = self._mix() if self._weights is not None else self._fused()
+        return self._context
+
+    @cached_property
+    def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
+        """Number of keys each row may see."""
+        return self.scores.visible()
+
+    def measure(self, wanted: Wanted) -> Measured:
+        """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
+        if self._weights is not None or self.differentiable:
+            return from_matrix(self.weights, wanted)
+        # A context of lower precision is left to the fused kernel, so that the model's output is what it would be.
+        along = self._context is None and self.dropout == 0.0 and self.query.dtype in (torch.float32, torch.float64)
+        if along and not wanted.context:
+            wanted = Wanted(**{**wanted.__dict__, "context": True})
+        measured = swept(self.scores, self.value, wanted)
+        if along:
+            self._context = measured.context
+        return measured
+
+    def average(
+        self, features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"]
+    ) -> Float[Tensor, "batch head query feature"]:
+        """Σ_j α_ij φ_j for any per-key features φ: mass on a category, mean attended position, …"""
+        return self.measure(Wanted(features=features))["average"]
+
+    def entropy(self) -> Float[Tensor, "batch head query"]:
+        """−Σ_j α_ij log α_ij in nats."""
+        return self.measure(Wanted(entropy=True))["entropy"]
+
+    def at(self, offset: int) -> Float[Tensor, "batch head query"]:
+        """α_{i,i+offset}: mass on self (0), previous (−1), next (+1); zero outside and where that key is masked."""
+        return self.measure(Wanted(offsets=(offset,)))["at"][..., 0]
+
+    def peak(self, among: Bool[Tensor, "batch key"] | None = None) -> Float[Tensor, "batch head query"]:
+        """max_j α_ij, over all keys or among some (not renormalised)."""
+        if among is None:
+            return self.measure(Wanted(peak=True))["peak"]
+        return self.measure(Wanted(among=among))["peak_among"]
+
+    def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
+        """Σ_i w_i α_ij: how much each key is read, with a weight w_i for each query."""
+        return self.measure(Wanted(received=queries))["received"]
+
+    def rows(self, index: Int[Tensor, " row"] | Sequence[int]) -> Float[Tensor, "batch head row key"]:
+        """The weights of some query rows only, differentiable, without building the others."""
+        if self._weights is not None:
+            return self._weights[:, :, index]
+        s = self.scores
+        allowed = s.allowed[:, :, index] if s.allowed is not None and s.allowed.shape[2] > 1 else s.allowed
+        if s.causal:
+            look_back = causal_keys(slice(0, s.shape[2]), s.shape[2], s.shape[3], s.query.device)[index]
+            allowed = look_back if allowed is None else allowed & look_back
+        bias = s.bias[:, :, index] if s.bias is not None and s.bias.shape[2] > 1 else s.bias
+        return softmax(dense(Scores(s.query[:, :, index], s.key, s.scale, allowed, bias, False, s.softcap)))
+
+    def _mix(self) -> Tensor:
+        weights = F.dropout(self.weights, self.dropout) if self.dropout else self.weights
+        return weights.to(self.value.dtype) @ self.value
+
+    def _fused(self) -> Tensor:
+        s = self.scores
+        if s.softcap is not None:
+            return self._mix()
+        mask = s.allowed
+        if s.bias is not None:
+            mask = s.bias if mask is None else s.bias.masked_fill(~mask, torch.finfo(s.bias.dtype).min)
+            if s.causal:
+                ahead = ~causal_keys(slice(0, s.shape[2]), s.shape[2], s.shape[3], s.query.device)
+                mask = mask.masked_fill(ahead, torch.finfo(mask.dtype).min)
+            mask = mask.to(s.query.dtype)
+        causal = s.causal and s.bias is None
+        return F.scaled_dot_product_attention(
+            s.query, s.key, self.value, attn_mask=mask, dropout_p=self.dropout, is_causal=causal, scale=s.scale
+        )

@@ -1,0 +1,108 @@
+"""What the `norms` lens must know of a site before any text: its output projection, and the norm that follows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attention import Site
+from lorgnette.contributions.norms import FrozenNorm, output_products
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.subject import Subject
+
+# Where a post-norm encoder layer keeps the norm of its second half, for GlobEnc; relative to the layer.
+SECOND_NORM = {
+    "bert": "output.LayerNorm",
+    "albert": "full_layer_layer_norm",
+    "distilbert": "output_layer_norm",
+    "marian": "final_layer_norm",
+    "mpnet": "output.LayerNorm",
+    "deberta-v2": "output.LayerNorm",
+    "lorgnette": "transform.norm",
+}
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The output side of one site, at least in float32."""
+
+    output: Float[Tensor, "head dim model"]
+    output_bias: Float[Tensor, " model"] | None
+    products: Float[Tensor, "head dim head_dim"]
+    norm: FrozenNorm | None
+    """None unless the norm comes after the sum with the residual"""
+    norm_bias: Float[Tensor, " model"] | None
+    normed_products: Float[Tensor, "head dim head_dim"] | None
+    second_norm: FrozenNorm | None
+
+    def project(self, context: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token model"]:
+        """Σ_h y^h W_O^h, without b_O."""
+        return context.transpose(1, 2).flatten(2) @ self.output.flatten(0, 1)
+
+
+class SiteWeights:
+    """The projections of every site, made once, and again if a parameter has changed since."""
+
+    def __init__(self, subject: Subject, *, layer_norm: bool) -> None:
+        self.subject, self.layer_norm = subject, layer_norm
+        self.sites = {site.site: site for site in subject.anatomy.sites}
+        self.made: dict[Site, tuple[Any, Projections]] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SiteWeights":
+        return self  # a copied lens looks at the same model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a pickled one leaves it behind
+
+    def residual(self, site: Site) -> bool:
+        """Whether the layer gives x + attention: only then a token's own term is its residual plus what it reads.
+
+        Not in cross-attention, where the residual is no token that is read; not in sandwich layers (Gemma-2), which
+        normalise the heads' output by itself before the sum.
+        """
+        return site.kind == "self" and self.sites[site].order in ("post", "pre")
+
+    def __getitem__(self, site: Site) -> Projections:
+        around = self.sites[site]
+        parameters = [p for m in (around.output, around.norm) if m is not None for p in m.parameters()]
+        state = [(id(p), p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+        if site not in self.made or self.made[site][0] != state:
+            with torch.no_grad():
+                self.made[site] = (state, self._make(around))
+        return self.made[site][1]
+
+    def _make(self, around: AttentionSite) -> Projections:
+        weights = around.head_weights()
+        wide = torch.promote_types(weights.output.dtype, torch.float32)
+        output = weights.output.to(wide).contiguous()
+        bias = None if weights.output_bias is None else weights.output_bias.to(wide)
+        norm = second = normed = beta = None
+        if self.layer_norm and around.order == "post" and around.site.kind == "self":
+            norm = frozen(around.norm, wide)
+            second = frozen(self._second(around), wide)
+        if norm is not None:
+            beta = getattr(around.norm, "bias", None)
+            beta = None if beta is None else beta.detach().to(wide)
+            normed = output_products(norm.directed(output))
+        return Projections(output, bias, output_products(output), norm, beta, normed, second)
+
+    def _second(self, around: AttentionSite) -> nn.Module | None:
+        path = SECOND_NORM.get(self.subject.anatomy.family)
+        if path is None or around.site.stack != "encoder":
+            return None
+        try:
+            return around.layer.get_submodule(path)
+        except AttributeError:  # a layer of our own classifier need not have a second half
+            return None
+
+
+def frozen(norm: nn.Module | None, dtype: torch.dtype) -> FrozenNorm | None:
+    """The norm as a linear map; None if it is none of those known to be one."""
+    if isinstance(norm, nn.LayerNorm):
+        return FrozenNorm(None if norm.weight is None else norm.weight.detach().to(dtype), norm.eps)
+    if isinstance(norm, PureNorm):
+        return FrozenNorm(None, unbiased=True)
+    return None

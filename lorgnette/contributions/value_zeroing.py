@@ -1,0 +1,105 @@
+"""Value Zeroing: how far each token's new vector moves if nothing can be read from another token (or from itself).
+
+C_ij = 1 − cos(x̃_i^{¬j}, x̃_i), where x̃ is the output of the whole layer and x̃^{¬j} that with the value of token j set to
+zero; weights stay as they are. Mohebbi et al. 2023, "Quantifying Context Mixing in Transformers", EACL. The layer is
+really run again, once per token.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attention import ACTIVE, Call, Site, Tap
+from lorgnette.contributions.mixing import cosine_distance, off_diagonal_share
+from lorgnette.corpora.batch import Batch
+from lorgnette.models.tapping import switched
+from lorgnette.subject import Subject
+
+
+def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
+    """For every self-attention the part of C_ij that is not a token's own; one more pass, then n of each layer."""
+    for site, distances in zeroing_distances(subject, batch):
+        yield site, off_diagonal_share(distances)
+
+
+def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token token"]]]:
+    """C_ij of every self-attention, in the order of the passes; zero for a padded j."""
+    inputs = _layer_inputs(subject, batch)
+    with torch.no_grad(), switched(subject.model, subject.anatomy):
+        for around, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
+            site = around.site
+            mask = batch.queries(site).mask
+            zero = _Zero(around.module, site)
+            whole = _output(around.layer, arguments, keywords, zero)
+            columns = []
+            for token in range(mask.shape[1]):
+                zero.token = token
+                distance = cosine_distance(_output(around.layer, arguments, keywords, zero), whole)
+                columns.append(distance.masked_fill(~mask[:, token, None], 0.0))  # padding contributes nothing
+            yield site, torch.stack(columns, -1)
+
+
+def _layers(subject: Subject) -> list[Any]:
+    """The self-attention sites in the order of their passes."""
+    return [site for stack in subject.anatomy.stacks for site in stack.sites if site.site.kind == "self"]
+
+
+def _layer_inputs(subject: Subject, batch: Batch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """What each layer is called with; layers that share a module are told apart by the order of calls."""
+    kept: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def keep(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        kept.append((arguments, keywords))
+
+    options = {"use_cache": False} if hasattr(subject.model.config, "use_cache") else {}
+    with ExitStack() as undo:
+        for layer in {id(site.layer): site.layer for site in _layers(subject)}.values():
+            undo.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        undo.enter_context(torch.no_grad())
+        undo.enter_context(subject.tapped(Tap()))
+        subject.run(batch, **options)
+    return kept
+
+
+class _Zero(Tap):
+    """Runs one layer outside its stack: hears its attention, and takes one token's value out of the context."""
+
+    def __init__(self, module: nn.Module, site: Site) -> None:
+        self.module, self.site, self.token = module, site, -1
+
+    @property
+    def taps(self) -> Sequence[Tap]:
+        return (self,)
+
+    def contains(self, module: nn.Module) -> bool:
+        return module is self.module
+
+    def arrive(self, module: nn.Module, call: Call) -> None:
+        call.site = self.site
+
+    def context(self, call: Call, context: Tensor) -> Tensor:
+        if self.token < 0:
+            return context
+        value = call.value.clone()
+        value[:, :, self.token] = 0.0
+        return call.weights.to(value.dtype) @ value
+
+
+@contextmanager
+def _heard(zero: _Zero) -> Iterator[None]:
+    token = ACTIVE.set((*ACTIVE.get(), zero))
+    try:
+        yield
+    finally:
+        ACTIVE.reset(token)
+
+
+def _output(layer: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], zero: _Zero) -> Tensor:
+    with _heard(zero):
+        output = layer(*arguments, **keywords)
+    # 1 − cos of nearly equal vectors needs all the digits there are.
+    return (output[0] if isinstance(output, tuple) else output).double()

@@ -1,0 +1,20 @@
+"""A chart with its words and its numbers."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its words and its numbers: `table` to be read, `data` everything, for a download."""
+
+    name: str
+    title: str
+    caption: str
+    chart: Any
+    table: "pd.DataFrame"
+    data: "pd.DataFrame"
+    wide: bool = False

@@ -1,0 +1,61 @@
+"""A sentence with its numbers, and the heads that it is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any
+
+import xarray as xr
+
+from lorgnette.axes import HEAD, LAYER
+
+HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence with named numbers: `Finding("{count} of {heads} heads …", {"count": 38, "heads": 72})`."""
+
+    template: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part, _ in self.parts)
+
+    @property
+    def parts(self) -> list[tuple[str, bool]]:
+        """The sentence in pieces, with True for those that are numbers."""
+        out = []
+        for words, name, form, _ in Formatter().parse(self.template):
+            if words:
+                out.append((words, False))
+            if name is not None:
+                value = self.numbers[name]
+                is_number = isinstance(value, int | float)
+                out.append((format(value, form or ("," if isinstance(value, int) else "")), is_number))
+        return out
+
+
+@dataclass(frozen=True)
+class HeadValue:
+    """One head and a number of it."""
+
+    layer: int
+    head: int
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.head} ({self.value:.2f})"
+
+
+def heads(array: xr.DataArray) -> list[HeadValue]:
+    """Every head that is there, the highest value first; equal ones in the order of layers and heads."""
+    flat = array.stack(cell=(LAYER, HEAD)).dropna("cell")
+    found = [HeadValue(int(c[LAYER].item()), int(c[HEAD].item()), float(c.item())) for c in flat]
+    return sorted(found, key=lambda one: (-one.value, one.layer, one.head))
+
+
+def above(array: xr.DataArray, threshold: float = HALF) -> list[HeadValue]:
+    """The heads above a threshold, the highest first."""
+    return [one for one in heads(array) if one.value > threshold]

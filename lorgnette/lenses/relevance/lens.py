@@ -1,0 +1,115 @@
+"""How much of what a model says goes through each head, and comes from which kinds of token."""
+
+from typing import Any, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.token_kinds import CATEGORIES
+from lorgnette.errors import UserError
+from lorgnette.explanations import Explanation, Target, explain
+from lorgnette.explanations.rules import RULES
+from lorgnette.explanations.target import require_head
+from lorgnette.lenses.base import Lens
+from lorgnette.lenses.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+TOKENS = (*CATEGORIES, "target", "positions")
+
+
+class Relevance(Lens):
+    """Relevance of heads, layers and kinds of token for what the model predicts (`lorgnette.explanations`).
+
+        relevance   R_h / Σ_h′ |R_h′| within the layer, R_h summed over the head's output
+        layer       Σ_h |R_h| of the layer's attention / the same over all layers of the stack
+        token       Σ R_t over the tokens of a kind / Σ_t |R_t| over all tokens, and what was added to them
+
+    Explained is the largest logit of each text, or `target` (see `explain`); for a translation all pieces of the
+    reference, added up before anything is normalised. Means are over texts. One pass forward and one backward, apart
+    from the pass of other lenses.
+
+    What it does not tell you: what the model would say without the head (see `importance`). Heads whose parts cancel
+    have little relevance though much goes through them.
+    """
+
+    name: ClassVar[str] = "relevance"
+    summary: ClassVar[str] = "how much of the prediction goes through each head, by layer-wise relevance propagation"
+
+    def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
+        super().__init__()
+        if method not in RULES:
+            raise UserError(
+                f"The 'method' of Relevance must be one that reaches heads: {', '.join(RULES)}. Got {method!r} instead."
+            )
+        self.method, self.target = method, target
+
+    def allocate(self, subject: Subject) -> None:
+        require_head(subject)
+        self.subject = subject
+        self.per_head = Moments(self, ("relevance",))
+        self.per_layer = Moments(self, ("layer",), "layer_totals", heads=1)
+        self.per_token = Moments(self, TOKENS, "token_totals", heads=1)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        found = explain(self.subject, batch, self.method, self.target)
+        stacks: dict[str, Tensor] = {}
+        for site, heads in found.heads.items():
+            size = heads.abs().sum(-1)
+            stacks[site.name] = stacks.get(site.name, 0.0) + size
+            share = heads / size.where(size > 0, 1.0)[:, None]
+            there = (size > 0).to(heads.dtype)[:, None, None]
+            self.per_head.add(site, share[..., None], there.expand(-1, heads.shape[1], 1))
+        for site, heads in found.heads.items():
+            whole = stacks[site.name]
+            share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
+            self.per_layer.add(site, share[:, None, None], (whole > 0).to(share.dtype)[:, None, None])
+        if self.sites:
+            values, weights = _by_kind(found, batch)
+            self.per_token.add(self.sites[0], values[:, None], weights[:, None])
+
+    def compute(self) -> Result:
+        """Shares of heads, layers and kinds of token."""
+        variables: dict[str, Any] = {**self.per_head.arrays("relevance")}
+        for name, array in self.per_layer.arrays("layer").items():
+            variables[f"layer_share{name.removeprefix('layer')}"] = array.isel({axes.HEAD: 0}, drop=True)
+        for name, array in self.per_token.arrays("token", TOKENS, axes.CATEGORY).items():
+            variables[f"token_share{name.removeprefix('token')}"] = _first(array, self.sites[0].layer)
+        variables["relevance"].attrs["description"] = (
+            "relevance of a head for the prediction, as a share of all relevance (regardless of sign) in its layer"
+        )
+        variables["layer_share"].attrs["description"] = "a layer's share of the relevance that heads of the stack have"
+        variables["token_share"].attrs["description"] = (
+            "relevance of the tokens of a kind, as a share of all tokens' relevance regardless of sign"
+        )
+        result = self.result(variables)
+        result.data.attrs |= {"method": self.method, "target": str(self.target)}
+        return result
+
+
+def _first(array: xr.DataArray, layer: int) -> xr.DataArray:
+    """What is not by site is kept in the place of the first."""
+    return array.isel({axes.STACK: 0, axes.LAYER: layer, axes.HEAD: 0}, drop=True)
+
+
+def _by_kind(found: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
+    """Shares of each kind of token, and 1 for those that a text has."""
+    tokens, kinds = batch.source, []
+    there = []
+    for name in CATEGORIES:
+        kind = tokens.categories[name] & tokens.mask
+        kinds.append((found.tokens * kind).sum(-1))
+        there.append(torch.ones_like(kind[:, 0]) if name in ("punctuation", "period_comma", "other") else kind.any(-1))
+    size = found.tokens.abs().sum(-1)
+    more = {"target": found.target_tokens, "positions": found.positions}
+    for part in more.values():
+        kinds.append(torch.zeros_like(size) if part is None else part.sum(-1))
+        there.append(torch.full_like(there[0], part is not None))
+    for part in (*more.values(), found.target_positions):
+        size = size if part is None else size + part.abs().sum(-1)
+    weights = torch.stack(there, -1) & (size > 0)[:, None]
+    return torch.stack(kinds, -1) / size.where(size > 0, 1.0)[:, None], weights.to(size.dtype)

@@ -1,0 +1,1 @@
+"""Running lenses over a corpus: batches, processes, resuming, progress, controls."""

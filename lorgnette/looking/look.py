@@ -1,0 +1,294 @@
+"""The one loop: corpus → subject → lenses → results."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from lorgnette.attention import Call, Tap
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.encoding import Encoded
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.lenses.base import Lens
+from lorgnette.looking.processes import Ranks
+from lorgnette.looking.progress import progress_bar
+from lorgnette.looking.resume import Keeper
+from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
+from lorgnette.results.result import refuse_other_folder
+from lorgnette.subject import Subject
+
+WINDOW = 4096
+"""Examples that are read ahead and sorted by length; memory holds one window, not the corpus."""
+
+
+@dataclass
+class Counts:
+    """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    empty: int = 0
+    untranslated: int = 0
+    batches: int = 0
+
+
+def look(
+    subject: Subject,
+    corpus: Corpus | Iterable[Example | str],
+    lenses: Sequence[Lens | str],
+    *,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    seed: int | None = None,
+    command: str | None = None,
+) -> Results:
+    """Run every text of a corpus through a subject once, with these lenses looking on.
+
+    Batches hold texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on their
+    order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
+    `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results.
+    """
+    chosen = _with_needed([_lens(lens) for lens in lenses])
+    _refuse(subject, corpus, chosen, batch_tokens, resume)
+    for lens in chosen:
+        lens.bind(subject)
+    if out is not None:
+        refuse_other_folder(out, [lens.name for lens in chosen])
+    _prepare(subject, corpus, chosen, batch_tokens=batch_tokens, truncate=truncate, progress=progress)
+    ranks, counts = Ranks.join(), Counts()
+    keeper = None
+    if out is not None:
+        keeper = Keeper.open(out, resume, _fingerprint(subject, corpus, chosen, batch_tokens, truncate), ranks)
+    done = keeper.restore(chosen) if keeper is not None and resume else 0
+    counts.batches = done
+    bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
+    with bars as bar, torch.no_grad(), _kept_if_interrupted(keeper, chosen, counts, out):
+        for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
+            if number >= done and number % ranks.world == ranks.rank:
+                _pass(subject, encoded, chosen)
+            counts.batches = max(counts.batches, number + 1)
+            _count(counts, encoded)
+            bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
+            if keeper is not None and number >= done:
+                keeper.due(chosen, counts.batches)
+    if counts.texts == 0:
+        raise UserError(f"The corpus {_name(corpus)!r} gave no text to look at.")
+    results = _concluded(chosen, _provenance(subject, corpus, counts, seed, command))
+    if out is not None and ranks.first:
+        results.save(out)
+    if keeper is not None and ranks.first:
+        keeper.clear()
+    return results
+
+
+def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
+    """What cannot be looked at, told before any work."""
+    if not lenses:
+        raise UserError("No lens was given. `lorgnette list lenses` names them.")
+    if resume and _corpus_fingerprint(corpus) is None:
+        raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
+    if batch_tokens < 1:
+        raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
+    if not subject.sites and not all(lens.wants_hidden_states for lens in lenses):
+        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
+
+
+@contextmanager
+def _kept_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: Counts, out: Any) -> Iterator[None]:
+    """Ctrl-C leaves what `resume` needs."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if keeper is None:
+            raise
+        keeper.keep(lenses, counts.batches)
+        raise KeyboardInterrupt(
+            f"interrupted; the same command with --resume goes on from here ({out})."
+        ) from interrupt
+
+
+def _concluded(lenses: Sequence[Lens], provenance: Any) -> Results:
+    """What the lenses found, in an order in which each can be made from those that it needs."""
+    for lens in lenses:
+        lens.provenance = provenance
+    computed: list[Result] = []
+    for lens in lenses:
+        lens.conclude({result.lens: result for result in computed})
+        computed.append(_computed(lens))
+    return Results(computed)
+
+
+def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
+    """The lenses, with those that any of them is made from, which come first."""
+    there = {lens.name for lens in lenses}
+    needed = [name for name in dict.fromkeys(n for lens in lenses for n in lens.needs) if name not in there]
+    return [*map(_lens, needed), *sorted(lenses, key=lambda lens: bool(lens.needs))]
+
+
+def _prepare(subject: Subject, corpus: Any, lenses: Sequence[Lens], **options: Any) -> None:
+    """A look of its own for lenses that need to know something of the whole corpus before they begin."""
+    for lens in lenses:
+        if first := lens.before():
+            if iter(corpus) is corpus:
+                raise UserError(
+                    f"The lens {lens.name!r} goes through the corpus twice. Give a Corpus or a list of texts."
+                )
+            lens.prepare(look(subject, corpus, first, **options))
+
+
+def batches(
+    subject: Subject, corpus: Iterable[Example | str], batch_tokens: int, truncate: bool, counts: Counts
+) -> Iterator[list[Encoded]]:
+    """Encoded texts in batches of similar length, in an order that depends on nothing but the corpus."""
+    numbered = (
+        example if isinstance(example, Example) else Example(f"text {number + 1}", example)
+        for number, example in enumerate(corpus)
+    )
+    encoded = (subject.tokenize(example, truncate=truncate) for example in numbered)
+    while window := list(islice(encoded, WINDOW)):
+        full = [e for e in window if len(e.source) > 0]
+        counts.empty += len(window) - len(full)
+        full.sort(key=lambda e: (len(e.source), len(e.target or ())), reverse=True)
+        start = 0
+        while start < len(full):
+            # Sorted by length: the first is the longest, and all are padded to it.
+            stop = start + max(1, batch_tokens // full[start].tokens)
+            yield full[start:stop]
+            start = stop
+
+
+class _Looking(Tap):
+    """Hands each call to the lenses."""
+
+    def __init__(self, lenses: Sequence[Lens], batch: Batch) -> None:
+        self.lenses, self.batch = lenses, batch
+        self.wants_residual = any(lens.wants_residual for lens in lenses)
+
+    def see(self, call: Call) -> None:
+        for lens in self.lenses:
+            lens.update(call, self.batch)
+
+
+def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> None:
+    """One batch; if it does not fit into memory, its halves."""
+    kept = [{name: state.clone() for name, state in lens.states().items()} for lens in lenses]
+    try:
+        batch = subject.collate(encoded)
+        hidden = any(lens.wants_hidden_states for lens in lenses)
+        own = [tap for lens in lenses for tap in lens.taps(batch)]
+        with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
+            with subject.tapped(*own, _Looking(lenses, batch)):
+                outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
+            for lens in lenses:
+                lens.finish(batch, outputs)
+    except BaseException as error:
+        # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
+        for lens, states in zip(lenses, kept, strict=True):
+            lens.restore(states)
+        if not _out_of_memory(error):
+            raise
+        if len(encoded) == 1:
+            text = encoded[0]
+            raise UserError(
+                f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself. "
+                "Split it, use --truncate, or a machine with more memory."
+            ) from error
+        half = (len(encoded) + 1) // 2
+        _pass(subject, encoded[:half], lenses)
+        _pass(subject, encoded[half:], lenses)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or "can't allocate memory" in text or "out of memory" in text
+
+
+def _count(counts: Counts, encoded: list[Encoded]) -> None:
+    counts.texts += len(encoded)
+    counts.tokens += sum(e.tokens for e in encoded)
+    counts.truncated += sum(e.cut for e in encoded)
+    counts.untranslated += sum(e.target is not None and e.example.target is None for e in encoded)
+
+
+def _computed(lens: Lens) -> Any:
+    # A rank that got no batch has nothing of its own to add, but must take part.
+    lens._update_count = max(lens._update_count, 1)
+    return lens.compute()
+
+
+def _lens(lens: Lens | str) -> Lens:
+    from lorgnette.lenses import get
+
+    return get(lens) if isinstance(lens, str) else lens
+
+
+def _size(corpus: Any) -> int | None:
+    return len(corpus) if hasattr(corpus, "__len__") else None
+
+
+def _name(corpus: Any) -> str:
+    return str(getattr(corpus, "name", type(corpus).__name__))
+
+
+def _fingerprint(
+    subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, truncate: bool
+) -> dict[str, Any]:
+    """What must be the same for a kept state to be worth anything."""
+    return {
+        "weights": subject.weights_hash,
+        "dtype": str(subject.dtype),
+        "corpus": _corpus_fingerprint(corpus),
+        "lenses": [lens.described() for lens in lenses],
+        "batch_tokens": batch_tokens,
+        "truncate": truncate,
+    }
+
+
+def _corpus_fingerprint(corpus: Any) -> str | None:
+    if isinstance(corpus, Corpus):
+        return corpus.fingerprint()
+    if isinstance(corpus, list | tuple):
+        return hashlib.sha256("\n".join(map(repr, corpus)).encode()).hexdigest()[:16]
+    return None  # an iterator cannot be read twice
+
+
+def _provenance(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
+    notes = []
+    if counts.empty:
+        notes.append(f"{counts.empty} texts without a single token were left out")
+    if counts.untranslated:
+        notes.append(f"{counts.untranslated} texts have no translation: decoder and cross-attention leave them out")
+    if subject.missing:
+        notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
+    if skipped := getattr(corpus, "skipped", None):
+        notes.append(f"{len(skipped)} items of the corpus could not be used: {', '.join(map(str, skipped[:10]))}")
+    return Provenance(
+        model=subject.name,
+        model_class=type(subject.model).__name__,
+        weights_hash=subject.weights_hash,
+        corpus=_name(corpus),
+        corpus_fingerprint=_corpus_fingerprint(corpus),
+        split=getattr(corpus, "split", None),
+        texts=counts.texts,
+        tokens=counts.tokens,
+        truncated=counts.truncated,
+        seed=seed,
+        dtype=str(subject.dtype).removeprefix("torch."),
+        device=str(subject.device),
+        command=command or " ".join(sys.argv),
+        notes=tuple(notes),
+    )

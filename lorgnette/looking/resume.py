@@ -1,0 +1,80 @@
+"""What a run leaves behind when it is interrupted, so that it can go on to the same numbers."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+from lorgnette.lenses.base import Lens
+from lorgnette.looking.processes import Ranks
+
+EVERY = 20.0
+"""Seconds between two keepings."""
+
+
+class Keeper:
+    """Keeps the lenses' states, with the number of batches that are in them, beside the folder to be written."""
+
+    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: Ranks) -> None:
+        self.folder, self.ranks = folder, ranks
+        self.fingerprint = {**fingerprint, "processes": ranks.world}
+        self.file = folder / f"states-{ranks.rank}.safetensors"
+        self.last = time.monotonic()
+
+    @staticmethod
+    def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: Ranks) -> "Keeper":
+        out = Path(out)
+        keeper = Keeper(out.with_name(f".{out.name}.unfinished"), fingerprint, ranks)
+        if not resume and ranks.first:
+            keeper.clear()
+        return keeper
+
+    def restore(self, lenses: Sequence[Lens]) -> int:
+        """Put kept states back; returns how many batches they hold (0 if nothing was kept)."""
+        if not self.file.exists():
+            return 0
+        try:
+            with safe_open(self.file, framework="pt") as kept:
+                about = json.loads(kept.metadata()["lorgnette"])
+                tensors = {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118  (not a dict)
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise UserError(
+                f"What the interrupted run kept in {self.folder} is damaged. Run without --resume."
+            ) from error
+        changed = [key for key, value in self.fingerprint.items() if about["fingerprint"].get(key) != value]
+        if changed:
+            raise UserError(
+                f"The interrupted run in {self.folder} differs from this one ({', '.join(changed)}); its numbers "
+                "cannot be mixed with yours. Give the same arguments as then, or run without --resume."
+            )
+        for number, lens in enumerate(lenses):
+            lens.restore({name: tensors[f"{number}.{name}"] for name in lens.states()})
+        return int(about["batches"])
+
+    def due(self, lenses: Sequence[Lens], batches: int) -> None:
+        """Keep the states if it is time."""
+        if time.monotonic() - self.last >= EVERY:
+            self.keep(lenses, batches)
+
+    def keep(self, lenses: Sequence[Lens], batches: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {
+            f"{number}.{name}": state.contiguous()
+            for number, lens in enumerate(lenses)
+            for name, state in lens.states().items()
+        }
+        about = {"lorgnette": json.dumps({"batches": batches, "fingerprint": self.fingerprint})}
+        with written_whole(self.file) as partial:
+            save_file(tensors, partial, metadata=about)
+        self.last = time.monotonic()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,1 +1,0 @@
-"""Pure functions: tensors in, tensors out, each with its reference. One idea per file."""

@@ -1,0 +1,1 @@
+"""Models with heads removed: slicing the weights, and checkpoints that open again."""

@@ -1,0 +1,128 @@
+"""Models with fewer heads as ordinary Hugging Face checkpoints: subclasses whose shapes follow `config.kept_heads`.
+
+A pruned BERT has the model type "lorgnette-pruned-bert" and the class PrunedBertForSequenceClassification: BERT's own,
+sliced after it was made, so that weights of the smaller shapes load. transformers alone does not know the type and
+says so, rather than opening a model with the wrong number of heads; importing `lorgnette.models` registers it.
+"""
+
+import copy
+from functools import cache
+from typing import Any
+
+import transformers
+from transformers import AutoConfig
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
+
+from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
+from lorgnette.models.families import PRUNED
+from lorgnette.models.pruned.slicing import Kept, slice_heads
+
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "mpnet", "gpt2", "marian")
+AUTO = (
+    "AutoModel",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+    "AutoModelForMaskedLM",
+    "AutoModelForQuestionAnswering",
+    "AutoModelForMultipleChoice",
+    "AutoModelForCausalLM",
+    "AutoModelForSeq2SeqLM",
+)
+
+
+@cache
+def pruned_config(base: Any) -> Any:
+    """The config class of a family's pruned models: its own, and which heads are left."""
+
+    def __post_init__(self: Any, **keywords: Any) -> None:
+        base.__post_init__(self, **keywords)
+        own: Any = type(self)
+        register_models(own, base)  # when the first such config is read: the model files are slow to import
+
+    body = {
+        "model_type": f"{PRUNED}{base.model_type}",
+        "__annotations__": {"kept_heads": dict | None},
+        "kept_heads": None,
+        "__post_init__": __post_init__,
+        "__module__": __name__,
+        "__doc__": f"A {base.__name__} with `kept_heads`: stack → layer → the numbers of the heads that are left.",
+    }
+    made = type(f"Pruned{base.__name__}", (base,), body)
+    globals()[made.__name__] = made
+    return made
+
+
+@cache
+def pruned_class(base: Any) -> Any:
+    """The pruned subclass of a model class."""
+
+    def __init__(self: Any, config: Any, *arguments: Any, **keywords: Any) -> None:
+        base.__init__(self, config, *arguments, **keywords)
+        slice_heads(self, config.kept_heads or {})
+
+    body = {
+        "__init__": __init__,
+        "config_class": pruned_config(base.config_class),
+        "__module__": __name__,
+        "__doc__": f"A {base.__name__} without the heads that `config.kept_heads` leaves out.",
+    }
+    made = type(f"Pruned{base.__name__}", (base,), body)
+    globals()[made.__name__] = made
+    # A model that becomes one of this class was never made as one, which is when transformers notes what it can record.
+    _CAN_RECORD_REGISTRY[str(made)] = getattr(base, "_can_record_outputs", None)
+    return made
+
+
+@cache
+def register_models(config: Any, base: Any) -> None:
+    """Makes the Auto classes of transformers know the pruned models of a family."""
+    for name in AUTO:
+        auto = getattr(transformers, name)
+        if base in auto._model_mapping.keys():  # noqa: SIM118 (a lazy mapping)
+            known = auto._model_mapping[base]
+            for each in known if isinstance(known, tuple) else (known,):
+                auto.register(config, pruned_class(each), exist_ok=True)
+
+
+def pruned_architecture(config: Any) -> Any:
+    """The class that a pruned checkpoint's config names, or None if it is no such checkpoint."""
+    names = config.architectures or []
+    if not names or not config.model_type.startswith(PRUNED):
+        return None
+    plain = names[0].removeprefix("Pruned")
+    base = getattr(transformers, plain, None)
+    if base is None:
+        from lorgnette.models.classifier import SelfAttentionClassifier
+
+        base = SelfAttentionClassifier
+    return pruned_class(base)
+
+
+def as_pruned(model: Any, kept: Kept) -> Any:
+    """A copy of a model with only these heads, of its family's pruned class; the model itself is left alone."""
+    new = copy.deepcopy(model)
+    before = getattr(model.config, "kept_heads", None)
+    slice_heads(new, kept, before)
+    base: Any = type(model)
+    if not hasattr(model.config, "kept_heads"):
+        new.__class__ = pruned_class(base)
+        for config in {id(c): c for c in (getattr(m, "config", None) for m in new.modules()) if c is not None}.values():
+            base_config: Any = type(config)
+            own = pruned_config(base_config)
+            register_models(own, base_config)
+            config.__class__ = own
+    for config in (getattr(module, "config", None) for module in new.modules()):
+        if config is not None:
+            config.kept_heads = {name: [list(heads) for heads in layers] for name, layers in kept.items()}
+    new.config.architectures = [type(new).__name__]
+    return new
+
+
+def _register_configs() -> None:
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    for base in (*(known[family] for family in FAMILIES), SelfAttentionClassifierConfig):
+        own = pruned_config(base)
+        AutoConfig.register(own.model_type, own, exist_ok=True)
+
+
+_register_configs()

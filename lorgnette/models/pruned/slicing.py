@@ -1,0 +1,257 @@
+"""Taking heads out of a model's modules: projections are sliced, a layer without heads keeps its output bias.
+
+Nothing here computes attention: a sliced module is the module it was, with smaller matrices. What each family calls its
+projections is data, like its layout.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.models.families import drift, layout_of, whole_anatomy
+
+Kept = Mapping[str, Sequence[Sequence[int]]]
+"""stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one family names what must shrink; paths are relative to the module that calls attention."""
+
+    projections: tuple[str, ...]
+    output: str | None  # None: the output projection is a neighbour of the module, not inside it
+    head_counts: tuple[str, ...]
+    widths: tuple[str, ...] = ()
+    parts: int = 1  # a fused projection holds query, key and value in turn
+    returns: str = "pair"  # what a forward gives: (output, weights), (output,), or the output alone
+
+
+CUTS: dict[str, Cut] = {
+    "bert": Cut(("query", "key", "value"), None, ("num_attention_heads",), ("all_head_size",)),
+    "distilbert": Cut(("q_lin", "k_lin", "v_lin"), "out_lin", ("n_heads",)),
+    "mpnet": Cut(("q", "k", "v"), "o", ("num_attention_heads",), ("all_head_size",), returns="tuple"),
+    "gpt2": Cut(("c_attn",), "c_proj", ("num_heads",), ("split_size",), parts=3),
+    "marian": Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",)),
+    "lorgnette": Cut(("query", "key", "value"), "output", ("heads",), returns="state"),
+}
+
+
+def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> None:
+    """Keep only these heads, in place. `before`: what earlier slicing had left (None: the model is whole)."""
+    cut = CUTS.get(layout_of(model).family)
+    if cut is None:
+        raise drift(model, f"heads cannot be removed from its family; from these they can: {', '.join(CUTS)}")
+    for site in whole_anatomy(model, before).sites:
+        if site.site.name not in kept or site.site.stack == "pooler":
+            continue
+        numbers = tuple(kept[site.site.name][site.site.layer])
+        if numbers == site.numbers:
+            continue
+        if numbers:
+            _shrink(site, cut, [site.numbers.index(number) for number in numbers], numbers)
+        else:
+            _empty(site, cut)
+
+
+def scale_heads(site: AttentionSite, factors: Float[Tensor, " head"]) -> None:
+    """Multiply each head's values, and so its output, by a number, in place: a gate becomes part of the weights."""
+    which, parts = site.value_part
+    weight, bias = site.value.weight, site.value.bias
+    assert isinstance(weight, Tensor)
+    transposed = type(site.value).__name__ == "Conv1D"
+    size = weight.shape[1 if transposed else 0] // parts
+    rows = slice(which * size, (which + 1) * size)
+    scale = factors.to(weight).repeat_interleave(size // site.heads)
+    with torch.no_grad():
+        if transposed:
+            weight[:, rows] *= scale
+        else:
+            weight[rows] *= scale[:, None]
+        if isinstance(bias, Tensor):
+            bias[rows] *= scale
+
+
+def _shrink(site: AttentionSite, cut: Cut, positions: Sequence[int], numbers: Sequence[int]) -> None:
+    module: Any = site.module
+    dim = _width(module, cut) // site.heads
+    columns = [position * dim + i for position in positions for i in range(dim)]
+    whole = [part * site.heads * dim + column for part in range(cut.parts) for column in columns]
+    for name in cut.projections:
+        _keep_outputs(getattr(module, name), whole)
+    if site.output is not None:
+        _keep_inputs(site.output, columns)
+    elif cut.output is not None:  # the heads stand side by side: each must stay where it was
+        setattr(module, cut.output, SideBySide(columns, site.heads * dim))
+    for name in cut.head_counts:
+        setattr(module, name, len(positions))
+    for name in cut.widths:
+        setattr(module, name, len(positions) * dim)
+    _slice_biases(module, positions, numbers)
+
+
+def _width(module: Any, cut: Cut) -> int:
+    """Of all heads together."""
+    projection = getattr(module, cut.projections[0])
+    return int(projection.weight.shape[1 if type(projection).__name__ == "Conv1D" else 0]) // cut.parts
+
+
+def _slice_biases(module: Any, positions: Sequence[int], numbers: Sequence[int]) -> None:
+    relative = getattr(module, "relative", None)
+    if relative is not None:  # our own classifier: a table per layer
+        relative.bias = nn.Parameter(relative.bias.detach()[list(positions)], relative.bias.requires_grad)
+    if type(module).__name__ == "MPNetSelfAttention":  # one table for all layers, which other layers still need whole
+        for number, hook in list(module._forward_pre_hooks.items()):
+            if isinstance(hook, SlicedBias):
+                del module._forward_pre_hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
+        module.register_forward_pre_hook(SlicedBias(numbers), with_kwargs=True)
+
+
+def _empty(site: AttentionSite, cut: Cut) -> None:
+    """Put a module in the place of the attention that gives the output bias (or nothing) for every token."""
+    value: Any = site.value
+    width = int(value.weight.shape[0 if type(value).__name__ == "Conv1D" else 1])
+    output: nn.Module
+    if site.output is None or isinstance(site.output, SideBySide):
+        output = Nothing(width)
+    else:
+        output = OutputBias(site.output, width)
+    silent = NoHeads(cut.returns, getattr(site.module, "layer_idx", None), site.site.kind == "cross")
+    if cut.output is None:
+        assert site.output is not None
+        _replace(site.layer, site.output, output)
+    else:
+        silent.add_module(cut.output, output)
+        silent.inner = cut.output
+        dropout = getattr(site.module, "resid_dropout", None)
+        if isinstance(dropout, nn.Module):  # GPT-2's
+            silent.resid_dropout = dropout
+    _replace(site.layer, site.module, silent)
+
+
+def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    for path, module in root.named_modules():
+        if module is old:
+            parent, _, name = path.rpartition(".")
+            setattr(root.get_submodule(parent), name, new)
+            return
+    raise RuntimeError(f"{type(old).__name__} is not in {type(root).__name__}")
+
+
+def _keep_outputs(module: Any, index: Sequence[int]) -> None:
+    """Some outputs of a Linear, or of GPT-2's transposed one."""
+    axis = 1 if type(module).__name__ == "Conv1D" else 0
+    module.weight = _some(module.weight, axis, index)
+    if module.bias is not None:
+        module.bias = _some(module.bias, 0, index)
+    setattr(module, "nf" if axis else "out_features", len(index))
+
+
+def _keep_inputs(module: Any, index: Sequence[int]) -> None:
+    if isinstance(module, SideBySide):
+        module.columns = [module.columns[number] for number in index]
+        return
+    axis = 0 if type(module).__name__ == "Conv1D" else 1
+    module.weight = _some(module.weight, axis, index)
+    setattr(module, "nx" if axis == 0 else "in_features", len(index))
+
+
+def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parameter:
+    chosen = parameter.detach().index_select(axis, torch.tensor(index, device=parameter.device)).contiguous()
+    return nn.Parameter(chosen, parameter.requires_grad)
+
+
+class SlicedBias:
+    """Hands a layer of MPNet its own heads' part of the position bias that all layers share."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = list(numbers)
+
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        if len(given) > 2 and given[2] is not None:
+            given = (*given[:2], given[2][:, self.numbers], *given[3:])
+        if named.get("position_bias") is not None:
+            named = {**named, "position_bias": named["position_bias"][:, self.numbers]}
+        return given, named
+
+
+class SideBySide(nn.Module):
+    """Puts the contexts of the heads that are left where they stood, with zeros in the places of the others."""
+
+    bias = None
+
+    def __init__(self, columns: Sequence[int], width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.columns = list(columns)  # numbers, not a buffer: from_pretrained makes modules without data
+        self.register_buffer("like", torch.empty(0), persistent=False)  # follows the model's device and precision
+
+    @property
+    def weight(self) -> Float[Tensor, "width kept"]:
+        """The map as a Linear's weight, for those who ask."""
+        like: Any = self.like
+        return torch.eye(self.width, dtype=like.dtype, device=like.device)[:, self.columns]
+
+    def forward(self, joined: Float[Tensor, "*batch kept"]) -> Float[Tensor, "*batch width"]:
+        whole = joined.new_zeros((*joined.shape[:-1], self.width))
+        return whole.index_copy(-1, torch.tensor(self.columns, device=joined.device), joined)
+
+
+class OutputBias(nn.Module):
+    """What is left of an output projection without inputs: its bias, for every token."""
+
+    def __init__(self, projection: nn.Module, width: int) -> None:
+        super().__init__()
+        self.width = width
+        bias = projection.bias
+        self.bias = nn.Parameter(bias.detach().clone(), bias.requires_grad) if isinstance(bias, Tensor) else None
+
+    def forward(self, states: Float[Tensor, "*batch model"]) -> Float[Tensor, "*batch width"]:
+        zeros = states.new_zeros((*states.shape[:-1], self.width))
+        return zeros if self.bias is None else zeros + self.bias
+
+
+class Nothing(nn.Module):
+    """Zeros for every token: heads that stood side by side, none of them left."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, states: Float[Tensor, "*batch model"]) -> Float[Tensor, "*batch width"]:
+        return states.new_zeros((*states.shape[:-1], self.width))
+
+
+class NoHeads(nn.Module):
+    """In the place of an attention without heads."""
+
+    inner: str | None = None
+    resid_dropout: nn.Module | None
+
+    def __init__(self, returns: str, layer_idx: int | None, is_cross: bool) -> None:
+        super().__init__()
+        self.returns, self.layer_idx, self.is_cross = returns, layer_idx, is_cross
+        self.resid_dropout = None
+
+    def forward(
+        self, hidden_states: Float[Tensor, "batch token model"], *_: Any, past_key_values: Any = None, **__: Any
+    ) -> Any:
+        if past_key_values is not None and not self.is_cross:
+            self._feed(past_key_values, hidden_states)
+        output = hidden_states if self.inner is None else self.get_submodule(self.inner)(hidden_states)
+        if self.resid_dropout is not None:
+            output = self.resid_dropout(output)
+        if self.returns == "state":
+            return output
+        return (output,) if self.returns == "tuple" else (output, None)
+
+    def _feed(self, cache: Any, states: Float[Tensor, "batch token model"]) -> None:
+        """The cache of layer 0 says how many tokens came before: without an entry, positions would start again at 0."""
+        cache = getattr(cache, "self_attention_cache", cache)
+        note = states.new_zeros(states.shape[0], 1, states.shape[1], 1)
+        cache.update(note, note, self.layer_idx)

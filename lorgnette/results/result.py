@@ -1,0 +1,305 @@
+"""Labelled numbers with their provenance, and folders of them."""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from lorgnette.display import Shown
+from lorgnette.errors import UserError
+from lorgnette.files import folder_written_whole, written_whole
+from lorgnette.results import schema
+from lorgnette.results.provenance import Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
+
+SCHEMA_VERSION = 1
+_FORMAT = "lorgnette-result"
+_FOLDER_FORMAT = "lorgnette-results"
+_INDEX = "lorgnette.json"  # what makes a folder a results folder
+_SUFFIXES = (".json", ".csv", ".parquet")
+_SPREAD = ("_se", "_low", "_high")  # of a mean: they need two texts
+
+
+class Result(Shown):
+    """What one lens found: an `xarray.Dataset` whose dims are those of `axes`, and where it comes from.
+
+    A mean `x` has `x_count` (how many texts it is over) and `x_se` beside it. A cell with count 0 is missing: NaN here,
+    null in JSON. Any other NaN, and any infinity, is refused, so that a result never carries a wrong number silently.
+    """
+
+    def __init__(self, lens: str, data: xr.Dataset, provenance: Provenance) -> None:
+        _refuse_unsound(lens, data)
+        self.lens = lens
+        self.data = data.copy(deep=False)
+        self.data.attrs = schema.plain(data.attrs, "attrs")
+        self.provenance = provenance
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Result):
+            return NotImplemented
+        same_origin = self.lens == other.lens and self.provenance == other.provenance
+        return same_origin and self.data.identical(other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shape = " × ".join(f"{dim} {size}" for dim, size in self.data.sizes.items())
+        names = ", ".join(map(str, self.data.data_vars))
+        return f"Result({self.lens!r}: {names} | {shape} | {self.provenance.model} on {self.provenance.corpus})"
+
+    def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
+        """A row per cell, a column per coordinate and per variable.
+
+        Variables with the same axes share rows; rows of other axes follow below, and a coordinate that does not apply
+        is empty there. With `variable`, only that one with its `_se`, `_count` and the like.
+        """
+        import pandas as pd
+
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for name in self._chosen(variable):
+            groups.setdefault(tuple(map(str, self.data[name].dims)), []).append(name)
+        frames = [_frame(self.data[names], dims) for dims, names in groups.items()]
+        if len(frames) == 1:
+            return frames[0]
+        whole = {column: "Int64" for frame in frames for column in frame.select_dtypes("integer").columns}
+        frames = [frame.astype({name: kind for name, kind in whole.items() if name in frame}) for frame in frames]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def _chosen(self, variable: str | None) -> list[str]:
+        names = [str(name) for name in self.data.data_vars]
+        if variable is None:
+            return names
+        if variable not in names:
+            raise UserError(f"The lens {self.lens!r} has no variable {variable!r}; it has {', '.join(names)}.")
+        return [name for name in names if name in {variable, *(variable + tail for tail in (*_SPREAD, "_count"))}]
+
+    def to_json(self) -> str:
+        head = {"format": _FORMAT, "schema": SCHEMA_VERSION, "lens": self.lens}
+        document = {**head, "provenance": self.provenance.to_dict(), "data": schema.encode(self.data)}
+        return json.dumps(document, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "The text") -> "Result":
+        document = _parsed(text, source, _FORMAT)
+        try:
+            data = schema.decode(document["data"])
+            provenance = Provenance.from_dict(document["provenance"])
+            return cls(document["lens"], data, provenance)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{source} is a damaged result ({type(error).__name__}: {error}). Run look again."
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes .json (everything), .csv or .parquet (the table of `to_dataframe`), whole or not at all."""
+        path = Path(path)
+        if path.suffix not in _SUFFIXES:
+            raise UserError(f"Cannot save a result as {path.name!r}: the name must end in {', '.join(_SUFFIXES)}.")
+        with written_whole(path) as partial:
+            if path.suffix == ".json":
+                partial.write_text(self.to_json(), encoding="utf-8")
+            elif path.suffix == ".csv":
+                self.to_dataframe().to_csv(partial, index=False)
+            else:
+                self._write_parquet(partial)
+        return path
+
+    def _write_parquet(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pandas(self.to_dataframe(), preserve_index=False)
+        origin = {"lorgnette": json.dumps({"lens": self.lens, "provenance": self.provenance.to_dict()})}
+        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **origin}), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Result":
+        """Reads what `save` wrote as .json; tables do not hold everything and are not read back."""
+        path = Path(path)
+        if path.suffix != ".json":
+            raise UserError(f"Cannot load a result from {path.name!r}: only .json holds everything.")
+        return cls.from_json(_read(path), source=str(path))
+
+
+class Results(Shown, Mapping[str, Result]):
+    """Results by the name of their lens; a folder holds one JSON file for each."""
+
+    def __init__(self, results: Mapping[str, Result] | Iterable[Result] = ()) -> None:
+        pairs = results.items() if isinstance(results, Mapping) else [(result.lens, result) for result in results]
+        self._results: dict[str, Result] = {}
+        for name, result in pairs:
+            if name in self._results:
+                raise UserError(f"Two results are named {name!r}; give each its own name in a dictionary.")
+            self._results[name] = result
+
+    def __getitem__(self, name: str) -> Result:
+        if name not in self._results:
+            raise KeyError(f"no result {name!r}; there are {', '.join(self._results) or 'none'}")
+        return self._results[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __repr__(self) -> str:
+        return f"Results({', '.join(self._results)})"
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """All tables below each other, with the lens in the first column."""
+        import pandas as pd
+
+        frames = [result.to_dataframe() for result in self.values()]
+        for name, frame in zip(self, frames, strict=True):
+            frame.insert(0, "lens", name)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes the folder whole or not at all; refuses one that holds something else than results."""
+        for name in self:
+            _refuse_odd_name(name)
+        with folder_written_whole(folder, ours=_files_of) as partial:
+            for name, result in self.items():
+                (partial / f"{name}.json").write_text(result.to_json(), encoding="utf-8")
+            index = {"format": _FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self)}
+            (partial / _INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Results":
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
+        return cls({name: Result.load(folder / f"{name}.json") for name in _names_in(folder)})
+
+
+def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str]) -> None:
+    """UserError if results of these lenses could not be saved there, or others would be lost: before the work."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; a folder is needed.")
+    if folder.is_dir() and _files_of(folder):
+        lost = [name for name in _names_in(folder) if name not in lenses]
+        if lost:
+            raise UserError(
+                f"{folder} holds results of {', '.join(lost)}, which this run would remove. Choose another folder, or "
+                "look with these lenses too."
+            )
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What the folder's index lists; a name is never taken for a path."""
+    index = folder / _INDEX
+    if not index.is_file():
+        raise UserError(f"{folder} is not a results folder: it has no {_INDEX}. Give the folder that look wrote.")
+    names = _parsed(_read(index), str(index), _FOLDER_FORMAT).get("results")
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise UserError(f"{index} does not list its results. Was the file edited? Run look again.")
+    for name in names:
+        _refuse_odd_name(name)
+    return names
+
+
+def _files_of(folder: Path) -> set[str]:
+    """The files that we wrote into `folder` and may replace; a UserError when it is somebody else's folder."""
+    if not any(folder.iterdir()):
+        return set()
+    if not (folder / _INDEX).is_file():
+        raise UserError(f"{folder} exists and is not a results folder; nothing was written. Choose another folder.")
+    return {_INDEX, *(f"{name}.json" for name in _names_in(folder))}
+
+
+def _refuse_odd_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", name) or f"{name}.json" == _INDEX:
+        raise UserError(f"{name!r} cannot name a result: use letters, digits, '_', '-', '+' and '.'.")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"There is no file {path}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read {path}: {error}.") from error
+
+
+def _parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
+    """The JSON document, once it is known to be ours and of this schema."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{source} is not JSON ({error}). Run look again.") from error
+    if not isinstance(document, dict) or document.get("format") != format_name:
+        raise UserError(f"{source} was not written by Lorgnette: it is no {format_name!r} document.")
+    found = document.get("schema")
+    if found != SCHEMA_VERSION:
+        age = "newer" if isinstance(found, int) and found > SCHEMA_VERSION else "older"
+        raise UserError(
+            f"{source} has schema version {found}, {age} than the {SCHEMA_VERSION} that this Lorgnette reads. "
+            f"Run look again, or use the Lorgnette that wrote it."
+        )
+    return document
+
+
+def _frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":
+    import pandas as pd
+
+    if dims:
+        return data.to_dataframe(dim_order=dims).reset_index()
+    return pd.DataFrame({str(name): [array.values[()]] for name, array in data.variables.items()})
+
+
+def _refuse_unsound(lens: str, data: xr.Dataset) -> None:
+    """UserError on an infinity, on NaN that no zero count explains, and on coordinates that cannot be labels."""
+    for name, array in data.coords.items():
+        if array.dtype.kind == "f" and not np.isfinite(array.values).all():
+            raise UserError(f"The lens {lens!r} labels {name!r} with a number that is not finite.")
+        if array.dtype.kind == "O" and any(isinstance(cell, tuple) for cell in array.values.ravel()):
+            raise UserError(f"The lens {lens!r} stacks several axes into {name!r}; unstack them.")
+    for name, array in data.data_vars.items():
+        if array.dtype.kind != "f":
+            continue
+        infinite = np.asarray(np.isinf(array.values))
+        if infinite.any():
+            raise UserError(f"The lens {lens!r} gave an infinite {name!r} at {_cell(array, infinite)}. {_ADVICE}")
+        unexplained = np.asarray(np.isnan(array.values))
+        if unexplained.any():
+            why, unexplained = _without_excuse(str(name), data, unexplained)
+            if unexplained.any():
+                raise UserError(
+                    f"The lens {lens!r} gave NaN for {name!r} at {_cell(array, unexplained)}, {why}. {_ADVICE}"
+                )
+
+
+_ADVICE = "Does the model hold NaN? `lorgnette check MODEL` tells."
+
+
+def _without_excuse(name: str, data: xr.Dataset, missing: np.ndarray) -> tuple[str, np.ndarray]:
+    """The NaN cells whose count is not zero (a spread: is above one), and the words that say so."""
+    mean = next((name.removesuffix(tail) for tail in _SPREAD if name.endswith(tail)), name)
+    spread = mean != name
+    for candidate, enough in ((f"{name}_count", 1), (f"{mean}_count", 1 + spread), ("count", 1 + spread)):
+        if candidate != name and candidate in data.data_vars and set(data[candidate].dims) <= set(data[name].dims):
+            count = data[candidate].broadcast_like(data[name]).transpose(*data[name].dims)
+            return f"where {candidate!r} is not {enough - 1}", np.asarray(missing & (count.values >= enough))
+    return f"and no {mean + '_count'!r} says that the cell is empty", missing
+
+
+def _cell(array: xr.DataArray, where: np.ndarray) -> str:
+    """The first cell of `where`, as "stack=encoder, layer=1, head=3"."""
+    index = np.argwhere(where)[0]
+    labels = (
+        f"{dim}={array.coords[dim].values[i] if dim in array.coords else i}"
+        for dim, i in zip(array.dims, index, strict=True)
+    )
+    return ", ".join(labels) or "its only cell"

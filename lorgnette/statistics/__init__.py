@@ -1,0 +1,1 @@
+"""Statistics over texts and heads: ranks, samples by hash, BLEU with intervals."""

@@ -1,0 +1,187 @@
+"""The thing looked at: a model, its tokenizer, and where its attention lives."""
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lorgnette.attention import Site, Tap
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.encoding import Encoded, Encoder
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.models.anatomy import Anatomy
+from lorgnette.models.families import PRUNED, anatomy_of
+from lorgnette.models.loading import Loaded, load_model, state_hash, weights_hash
+from lorgnette.models.tapping import tapped
+
+if TYPE_CHECKING:
+    from lorgnette.subject.checks import Check
+    from lorgnette.subject.knockout import Head
+    from lorgnette.subject.trace import Trace
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+class Subject:
+    """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None, loaded: Loaded | None = None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name or type(model).__name__
+        self.loaded = loaded
+        self.anatomy: Anatomy = anatomy_of(model)
+        self.encoder = Encoder(tokenizer, model.config, self.limit)
+
+    def __repr__(self) -> str:
+        stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
+        return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks} of {self.heads} heads)"
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Every place where attention happens: encoder, decoder, cross; layers in order."""
+        return tuple(site.site for site in self.anatomy.sites)
+
+    @property
+    def layers(self) -> dict[str, list[Site]]:
+        """Sites by the name that results give their stack."""
+        out: dict[str, list[Site]] = {}
+        for site in self.sites:
+            out.setdefault(site.name, []).append(site)
+        return out
+
+    @property
+    def heads(self) -> int:
+        """The largest number of heads at any site, counting those that were removed: numbers go up to it."""
+        return max((site.total for site in self.anatomy.sites), default=0)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parameters that the checkpoint lacks; what holds them was left out."""
+        return self.loaded.missing if self.loaded else ()
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Class names, if the subject is a classifier."""
+        if not hasattr(self.model, "classifier") and "Classif" not in type(self.model).__name__:
+            return None
+        names = self.model.config.id2label
+        return tuple(names[number] for number in sorted(names))
+
+    @property
+    def limit(self) -> int | None:
+        """The longest text, in tokens, specials included, that the model takes; None if any."""
+        config = self.model.config
+        limits = []
+        positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        if positions and positions > 0 and getattr(config, "model_type", "") != "t5":
+            # RoBERTa's positions start behind the padding id; so do those of the models built on it.
+            family = getattr(config, "model_type", "").removeprefix(PRUNED)
+            shift = config.pad_token_id + 1 if family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
+            limits.append(int(positions) - shift)
+        known = getattr(self.tokenizer, "model_max_length", None)
+        if known is not None and known < 10**6:
+            limits.append(int(known))
+        return min(limits) if limits else None
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """The weights file's SHA-256; of a model made in memory, that of its parameters."""
+        return weights_hash(self.loaded) if self.loaded else state_hash(self.model)
+
+    def tokenize(self, example: Example, *, truncate: bool = False) -> Encoded:
+        """One example as ids."""
+        return self.encoder.encode(example, truncate=truncate)
+
+    def encode(self, examples: Iterable[Example | str], *, truncate: bool = False) -> Batch:
+        """Examples (or plain texts) as a padded batch on the model's device."""
+        made = [example if isinstance(example, Example) else Example(f"text {number + 1}", example)
+                for number, example in enumerate(examples)]  # fmt: skip
+        return self.collate([self.tokenize(example, truncate=truncate) for example in made])
+
+    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+        return self.encoder.collate(list(encoded)).to(self.device)
+
+    def tapped(self, *taps: Tap) -> AbstractContextManager[None]:
+        """Hand every attention call to these taps while the context is open."""
+        return tapped(self, *taps)
+
+    def run(self, batch: Batch, **options: Any) -> Any:
+        """One forward pass."""
+        try:
+            return self.model(**batch.inputs, **options)
+        except ValueError as error:
+            if "padding token" not in str(error):
+                raise
+            raise UserError(
+                f"{type(self.model).__name__} {self.name!r} does not know its padding token, so it takes one text at a "
+                "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
+            ) from error
+
+    def trace(
+        self,
+        text: str | Example,
+        pair: str | None = None,
+        *,
+        target: str | None = None,
+        without: "Iterable[Head]" = (),
+    ) -> "Trace":
+        """Everything of one pass over one text (or pair, or text and its translation), kept.
+
+        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.change` says what that did.
+        """
+        from lorgnette.subject.trace import Trace
+
+        example = text if isinstance(text, Example) else Example("text", text, pair=pair, target=target)
+        return Trace.of_without(self, example, without) if without else Trace.of(self, example)
+
+    def check(self) -> "list[Check]":
+        """Prove on a padded batch that what is seen is what the model does; see `lorgnette.subject.checks`."""
+        from lorgnette.subject.checks import check
+
+        return check(self)
+
+
+def load(name: str, *, dtype: str = "float32", device: str | None = None, allow_pickle: bool = False) -> Subject:
+    """Open a model as a subject: a hub name, a folder, `minilm` from lorgnette[demo], or one of our own classifiers.
+
+    Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
+    never made up: the part that would need them is left out and named in `subject.missing`.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"Unknown dtype {dtype!r}: expected {', '.join(DTYPES)}.")
+    where = device or _own_device()
+    try:
+        known = torch.device(where).type in ("cpu", "cuda")
+    except RuntimeError:
+        known = False
+    if not known:
+        raise UserError(f"Unknown device {where!r}: expected cpu, cuda or cuda:N.")
+    if where.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"The device {where!r} was asked for, but no GPU is available. Use --device cpu.")
+    loaded = load_model(str(name), dtype=DTYPES[dtype], device=where, allow_pickle=allow_pickle)
+    return Subject(loaded.model, loaded.tokenizer, name=str(name), loaded=loaded)
+
+
+def _own_device() -> str:
+    """A GPU if there is one; under `torchrun` the processes of a machine share its GPUs out."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"

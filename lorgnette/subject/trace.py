@@ -1,0 +1,208 @@
+"""Everything of one pass over one text, kept."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention.words import spans, to_words
+from lorgnette.corpora.batch import Batch, Tokens
+from lorgnette.corpora.example import Example
+from lorgnette.display import Shown
+from lorgnette.errors import UserError, near
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import Head, Knockout, head_names
+from lorgnette.subject.knockout_effect import Change
+
+PARTS = ("query", "key", "value", "weights", "context")
+
+
+class _Keep(Tap):
+    def __init__(self) -> None:
+        self.calls: dict[Site, Call] = {}
+
+    def see(self, call: Call) -> None:
+        assert call.site is not None
+        _ = call.weights
+        self.calls[call.site] = call
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Shown):
+    """All calls of one pass, by site, with the hidden states and the model's output.
+
+    `trace["weights"]` is a tensor [layer head query key]; `trace.data("weights", words=True)` the same as a labelled
+    array between words: to a word the sum over its pieces, from a word the mean.
+    """
+
+    subject: Subject
+    batch: Batch
+    calls: dict[Site, Call]
+    output: Any
+    change: Change | None = None
+    """What the heads that were taken out did to the output; None if all were there."""
+
+    @staticmethod
+    def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
+        """Run one example with some heads giving nothing, and compare with the whole model."""
+        knockout = Knockout.of(subject, heads)
+        intact = Trace.of(subject, example)
+        without = Trace.of(subject, intact.example, knockout)
+        said = None
+        if subject.encoder.translates:
+            said = _translation(subject, example), _translation(subject, example, knockout)
+        change = Change.between(intact, without, head_names(subject, knockout.heads), said)
+        return replace(without, change=change)
+
+    @staticmethod
+    def of(subject: Subject, example: Example, *taps: Tap) -> "Trace":
+        """Run one example; further taps (a head knocked out, say) act on the pass."""
+        if subject.encoder.translates and example.target is None:
+            example = replace(example, target=_translation(subject, example))
+        encoded = subject.tokenize(example)
+        if len(encoded.source) == 0:
+            raise UserError("The text has no tokens for this model. Give a text that is not empty.")
+        batch = subject.collate([encoded])
+        keep = _Keep()
+        with torch.no_grad(), subject.tapped(*taps, keep):
+            output = subject.run(batch, output_hidden_states=True, return_dict=True)
+        return Trace(subject, batch, keep.calls, output)
+
+    @property
+    def example(self) -> Example:
+        return self.batch.examples[0]
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(site.name for site in self.subject.sites))
+
+    def names(self) -> tuple[str, ...]:
+        """Everything that can be asked for by name: `encoder.1.weights`, …"""
+        return tuple(f"{site.name}.{site.layer + 1}.{part}" for site in self.subject.sites for part in PARTS)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """`encoder.3.weights` is [head query key]; `encoder.weights`, or `weights` with one stack, has all layers.
+
+        Of a layer that has lost heads the former has those that are left, the latter NaN for those that are gone.
+        """
+        *where, part = name.split(".")
+        if part not in PARTS:
+            raise UserError(
+                f"A trace has no {part!r}.{near(part, PARTS)} It has {', '.join(PARTS)}, by stack and layer."
+            )
+        stack = where[0] if where else self._only_stack()
+        sites = [site for site in self.calls if site.name == stack]
+        if len(where) == 2:
+            sites = [site for site in sites if str(site.layer + 1) == where[1]]
+        if not sites or len(where) > 2:
+            raise UserError(f"A trace of {self.subject.name!r} has no {name!r}.{near(name, self.names())}")
+        tensors = {site.layer: getattr(self.calls[site], part)[0] for site in sites}
+        if len(where) == 2:
+            return next(iter(tensors.values()))
+        first = self.subject.anatomy[sites[0]]
+        if len(tensors) == 1 + max(tensors) and all(len(tensor) == first.total for tensor in tensors.values()):
+            return torch.stack([tensors[layer] for layer in sorted(tensors)])
+        shape = (1 + max(tensors), first.total, *next(iter(tensors.values())).shape[1:])
+        whole = next(iter(tensors.values())).new_full(shape, torch.nan)
+        for site in sites:
+            whole[site.layer, list(self.subject.anatomy[site].numbers)] = tensors[site.layer]
+        return whole
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self.calls.values())
+
+    def tokens(self, stack: str | None = None) -> tuple[Tokens, Tokens]:
+        """The asking and the read side of a stack."""
+        site = next(site for site in self.calls if site.name == (stack or self._only_stack()))
+        return self.batch.queries(site), self.batch.keys(site)
+
+    def pieces(self, stack: str | None = None) -> tuple[str, ...]:
+        """The word pieces that are read."""
+        return self.tokens(stack)[1].pieces[0]
+
+    def words(self, stack: str | None = None) -> tuple[str, ...]:
+        """The words that are read, with every special token as a word of its own."""
+        return _labels(self.tokens(stack)[1])
+
+    @property
+    def hidden_states(self) -> Float[Tensor, "layer query model"]:
+        """The states between the layers of the stack that gives the output, embeddings first."""
+        states = self.output.decoder_hidden_states if self.batch.target is not None else self.output.hidden_states
+        return torch.stack([state[0] for state in states])
+
+    @property
+    def probabilities(self) -> dict[str, float] | None:
+        """Class probabilities, if the subject is a classifier of texts: they add up to one, unless labels may go
+        together. A classifier of tokens has none for the text, and a single output is a score, not a class."""
+        labels, logits = self.subject.labels, getattr(self.output, "logits", None)
+        if labels is None or logits is None or logits.dim() != 2 or len(labels) == 1:
+            return None
+        together = getattr(self.subject.model.config, "problem_type", None) == "multi_label_classification"
+        shares = logits[0].float().sigmoid() if together else logits[0].float().softmax(-1)
+        return dict(zip(labels, shares.tolist(), strict=True))
+
+    def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
+        """All layers of one stack as a labelled array; `words` only for weights."""
+        stack = stack or self._only_stack()
+        tensor = self[f"{stack}.{part}"]
+        asking, read = self.tokens(stack)
+        rows, columns = asking.pieces[0], read.pieces[0]
+        if words:
+            if part != "weights":
+                raise UserError(f"Only weights can be put together to words, not {part!r}.")
+            tensor = to_words(tensor, spans(asking.word[0]), spans(read.word[0]))
+            rows, columns = _labels(asking), _labels(read)
+        last: dict[str, tuple[str, ...] | None] = {
+            "query": {axes.QUERY: rows, axes.DIM: None},
+            "context": {axes.QUERY: rows, axes.DIM: None},
+            "key": {axes.KEY: columns, axes.DIM: None},
+            "value": {axes.KEY: columns, axes.DIM: None},
+            "weights": {axes.QUERY: rows, axes.KEY: columns},
+        }[part]  # type: ignore[assignment]
+        array = xr.DataArray(tensor.cpu().float().numpy(), dims=(axes.LAYER, axes.HEAD, *last), name=part)
+        array = array.assign_coords({axes.LAYER: range(1, array.sizes[axes.LAYER] + 1)})
+        array = array.assign_coords({axes.HEAD: range(1, array.sizes[axes.HEAD] + 1)})
+        for axis, labels in last.items():
+            if labels is not None:
+                array = array.assign_coords({axis: range(len(labels)), f"{axis}_text": (axis, list(labels))})
+        return array
+
+    def dataset(self, *, stack: str | None = None) -> xr.Dataset:
+        """All parts of one stack together; vectors are named so that they do not clash with the axes."""
+        named = {part: part if part in ("weights", "context") else f"{part}_vector" for part in PARTS}
+        return xr.Dataset({name: self.data(part, stack=stack) for part, name in named.items()})
+
+    def _only_stack(self) -> str:
+        if len(self.stacks) > 1:
+            raise UserError(f"{self.subject.name!r} has several stacks: say which of {', '.join(self.stacks)}.")
+        return self.stacks[0]
+
+    def __repr__(self) -> str:
+        return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"
+
+
+def _translation(subject: Subject, example: Example, *taps: Tap) -> str:
+    """What the model itself says, greedily: a decoder must read something."""
+    batch = subject.encode([example])
+    names = ("input_ids", "attention_mask")
+    # Generous, and within what the decoder takes: translations are rarely longer than twice their source.
+    longest = min(2 * batch.source.ids.shape[1] + 10, (subject.limit or 10**6) - 1)
+    greedy = {"num_beams": 1, "do_sample": False, "max_length": None, "max_new_tokens": longest}
+    with torch.no_grad(), subject.tapped(*taps):
+        ids = subject.model.generate(**{name: batch.inputs[name] for name in names}, **greedy)
+    return str(subject.tokenizer.decode(ids[0], skip_special_tokens=True))
+
+
+def _labels(tokens: Tokens) -> tuple[str, ...]:
+    """The text of each word, special tokens as themselves."""
+    number = spans(tokens.word[0])
+    out = [""] * (int(number.max()) + 1)
+    for piece, which, word in zip(tokens.pieces[0], number.tolist(), tokens.word[0].tolist(), strict=True):
+        out[which] = piece if word < 0 else tokens.words[0][word]
+    return tuple(out)

@@ -1,0 +1,1 @@
+"""Gates on heads (hard concrete, L0), fitted and read."""

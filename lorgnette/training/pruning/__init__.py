@@ -1,0 +1,1 @@
+"""Removing heads: ranking, removal, scores, speed, export."""

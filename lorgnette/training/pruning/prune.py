@@ -1,0 +1,278 @@
+"""`prune`: choose heads, remove them for good, train the rest a little, and say what it cost and what it saved."""
+
+import json
+import shutil
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lorgnette.attention import Site
+from lorgnette.errors import UserError
+from lorgnette.files import folder_written_whole, written_whole
+from lorgnette.results.provenance import versions
+from lorgnette.subject import Subject, load
+from lorgnette.subject.subject import _own_device
+from lorgnette.training.arguments import processes
+from lorgnette.training.build import is_preset
+from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
+from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but
+from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
+from lorgnette.training.preparation import Prepared, prepare
+from lorgnette.training.pruning.export import export_onnx, refuse_without_packages
+from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, dearest, importance_scores
+from lorgnette.training.pruning.removal import count_heads, remove_heads
+from lorgnette.training.pruning.score import Score, score
+from lorgnette.training.pruning.settings import PruningSettings
+from lorgnette.training.pruning.speed import SpeedUp, speed_up
+from lorgnette.training.run import _quiet, train
+
+ONNX = "model.onnx"
+_RUN, _KEPT = "run.json", "kept.json"
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A finished pruning: where the smaller model lies, and all of its record."""
+
+    folder: Path
+    record: dict[str, Any]
+
+    @staticmethod
+    def load(folder: str | Path) -> "Pruned":
+        record = RunFolder(Path(folder)).finished()
+        if record is None or "heads" not in record:
+            raise UserError(f"{folder} holds no pruned model.")
+        return Pruned(Path(folder), record)
+
+
+@dataclass
+class _Work:
+    """What one pruning has at hand: `root` keeps what an interrupted one leaves."""
+
+    settings: PruningSettings
+    ready: Prepared
+    root: Path
+    notes: list[str] = field(default_factory=list)
+
+
+def prune(settings: PruningSettings) -> Pruned:
+    """Prune by these settings and write `settings.training.out`: a checkpoint with fewer heads, ONNX, a record."""
+    training = settings.training
+    _refuse(settings)
+    run, root = RunFolder(training.folder), RunFolder(training.folder).work
+    run.refuse_another(settings.record(), training.resume)
+    if training.resume and run.finished() is not None:
+        return _with_onnx(settings)
+    _refuse_unfinished(root, settings)
+    ready = prepare(training)
+    refuse_untrained(ready, training.model)
+    whole = ready.builder.model().eval().to(_own_device())
+    HeadGates.of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
+    _begin(root, settings, ready)
+    work = _Work(settings, ready, root)
+    try:
+        with _quiet():
+            before = score(whole, ready)
+            model, gates, curve = _pruned(work, whole)
+            _refuse_empty(settings, model)
+            model = _settled(work, model).eval().to(whole.device)
+            after = score(model, ready)
+            speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(ready).items()})
+            record = _record(work, whole, model, before, after, speed) | {"curve": curve}
+            _write(work, model, gates, record)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"interrupted; the same command with --resume goes on ({root}).") from interrupt
+    return Pruned.load(training.folder)
+
+
+def _refuse(settings: PruningSettings) -> None:
+    if is_preset(settings.training):
+        raise UserError(
+            f"{settings.training.model!r} is a preset, not a trained model: train it first (lorgnette train "
+            f"{settings.training.model} …), then prune the folder that comes out."
+        )
+    if processes().num_processes > 1:
+        raise UserError("pruning runs in one process: start it without torchrun.")
+    if settings.onnx:
+        refuse_without_packages()
+
+
+def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
+    if not (root / _RUN).is_file():
+        return
+    if not settings.training.resume:
+        raise UserError(f"an unfinished pruning lies in {root}: pass --resume to go on with it, or delete it.")
+    _refuse_changes(_read(root / _RUN)["settings"], settings.record(), root)
+
+
+def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
+    if (root / _RUN).is_file():
+        if _read(root / _RUN)["corpus_fingerprint"] != ready.fingerprint:
+            raise UserError(f"the texts have changed since {root} was interrupted: delete it and start again.")
+        return
+    shutil.rmtree(root, ignore_errors=True)
+    started = {"settings": settings.record(), "corpus_fingerprint": ready.fingerprint}
+    with written_whole(root / _RUN) as partial:
+        partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
+
+
+def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any]]:
+    """The model without the heads that go, by gates or by a ranking."""
+    settings = work.settings
+    if settings.method != "gates":
+        kept = _ranked(work, whole)
+        return remove_heads(whole, kept), None, []
+    run = RunFolder(work.root / "gates")
+    run.begin(settings.record(), work.ready.fingerprint)
+    model, gates, curve = fit_gates(settings, work.ready, run)
+    kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, whole))
+    return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve
+
+
+def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:
+    """The heads whose gate is not closed; what is doubtful about it becomes a note."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        kept = gates.kept(work.settings.rule)
+    work.notes += [str(one.message) for one in said]
+    if sum(map(len, kept.values())) == len(gates.log_alpha):
+        work.notes.append(
+            f"no gate closed (λ = {work.settings.pressure:g}), so no head was removed: give a larger --lambda, more "
+            "--epochs, or --keep."
+        )
+    return kept
+
+
+def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int]]:
+    """As many heads as are wanted; a note if gates have not said that the others can go."""
+    tied = gates.tied(count)
+    if tied == len(gates.log_alpha):
+        shutil.rmtree(work.root, ignore_errors=True)  # there is nothing to go on from
+        raise UserError(
+            "all gates are the same after this training, so that heads could only go by their number: train longer "
+            "(--epochs, more texts), or choose by --method importance."
+        )
+    if tied:
+        work.notes.append(f"{tied} gates have the same log α, and not all of them could stay: the first by number did.")
+    if gates.open_heads > count:
+        work.notes.append(
+            f"{gates.open_heads} gates were open when {count} heads were to stay: the {gates.open_heads - count} with "
+            "the smallest log α went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
+        )
+    return gates.strongest(count)
+
+
+def _factors(gates: HeadGates, kept: dict[Site, list[int]]) -> dict[Site, Tensor]:
+    """ẑ goes into the weights. A head that is kept though its gate is closed would say nothing: it gets 1."""
+    factors = {}
+    for site, values in gates.values().items():
+        dead = [number in kept[site] and value == 0 for number, value in zip(gates.heads[site], values, strict=True)]
+        factors[site] = values.masked_fill(values.new_tensor(dead).bool(), 1.0)
+    return factors
+
+
+def _ranked(work: _Work, whole: Any) -> dict[Site, list[int]]:
+    settings, file = work.settings, work.root / _KEPT
+    if file.is_file():
+        return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
+    subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
+    scores = {"importance": importance_scores, "agreement": agreement_scores}[settings.method]
+    texts = work.ready.parts.validation.take(TEXTS)
+    found = scores(subject, texts, progress=settings.training.progress)
+    kept = dearest(found, wanted(settings, whole), settings.stacks)
+    with written_whole(file) as partial:
+        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in kept.items()]
+        partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
+    return kept
+
+
+def _settled(work: _Work, model: Any) -> Any:
+    """The pruned model after a little more training; ordinary training, which resumes by itself."""
+    if work.settings.settling == 0:
+        return model
+    start, end = work.root / "pruned", work.root / "settled"
+    if not RunFolder(end).finished():
+        model.save_pretrained(start)
+        work.ready.builder.tokenizer.save_pretrained(start)
+        changes = {"model": str(start), "out": end, "epochs": work.settings.settling, "resume": True}
+        pruned = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
+        train(
+            work.settings.training.replace(**changes, overrides={}),
+            adjust=lambda model: freeze_but(model, pruned, work.settings.train),
+        )
+    return type(model).from_pretrained(end)
+
+
+def _refuse_empty(settings: PruningSettings, model: Any) -> None:
+    empty = [
+        f"{name} layer {n + 1}" for name, layers in count_heads(model).items() for n, h in enumerate(layers) if not h
+    ]
+    if empty and not settings.allow_empty:
+        shown = ", ".join(empty[:4]) + (" …" if len(empty) > 4 else "")
+        raise UserError(
+            f"no head is left in {shown}: such a layer is only its feed-forward part. Pass --allow-empty to save it "
+            "(with --resume nothing is trained again), or keep more heads."
+        )
+
+
+def _sample(ready: Prepared) -> dict[str, Tensor]:
+    """A batch of validation texts of the middle lengths."""
+    middle = max(0, len(ready.validation) // 2 - 8)
+    items = [ready.validation[n] for n in range(middle, min(middle + 16, len(ready.validation)))]
+    batch = ready.trainer_parts()["data_collator"](items)
+    return {name: tensor for name, tensor in batch.items() if name != "labels"}
+
+
+def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, speed: SpeedUp) -> dict[str, Any]:
+    training, change = work.settings.training, after.minus(before)
+    return {
+        "model": training.model,
+        "corpus": work.ready.parts.train.name,
+        "corpus_fingerprint": work.ready.fingerprint,
+        "labels": list(work.ready.parts.labels or ()),
+        "seed": training.seed,
+        "settings": work.settings.record(),
+        "kept_heads": model.config.kept_heads,
+        "heads": {"before": count_heads(whole), "after": count_heads(model)},
+        "parameters": {"before": _size(whole), "after": _size(model)},
+        "before": before.record(),
+        "metrics": {"validation": None, "test": None, after.split: after.record()},
+        "difference": {"value": change[0], "interval": list(change[1])},
+        "speed": {
+            "measured": speed.measured,
+            "possible": speed.possible,
+            "saved_operations": speed.saved,
+            "seconds": [speed.before, speed.after],
+        },
+        "notes": [*work.ready.notes, *work.notes],
+        "versions": versions(),
+        "command": training.command,
+    }
+
+
+def _size(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _with_onnx(settings: PruningSettings) -> Pruned:
+    """A finished pruning, with the ONNX file if it is wanted now and was not then."""
+    done = Pruned.load(settings.training.folder)
+    if settings.onnx and not (done.folder / ONNX).is_file():
+        with _quiet():
+            export_onnx(load(str(done.folder)).model, done.folder / ONNX, example=_sample(prepare(settings.training)))
+    return done
+
+
+def _write(work: _Work, model: Any, gates: HeadGates | None, record: dict[str, Any]) -> None:
+    with folder_written_whole(work.settings.training.folder, lambda _: set()) as partial:
+        model.save_pretrained(partial)
+        work.ready.write(partial, record)
+        if gates is not None:
+            gates.save(partial)
+        if work.settings.onnx:
+            export_onnx(model, partial / ONNX, example=_sample(work.ready))
+        (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    shutil.rmtree(work.root, ignore_errors=True)

@@ -1,0 +1,75 @@
+"""Removing heads for good: the model that is left computes what the whole one did with those heads at zero."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lorgnette.attention import Site
+from lorgnette.errors import UserError
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.pruned.checkpoint import as_pruned
+from lorgnette.models.pruned.slicing import scale_heads
+from lorgnette.subject import Subject
+from lorgnette.training.gates.gates import HeadGates
+
+
+def remove_heads(
+    model: Any, kept: Mapping[Site, Sequence[int]], *, factors: Mapping[Site, Tensor] | None = None
+) -> Any:
+    """A copy of a model (or subject) with only the kept heads, named by their original numbers from 0.
+
+    Sites that `kept` does not name keep all their heads. Projections are sliced; a site without heads becomes its
+    output bias. `factors` (one number per head that is there now) are multiplied into the values first: gates between
+    0 and 1. Logits equal those of the model with the other heads' outputs at zero, up to the order of summation.
+    """
+    if isinstance(model, Subject):
+        return Subject(remove_heads(model.model, kept, factors=factors), model.tokenizer, name=model.name)
+    anatomy = anatomy_of(model)
+    there = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
+    for site, numbers in kept.items():
+        _check(site, numbers, there)
+    if factors is not None:
+        model = copy.deepcopy(model)
+        # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
+        for name in ("forward", "_original_forward"):
+            model.__dict__.pop(name, None)
+        for site, values in factors.items():
+            scale_heads(anatomy_of(model)[site], values)
+    return as_pruned(model, _table(model, there, kept))
+
+
+def prune_by_gates(model: Any, gates: HeadGates, rule: str = "code") -> Any:
+    """The model that gates leave in evaluation: closed heads removed, half-open gates in the weights."""
+    return remove_heads(model, gates.kept(rule), factors=gates.values())
+
+
+def count_heads(model: Any) -> dict[str, list[int]]:
+    """Heads per layer of each stack, 0 where none is left."""
+    anatomy = anatomy_of(model)
+    table = _table(model, {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}, {})
+    return {name: [len(heads) for heads in layers] for name, layers in table.items()}
+
+
+def _table(model: Any, there: Mapping[Site, Any], kept: Mapping[Site, Sequence[int]]) -> dict[str, list[list[int]]]:
+    """stack → layer → heads, for every layer of the model, also those emptied before."""
+    before = getattr(model.config, "kept_heads", None) or {}
+    table: dict[str, list[list[int]]] = {name: [[] for _ in layers] for name, layers in before.items()}
+    for site, each in there.items():
+        layers = table.setdefault(site.name, [])
+        layers.extend([] for _ in range(site.layer + 1 - len(layers)))
+        layers[site.layer] = sorted(kept.get(site, each.numbers))
+    return table
+
+
+def _check(site: Site, numbers: Sequence[int], there: Mapping[Site, Any]) -> None:
+    if site not in there:
+        if numbers:
+            raise UserError(f"{site}: the model has no heads there to keep.")
+        return
+    wrong = [number for number in numbers if number not in there[site].numbers]
+    if wrong or len(set(numbers)) != len(numbers):
+        have = ", ".join(str(number + 1) for number in there[site].numbers)
+        what = f"has no head {wrong[0] + 1}" if wrong else "was given a head twice"
+        raise UserError(f"{site} {what}: its heads are {have}.")

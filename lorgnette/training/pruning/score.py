@@ -1,0 +1,70 @@
+"""How good a model is on the texts of a run, with an interval, and whether another is really worse."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from scipy.stats import binomtest
+
+from lorgnette.statistics.bleu import Bleu, difference
+from lorgnette.training.data import Collator
+from lorgnette.training.preparation import Prepared
+from lorgnette.training.translation.task import PreparedPairs
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy (or BLEU) of one model on some texts, with its 95 % interval."""
+
+    metric: str
+    value: float
+    interval: tuple[float, float]
+    texts: int
+    split: str
+    outcomes: Bool[np.ndarray, " text"] | Bleu
+
+    def minus(self, other: "Score") -> tuple[float, tuple[float, float]]:
+        """The difference on the same texts, with the 95 % interval of a paired bootstrap over texts."""
+        if isinstance(self.outcomes, Bleu):
+            assert isinstance(other.outcomes, Bleu)
+            apart = difference(self.outcomes, other.outcomes)
+            return apart.value, apart.interval
+        assert not isinstance(other.outcomes, Bleu)
+        gains = self.outcomes.astype(float) - other.outcomes.astype(float)
+        draws = np.random.default_rng(0).integers(len(gains), size=(2000, len(gains)))
+        low, high = np.quantile(gains[draws].mean(axis=1), [0.025, 0.975])
+        return float(gains.mean()), (float(low), float(high))
+
+    def record(self) -> dict[str, Any]:
+        own = {self.metric: self.value, "interval": list(self.interval), "texts": self.texts, "split": self.split}
+        return own | ({"signature": self.outcomes.signature} if isinstance(self.outcomes, Bleu) else {})
+
+
+def score(model: Any, ready: Prepared) -> Score:
+    """On the test texts; on those of validation if there is no test."""
+    split = "test" if ready.parts.test is not None else "validation"
+    if isinstance(ready, PreparedPairs):
+        _, found = ready.scored(model, split)
+        low, high = np.quantile(found.draws(), [0.025, 0.975])
+        return Score("bleu", found.score, (float(low), float(high)), len(found.statistics), split, found)
+    test = ready.test() if split == "test" else None
+    items = ready.validation if test is None else test
+    right = _right(model, items, ready.builder.tokenizer.pad_token_id)
+    interval = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
+    bounds = (float(interval.low), float(interval.high))
+    return Score("accuracy", float(right.mean()), bounds, len(right), "validation" if test is None else "test", right)
+
+
+def _right(model: Any, items: Any, padding: int) -> Bool[np.ndarray, " text"]:
+    collate, found = Collator(padding), []
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(items), BATCH):
+            batch = collate([items[number] for number in range(start, min(start + BATCH, len(items)))])
+            given = {name: tensor.to(model.device) for name, tensor in batch.items() if name != "labels"}
+            found.append(model(**given).logits.argmax(-1).cpu() == batch["labels"])
+    return torch.cat(found).numpy()

@@ -1,0 +1,110 @@
+"""What `lorgnette prune` is told."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lorgnette.errors import UserError, near
+from lorgnette.training.gates.gates import STACKS, TRAINS, VOITA, check_options, check_rule
+from lorgnette.training.settings import TrainingSettings
+
+METHODS: Final = ("gates", "importance", "agreement")
+WEIGHT: Final = 0.1
+"""λ where neither a share nor a weight is given: the coefficient of Voita's code."""
+PRESSURE: Final = 0.5
+"""λ on the heads that are open beyond a given share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningSettings:
+    """How heads are chosen, and how the rest learns to do without them.
+
+    training    the model, the corpus, the folder, and how to train: epochs, step size, seed …
+    method      "gates" (learnt, Voita et al. 2019), "importance" (the loss without each head, Michel et al. 2019) or
+                "agreement" (the mean rank over several signals); the last two need `keep`
+    keep        the share of the heads to keep; with gates, λ presses only while more are expected open, and in the
+                end the heads with the largest log α stay
+    weight      λ, instead of a share: how many heads stay is then what training finds
+    train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
+                (gated), or none
+    settle      epochs of training after the heads are gone; None: 1 with `keep`, 0 with λ (gates at zero are heads
+                that are gone: the weights have learnt without them already)
+    """
+
+    training: TrainingSettings
+    method: str = "gates"
+    keep: float | None = None
+    weight: float | None = None
+    stacks: tuple[str, ...] | None = None
+    temperature: float = VOITA
+    over: str = "mean"
+    rule: str = "code"
+    train: str = "all"
+    gates_learning_rate: float | None = None
+    settle: int | None = None
+    allow_empty: bool = False
+    onnx: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UserError(
+                f"the method must be one of {', '.join(METHODS)}; got {self.method!r}.{near(self.method, METHODS)}"
+            )
+        if self.keep is not None and not 0 < self.keep <= 1:
+            raise UserError(
+                f"--keep is the share of the heads to keep, above 0 and at most 1 (a third: 0.33); got {self.keep}."
+            )
+        if self.keep is not None and self.weight is not None:
+            raise UserError("--keep says how many heads stay, --lambda lets training find out: give one of them.")
+        if self.method != "gates" and self.keep is None:
+            raise UserError(f"the method {self.method!r} ranks heads: say how many to keep with --keep, such as 0.3.")
+        if self.weight is not None and not 0 <= self.weight < math.inf:
+            raise UserError(f"--lambda is added to the loss times the open heads: 0 or more; got {self.weight}.")
+        if self.train not in TRAINS:
+            raise UserError(f"train must be one of {', '.join(TRAINS)}; got {self.train!r}.{near(self.train, TRAINS)}")
+        wrong = [name for name in self.stacks or () if name not in STACKS]
+        if wrong:
+            raise UserError(f"stacks are some of {', '.join(STACKS)}; got {wrong[0]!r}.{near(wrong[0], STACKS)}")
+        if self.settle is not None and self.settle < 0:
+            raise UserError(f"settle is a number of epochs, 0 or more; got {self.settle}.")
+        if self.settle and self.train == "none":
+            raise UserError("--train none leaves nothing that could settle: leave --settle out.")
+        check_options(self.pressure, 0, self.over, self.temperature)
+        check_rule(self.rule)
+        if self.gates_learning_rate is not None and not 0 < self.gates_learning_rate < math.inf:
+            raise UserError(f"the step size of the gates must be above 0; got {self.gates_learning_rate}.")
+        self._refuse_idle()
+
+    def _refuse_idle(self) -> None:
+        """What was asked for and would change nothing."""
+        if self.keep is not None and self.rule != "code":
+            raise UserError("--rule says which gates are closed; with --keep as many heads stay as it says: drop one.")
+        if self.method == "gates":
+            return
+        own = {"--temperature": self.temperature != VOITA, "--over": self.over != "mean"}
+        own |= {"--gates-learning-rate": self.gates_learning_rate is not None}
+        idle = [name for name, given in own.items() if given]
+        if idle:
+            raise UserError(f"{idle[0]} is about gates, and the method {self.method!r} has none: leave it out.")
+
+    @property
+    def pressure(self) -> float:
+        """λ."""
+        if self.weight is not None:
+            return self.weight
+        return WEIGHT if self.keep is None else PRESSURE
+
+    @property
+    def settling(self) -> int:
+        if self.settle is not None:
+            return self.settle
+        return 0 if self.keep is None or self.train == "none" else 1
+
+    def record(self) -> dict[str, Any]:
+        """The settings as plain values: what must be the same to go on with an interrupted run."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in ("training", "allow_empty", "onnx"):  # what is done with the pruned model may change
+            del own[name]
+        own["stacks"] = None if self.stacks is None else list(self.stacks)
+        return {**self.training.record(), "pruning": own}

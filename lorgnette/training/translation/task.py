@@ -1,0 +1,221 @@
+"""Training of translation models: which sentences, which vocabulary, which model, and how it is scored."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from lorgnette.corpora import Example
+from lorgnette.errors import UserError
+from lorgnette.models.marian_small import (
+    TRANSLATORS,
+    build_marian_tokenizer,
+    marian_config,
+    quiet_tokenizer,
+    shape,
+)
+from lorgnette.statistics.bleu import Bleu, bleu
+from lorgnette.training.build import PretrainedBuilder, _longest, _source
+from lorgnette.training.data import Items
+from lorgnette.training.preparation import Prepared
+from lorgnette.training.settings import TrainingSettings
+from lorgnette.training.splits import Parts
+from lorgnette.training.translation.data import PairCollator, PairReader, translation_of
+from lorgnette.training.translation.generation import translate
+from lorgnette.training.translation.trainer import TokenTally, TranslationTrainer, per_text, token_metrics
+
+TRANSLATIONS = "translations.test.txt"
+"""What the model made of the test sentences, one on each line, in a run's folder."""
+
+
+class NewTranslator:
+    """Makes the vocabulary once, and a new Marian for each seed."""
+
+    known_words: int | None = None
+
+    def __init__(self, settings: TrainingSettings, languages: tuple[str, str], pairs: Iterable[Example]) -> None:
+        for name in ("embeddings", "freeze", "vocabulary", "max_vocabulary"):
+            if getattr(settings, name) is not None:
+                raise UserError(f"{name} is a setting of classifiers; {settings.model} has `pieces` (--set pieces=N).")
+        self.sizes = shape(settings.model, **settings.overrides)
+        if settings.max_length is not None and settings.max_length > self.sizes["positions"]:
+            raise UserError(f"max_length {settings.max_length} is more than the {self.sizes['positions']} positions.")
+        self.max_length: int | None = settings.max_length or int(self.sizes["positions"])
+        files = tempfile.mkdtemp(prefix="lorgnette-pieces-")  # there as long as this is, for the tokenizer to copy
+        weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
+        self.tokenizer: Any = build_marian_tokenizer(
+            ((example.text, translation_of(example)) for example in pairs),
+            Path(files),
+            pieces=self.sizes["pieces"],
+            limit=self.sizes["positions"],
+            languages=languages,
+        )
+        self.config = marian_config(self.sizes, self.tokenizer)
+
+    def model(self) -> Any:
+        """A new model; its weights come from torch's generator, so set the seed first."""
+        return transformers.MarianMTModel(transformers.MarianConfig.from_dict(self.config.to_dict()))
+
+
+class PretrainedTranslator(PretrainedBuilder):
+    """Opens a translation model with its own vocabulary."""
+
+    def __init__(self, settings: TrainingSettings) -> None:
+        self.labels, self.overrides = (), dict(settings.overrides)
+        self.source, self.name = _source(settings.model), settings.model
+        self.allow_pickle = settings.allow_pickle
+        self._refuse_pickle()
+        self.config = self._opened(transformers.AutoConfig.from_pretrained)
+        with quiet_tokenizer():
+            self.tokenizer = self._opened(transformers.AutoTokenizer.from_pretrained)
+        if self.config.decoder_start_token_id is None or self.tokenizer.pad_token_id is None:
+            raise UserError(f"the model {self.name!r} does not say how a translation starts: it cannot be trained.")
+        self.max_length = _longest(settings.max_length, self.config, self.tokenizer, self.name)
+
+    def model(self) -> Any:
+        safe = None if self.allow_pickle else True
+        opened = transformers.AutoModelForSeq2SeqLM.from_pretrained
+        return self._opened(opened, use_safetensors=safe, dtype=torch.float32, **self.overrides)
+
+    def _refuse_pickle(self) -> None:
+        folder = Path(self.source)
+        if self.allow_pickle or not folder.is_dir() or list(folder.glob("*.safetensors")):
+            return
+        raise UserError(
+            f"{folder} has no safetensors, and a pickle can run code when opened. If you trust where it comes from, "
+            "pass --allow-pickle; else convert it."
+        )
+
+
+@dataclass(frozen=True)
+class PreparedPairs(Prepared):
+    """The sentence pairs of a run as token ids; evaluation by teacher forcing, and BLEU on the test sentences."""
+
+    builder: Any  # NewTranslator, PretrainedTranslator, or what has the same parts
+    reader: Any
+    beams: int = 1
+    batch_size: int = 64
+    bf16: bool = False
+    progress: bool = False
+    select: str = "loss"
+
+    trainer_class = TranslationTrainer
+    tally_class = TokenTally
+
+    def trainer_parts(self) -> dict[str, Any]:
+        config = self.builder.config
+        other = getattr(self.reader, "target_tokenizer", None)
+        return {
+            # With a vocabulary for each side the Trainer would write the source's special tokens into the config.
+            "processing_class": self.builder.tokenizer if other is None else None,
+            "data_collator": PairCollator(
+                self.builder.tokenizer.pad_token_id,
+                config.decoder_start_token_id,
+                None if other is None else other.pad_token_id,
+            ),
+            "compute_metrics": token_metrics,
+            "preprocess_logits_for_metrics": per_text,
+            "bleu": self._validation_bleu if self.select == "bleu" else None,
+        }
+
+    def test(self) -> Items | None:
+        return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
+
+    def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
+        """BLEU of the sentences that the model makes by itself."""
+        if split != "test" and self.parts.test is not None and self.select != "bleu":
+            return {}  # the test sentences are scored; translating takes its time
+        said, score = self.scored(model, split)
+        kept = {"translations": said} if split == "test" else {}
+        return {
+            "bleu": score.score,
+            "brevity": score.brevity,
+            "signature": score.signature,
+            "beams": self.beams,
+            **kept,
+        }
+
+    def scored(self, model: Any, split: str) -> tuple[list[str], Bleu]:
+        """Translations of a split, and their BLEU."""
+        pairs = list(self.parts.test if split == "test" and self.parts.test is not None else self.parts.validation)
+        said = translate(
+            model,
+            self.builder.tokenizer,
+            [example.text for example in pairs],
+            beams=self.beams,
+            batch_size=2 * self.batch_size,
+            limit=self.builder.max_length,
+            target_tokenizer=getattr(self.reader, "target_tokenizer", None),
+            bf16=self.bf16,
+            progress=self.progress,
+        )
+        return said, bleu(said, [translation_of(example) for example in pairs])
+
+    def _validation_bleu(self, model: Any) -> float:
+        return self.scored(model, "validation")[1].score
+
+    def write(self, folder: Path, record: dict[str, Any]) -> None:
+        super().write(folder, record)
+        said = (record["metrics"]["test"] or {}).pop("translations", None)
+        if said is not None:
+            (folder / TRANSLATIONS).write_text("".join(" ".join(one.split()) + "\n" for one in said), encoding="utf-8")
+
+
+def prepare_pairs(settings: TrainingSettings, parts: Parts) -> PreparedPairs:
+    """Reads, checks and tokenises the training and validation pairs; nothing of the test pairs is read."""
+    _refuse(settings)
+    made: Any
+    if settings.model in TRANSLATORS:
+        made = NewTranslator(settings, languages_of(parts.train.name), parts.train)
+    else:
+        made = PretrainedTranslator(settings)
+    return pairs_of(settings, parts, made, PairReader(made.tokenizer, made.max_length))
+
+
+def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairReader) -> PreparedPairs:
+    """The same with a model and a reader that are there."""
+    notes = list(parts.notes)
+    train, validation = Items(reader, parts.train), Items(reader, parts.validation, longest_first=True)
+    for items, which in ((train, "training"), (validation, "validation")):
+        if not len(items):
+            raise UserError(f"{parts.train.name} has no {which} pairs.")
+        if items.cut:
+            notes.append(f"{items.cut} of {len(items)} {which} pairs were cut to {reader.max_length} tokens a side")
+    return PreparedPairs(
+        parts=parts,
+        builder=made,
+        reader=reader,
+        train=train,
+        validation=validation,
+        count=len(train),
+        fingerprint=parts.train.fingerprint(),
+        notes=tuple(notes),
+        beams=settings.beams,
+        batch_size=settings.batch_size,
+        bf16=settings.bf16,
+        progress=settings.progress,
+        select=settings.select,
+    )
+
+
+def _refuse(settings: TrainingSettings) -> None:
+    if settings.penalties:
+        raise UserError("penalties on attention are for classifiers: leave them out for a translation model.")
+    if settings.stream:
+        raise UserError("sentence pairs are kept in memory: leave out stream.")
+    if settings.select == "accuracy":
+        raise UserError("a translation model is chosen by loss, cross_entropy or bleu, not by accuracy.")
+
+
+def languages_of(name: str) -> tuple[str, str]:
+    """("en", "fr") of "multi30k:en-fr"; ("en", "ru") of "parallel_en_ru:tatoeba"; else unknown."""
+    import re
+
+    found = re.search(r"(?:^|[:_])([a-z]{2})[-_]([a-z]{2})(?:$|[:_])", name)
+    return (found[1], found[2]) if found else ("source", "target")

@@ -1,0 +1,122 @@
+"""Does the model need the weights that it learnt? Others in their place, in all layers at once, at test time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.attention import Call, Tap
+from lorgnette.attention.rows import visible_keys
+from lorgnette.models.classifier import SelfAttentionClassifier
+from lorgnette.subject import Subject
+from reproductions.fosse2023.measures import Pass, passed
+from reproductions.fosse2023.replacement import all_on_least, permuted, uniform
+from reproductions.fosse2023.texts import Text, Texts, batches
+
+KINDS = ("uniform", "permuted", "adversarial")
+TEXTS = 2000
+"""The first so many test texts."""
+
+
+class Uniform(Tap):
+    """Every row of every layer looks at all that it may see alike."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return uniform(visible_keys(call.scores)).to(weights.dtype)
+
+
+class Permuted(Tap):
+    """Every row of every layer has its weights in another order."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return permuted(weights, visible_keys(call.scores), self.generator)
+
+
+class Adversarial(Tap):
+    """All the weight of a row on one key, the one that is worst for the class that was predicted.
+
+    In the last layer, where only the row of <cls> counts: the key j for which norm(x + W_O v_j + b_O), read by the
+    classifier, gives the least margin; every j is tried. Below it: the least ⟨∂margin/∂y_i, v_j⟩, the gradient taken in
+    the model as it was, which is the worst choice to first order. Values are those of the replaced pass. Mixed weights
+    could do worse still: this is a bound from one side.
+    """
+
+    wants_residual = True
+
+    def __init__(
+        self, model: SelfAttentionClassifier, slopes: Sequence[Tensor], predicted: Int[Tensor, " batch"]
+    ) -> None:
+        self.model, self.slopes, self.predicted = model, slopes, predicted
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        assert call.site is not None
+        seen = visible_keys(call.scores)
+        chosen = all_on_least(self.slopes[call.site.layer] @ call.value.mT, seen)
+        if call.site.layer == len(self.slopes) - 1:
+            block: Any = self.model.encoder.layers[-1]
+            # [batch key width]: what <cls> becomes if it looks at one key only.
+            states = block.norm(call.residual[:, :1] + block.attention.output(call.value[:, 0]))
+            margins = margin(self.model.classifier(states), self.predicted[:, None].expand(states.shape[:2]))
+            chosen[:, :, 0] = all_on_least(margins[:, None, None], seen[:, :, :1])[:, :, 0]
+        return chosen.to(weights.dtype)
+
+
+def margin(logits: Float[Tensor, "*batch label"], predicted: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """How far the logit of the predicted class lies above the highest of the others."""
+    own = logits.gather(-1, predicted[..., None])
+    others = logits.scatter(-1, predicted[..., None], -torch.inf)
+    return own[..., 0] - others.amax(-1)
+
+
+def slopes_of(subject: Subject, texts: Texts) -> tuple[Pass, list[Tensor]]:
+    """The pass as it is, and for each layer ∂margin/∂y [batch head query dim]."""
+    with torch.enable_grad():
+        run = passed(subject, texts)
+        contexts = [call.context for call in run.calls]
+        total = margin(run.logits, run.logits.argmax(-1)).sum()
+        slopes = torch.autograd.grad(total, contexts)
+    return run, [slope.detach() for slope in slopes]
+
+
+def replaced(subject: Subject, texts: Sequence[Text], seed: int) -> dict[str, Any]:
+    """For each kind of weights: accuracy, share of changed predictions, cos(CLS before, after), lost probability."""
+    chosen = texts[:TEXTS]
+    labels = torch.tensor([text.example.label for text in chosen])
+    right: dict[str, list[Tensor]] = {}
+    dice = torch.Generator().manual_seed(seed)
+    for batch in batches(chosen, subject.device):
+        before, slopes = slopes_of(subject, batch)
+        predicted = before.logits.argmax(-1)
+        gold = labels[batch.numbers].to(predicted.device)
+        right.setdefault("trained", []).append((predicted == gold).double()[None].cpu())
+        taps = {
+            "uniform": Uniform(),
+            "permuted": Permuted(dice),
+            "adversarial": Adversarial(subject.model, slopes, predicted),
+        }
+        for kind in KINDS:
+            with torch.no_grad():
+                after = passed(subject, batch, taps[kind])
+            right.setdefault(kind, []).append(_compared(before, after, gold).cpu())
+    whole = {kind: torch.cat(rows, dim=-1).mean(-1).tolist() for kind, rows in right.items()}
+    names = ("accuracy", "flipped", "cosine", "lost")
+    found = {kind: dict(zip(names, values, strict=kind != "trained")) for kind, values in whole.items()}
+    return {"texts": len(chosen), **found}
+
+
+def _compared(before: Pass, after: Pass, gold: Int[Tensor, " batch"]) -> Float[Tensor, "measure batch"]:
+    first, second = before.logits.detach().argmax(-1), after.logits.argmax(-1)
+    sure = before.logits.detach().double().softmax(-1) - after.logits.double().softmax(-1)
+    return torch.stack(
+        [
+            (second == gold).double(),
+            (second != first).double(),
+            torch.cosine_similarity(before.cls.detach().double(), after.cls.double(), dim=-1),
+            sure.gather(-1, first[:, None])[:, 0],
+        ]
+    )

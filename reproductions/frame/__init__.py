@@ -1,0 +1,1 @@
+"""What all reproductions share: cells, claims, pages."""

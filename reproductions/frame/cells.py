@@ -1,0 +1,295 @@
+"""The cells of a grid of runs: each leaves one JSON file, is never run twice, and does not care where the others run.
+
+So an interrupted grid goes on where it was, and cells that another machine computed can be copied into the folder.
+With several jobs the cells run in as many processes, each with one thread, also all on one GPU.
+
+    python -m reproductions.frame.cells tp9 --jobs 12 --device cuda --data DATA --out OUT
+
+runs the training part of a reproduction with nothing but what training needs: neither typer nor pandas nor altair.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+
+if TYPE_CHECKING:
+    from reproductions.frame.record import Settings
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
+_FAILED = ".failed.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: `function` is "module:name", called with `arguments`, which are plain values, as the result must be."""
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        return {"function": self.function, "arguments": json.loads(json.dumps(dict(self.arguments), allow_nan=False))}
+
+    def run(self) -> Any:
+        module, _, name = self.function.partition(":")
+        return getattr(import_module(module), name)(**self.arguments)
+
+
+class Cells:
+    """The finished cells of a folder, and the way to finish more.
+
+    A file whose cell was told something else than now does not count: it is run again. `local` arguments (where the
+    data lie, where scratch files go) are passed to every cell and are not part of what it is.
+    """
+
+    def __init__(self, folder: str | Path, *, local: Mapping[str, Any] | None = None, device: str | None = None):
+        self.folder = Path(folder)
+        self.local, self.device = dict(local or {}), device
+        self._pool: ProcessPoolExecutor | None = None
+        self._kept = False
+
+    def __enter__(self) -> "Cells":
+        """Keeps the worker processes from one `run` to the next."""
+        self._kept = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept = False
+        self._close()
+
+    def done(self, cells: Mapping[str, Cell]) -> dict[str, Any]:
+        """The results of those cells that are finished, by key."""
+        found = {}
+        for key, cell in cells.items():
+            kept = self._read(self._file(key))
+            if kept is not None and _moved(kept.get("cell")) == cell.record():
+                found[key] = kept["result"]
+        return found
+
+    def failures(self, cells: Mapping[str, Cell]) -> dict[str, str]:
+        """The last line of what went wrong, for those that failed and have not succeeded since."""
+        files = {key: self._read(self._failed(key)) for key in cells}
+        return {key: kept["error"].strip().splitlines()[-1] for key, kept in files.items() if kept is not None}
+
+    def run(
+        self, cells: Mapping[str, Cell], *, jobs: int = 1, until: float | None = None, name: str = "cells"
+    ) -> dict[str, Any]:
+        """Runs what is not done yet, in the order given, and returns all that is done then.
+
+        A cell that fails is recorded beside the others and does not stop them; it is tried again next time. After
+        `until` (by time.monotonic) no new cell is started.
+        """
+        done = self.done(cells)
+        waiting = deque(key for key in cells if key not in done)
+        progress = _Progress(name, len(cells), len(done))
+        try:
+            if jobs > 1 and len(waiting) > 1:
+                self._side_by_side(cells, waiting, jobs, until, progress)
+            else:
+                with _environment(self.device):
+                    while waiting and not _over(until):
+                        key = waiting.popleft()
+                        self._keep(key, cells[key], _attempt(cells[key], self.local), progress)
+        finally:
+            if not self._kept:
+                self._close()
+        if waiting:
+            print(f"{name}: the time is over; {len(waiting)} cells were not started.", file=sys.stderr, flush=True)
+        return self.done(cells)
+
+    def _side_by_side(
+        self, cells: Mapping[str, Cell], waiting: deque[str], jobs: int, until: float | None, progress: "_Progress"
+    ) -> None:
+        running: dict[Future[dict[str, Any]], str] = {}
+        while running or (waiting and not _over(until)):
+            while waiting and len(running) < jobs and not _over(until):
+                key = waiting.popleft()
+                running[self._workers(jobs).submit(_attempt, cells[key], self.local)] = key
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                key = running.pop(future)
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool as error:
+                    self._close()  # a process died: its cell cannot be told from those of the others, all are noted
+                    outcome = {"error": f"a worker process died: {error}", "seconds": 0.0}
+                self._keep(key, cells[key], outcome, progress)
+
+    def _workers(self, jobs: int) -> ProcessPoolExecutor:
+        if self._pool is None:
+            # A fresh interpreter each: a forked one could not use the GPU, nor any library with threads.
+            self._pool = ProcessPoolExecutor(
+                jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(self.device,)
+            )
+        return self._pool
+
+    def _close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _keep(self, key: str, cell: Cell, outcome: dict[str, Any], progress: "_Progress") -> None:
+        record = {"cell": cell.record(), **outcome}
+        failed = "error" in outcome
+        with written_whole(self._failed(key) if failed else self._file(key)) as partial:
+            partial.write_text(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+        if not failed:
+            self._failed(key).unlink(missing_ok=True)
+        progress.tell(key, outcome)
+
+    def _file(self, key: str) -> Path:
+        if not _KEY.fullmatch(key) or key.endswith(".failed"):
+            raise ValueError(f"{key!r} is no name for a cell: letters, digits and . _ , = + - only.")
+        return self.folder / f"{key}.json"
+
+    def _failed(self, key: str) -> Path:
+        return self._file(key).with_name(key + _FAILED)
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, Any] | None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{path} is no finished cell ({error}): delete it, and it will be run again.") from error
+
+
+class _Progress:
+    """A line on stderr for every cell."""
+
+    def __init__(self, name: str, total: int, done: int) -> None:
+        self.name, self.total, self.done, self.started = name, total, done, time.monotonic()
+        if done:
+            print(f"{name}: {done} of {total} cells were there already.", file=sys.stderr, flush=True)
+
+    def tell(self, key: str, outcome: Mapping[str, Any]) -> None:
+        self.done += "error" not in outcome
+        elapsed = time.monotonic() - self.started
+        said = f"FAILED: {outcome['error'].strip().splitlines()[-1]}" if "error" in outcome else "done"
+        print(
+            f"{self.name}: {self.done}/{self.total} {key} {said}, {outcome['seconds']:.1f} s ({elapsed:.0f} s in all)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _moved(record: Any) -> Any:
+    """Cells were written when the functions lay in `lorgnette.reproduce`."""
+    if not isinstance(record, dict) or "function" not in record:
+        return record
+    return {**record, "function": record["function"].replace("lorgnette.reproduce.", "reproductions.")}
+
+
+def _over(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until
+
+
+def _begin(device: str | None) -> None:
+    """In a worker, before anything heavy is imported: one thread each, and no GPU if none is wanted."""
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+class _environment:
+    """What `_begin` does to a worker's device, for cells that run in this process, and undone."""
+
+    def __init__(self, device: str | None) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        self.before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self.device == "cpu":
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+    def __exit__(self, *_: object) -> None:
+        if self.device != "cpu":
+            return
+        if self.before is None:
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self.before
+
+
+def _attempt(cell: Cell, local: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a cell, or the traceback; also what cannot be written as JSON is a failure."""
+    started = time.monotonic()
+    try:
+        result = Cell(cell.function, {**cell.arguments, **local}).run()
+        outcome: dict[str, Any] = {"result": json.loads(json.dumps(result, allow_nan=False))}
+    except Exception:
+        outcome = {"error": traceback.format_exc()}
+    return {**outcome, "seconds": round(time.monotonic() - started, 3)}
+
+
+def scratch_of(settings: "Settings") -> Path:
+    """Token ids lie beside the outcome until all cells are done."""
+    return settings.out.with_name(f".{settings.out.name}.unfinished")
+
+
+def cells_of(settings: "Settings", **more: str | None) -> Cells:
+    """The cells of a reproduction that trains, in its folder; `more` is told to each of them, too."""
+    local = {"data": settings.data, "scratch": str(scratch_of(settings)), **more}
+    return Cells(settings.out / "cells", local=local, device=settings.device)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The training part of a reproduction, from the command line."""
+    from reproductions.frame.record import Settings
+
+    parser = argparse.ArgumentParser(prog="python -m reproductions.frame.cells", description=main.__doc__)
+    parser.add_argument("name", help="the reproduction: tp9, nguyen2022, fosse2023")
+    parser.add_argument("--quick", action="store_true", help="a small part, to see that it works")
+    parser.add_argument("--out", type=Path, help="the folder of the outcome; its cells lie in OUT/cells")
+    parser.add_argument("--data", default=os.environ.get("LORGNETTE_DATA"), help="the folder with the corpora")
+    parser.add_argument("--models", default=os.environ.get("LORGNETTE_MODELS"), help="the folder with the models")
+    parser.add_argument("--seeds", default="0,1,2", help="seeds, between commas")
+    parser.add_argument("--device", help="cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--budget-seconds", type=float, help="start no new cell after so many seconds")
+    parser.add_argument("--only", choices=["train"], default="train", help="the part that this command runs")
+    parser.add_argument("--part", help="only this part, of a reproduction that has parts")
+    asked = parser.parse_args(arguments)
+    module = import_module(f"reproductions.{asked.name}")
+    if asked.part and not hasattr(module, "PARTS"):
+        parser.error(f"{asked.name} has no parts.")
+    until = None if asked.budget_seconds is None else time.monotonic() + asked.budget_seconds
+    settings = Settings(
+        quick=asked.quick,
+        out=asked.out or Path("out" if asked.quick else "reproductions") / asked.name,
+        data=asked.data,
+        models=asked.models,
+        seeds=tuple(int(seed) for seed in asked.seeds.split(",")),
+        only=asked.part,
+        device=asked.device,
+        jobs=asked.jobs,
+    )
+    try:
+        left = module.train_cells(settings, until=until)
+    except UserError as error:
+        print("lorgnette:", " ".join(str(error).split()), file=sys.stderr)
+        return 1
+    print(f"{asked.name}: {left} cells are left." if left else f"{asked.name}: all cells are done.", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What is compared: a model as trained, the same with random weights, and as trained on shuffled words.
+
+Segments are looked at in blocks of consecutive ones. Every number is computed in each block, so that any statistic,
+also one over heads and layers, has an interval with the blocks (documents, kinds of text) as its sample; the same
+blocks under two conditions make a paired difference.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.looking.controls import with_random_weights
+from lorgnette.models.loading import find
+from lorgnette.subject import Subject, load
+from reproductions.frame.cells import Cell, Cells
+from reproductions.frame.record import Settings
+from reproductions.frame.segments import COUNT, documents, segments, shuffled_words
+
+MODELS = ("bert-base-uncased", "e5-small", "minilm")
+PUBLISHED_MODEL = "bert-base-uncased"
+"""The one that the papers looked at: only there are the numbers the same quantity."""
+BLOCKS = 16
+QUICK_COUNT, QUICK_BLOCKS = 24, 4
+TRAINED, SHUFFLED, RANDOM, SINGLE, WIKITEXT = (
+    "trained",
+    "shuffled words",
+    "random weights",
+    "single paragraphs",
+    "wikitext2",
+)
+WIKITEXT_PART = 4
+"""The other text is a check that the text matters little: a quarter of the segments will do."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A subject, and the blocks of segments that it is shown."""
+
+    subject: Subject
+    blocks: list[list[Example]]
+    corpus: str
+    fingerprint: str
+
+    @staticmethod
+    def open(model: str, condition: str, *, count: int, blocks: int, seed: int, **local: Any) -> "Condition":
+        """`local` says where data and models lie and which device to use."""
+        subject = opened(model, local.get("models"), local.get("device"))
+        if condition == RANDOM:
+            subject = with_random_weights(subject, seed)
+        corpus = "wikitext2" if condition == WIKITEXT else "ud_en_gum"
+        made = segments(documents(corpus, local.get("data")), subject.tokenizer, pairs=condition != SINGLE, count=count)
+        if condition == SHUFFLED:
+            made = shuffled_words(made, seed)
+        size = count // blocks
+        parts = [made[k * size : (k + 1) * size] for k in range(blocks)]
+        return Condition(subject, parts, corpus, Corpus.of(made, name=corpus).fingerprint())
+
+    def origin(self) -> dict[str, Any]:
+        """Counts and hashes; Σ n and Σ n² tell whether two runs saw the same segments."""
+        lengths = [len(self.subject.tokenize(example).source) for block in self.blocks for example in block]
+        return {
+            "model_class": type(self.subject.model).__name__,
+            "weights_sha256": self.subject.weights_hash,
+            "corpus": self.corpus,
+            "segments_fingerprint": self.fingerprint,
+            "segments": len(lengths),
+            "blocks": len(self.blocks),
+            "tokens": sum(lengths),
+            "squared_tokens": sum(n * n for n in lengths),
+            "device": self.subject.device.type,
+            "dtype": str(self.subject.dtype).removeprefix("torch."),
+        }
+
+
+def opened(model: str, models: str | None, device: str | None) -> Subject:
+    """A subject under its own name, from the folder of models if it is there."""
+    folder = Path(models, model) if models else None
+    subject = load(str(folder) if folder is not None and folder.is_dir() else model, device=device)
+    subject.name = model
+    return subject
+
+
+def there(settings: Settings) -> tuple[str, ...]:
+    """The models that can be opened: those on this machine, and BERT if the hub answers."""
+    wanted = ("minilm",) if settings.quick else MODELS
+    found = tuple(name for name in wanted if _is_there(name, settings.models))
+    if not found:
+        raise UserError(f"None of the models {', '.join(wanted)} is here. Give --models, the folder that holds them.")
+    return found
+
+
+def _is_there(name: str, models: str | None) -> bool:
+    if models and Path(models, name).is_dir():
+        return True
+    try:
+        if find(name) is not None:
+            return True
+    except UserError:  # the package that would carry it is not installed
+        return False
+    return name == PUBLISHED_MODEL and _hub_has(name)
+
+
+def _hub_has(name: str) -> bool:
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(name, timeout=10)
+    except Exception:  # whatever the reason, it cannot be had
+        return False
+    return True
+
+
+def run(settings: Settings, function: str, conditions: Sequence[str], name: str) -> dict[str, dict[str, Any]]:
+    """model → condition → what `function` measured; finished cells are kept beside the outcome."""
+    count, blocks = (QUICK_COUNT, QUICK_BLOCKS) if settings.quick else (COUNT, BLOCKS)
+    models = there(settings)
+    if settings.only is not None:
+        models = tuple(model for model in settings.part(MODELS) if model in models)
+        if not models:
+            raise UserError(f"The model {settings.only!r} is not here. Give --models, the folder that holds it.")
+    asked = {
+        _key(model, condition): Cell(
+            function,
+            {
+                "model": model,
+                "condition": condition,
+                "count": count // WIKITEXT_PART if condition == WIKITEXT else count,
+                "blocks": blocks,
+                "seed": settings.seeds[0],
+            },
+        )
+        for model in models
+        for condition in conditions
+    }
+    done = finished(settings, asked, name)
+    if not done:
+        raise UserError(f"{settings.out} has no finished cell of {name} to make a page from. Leave out --partial.")
+    found = {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
+    # Of what was not measured nothing can be said; without the trained model controls say nothing either.
+    return {model: cells for model, cells in found.items() if TRAINED in cells}
+
+
+def finished(settings: Settings, asked: Mapping[str, Cell], name: str) -> dict[str, Any]:
+    """The results of all these cells, run unless they are there (or the page is to be made of those that are); one that
+    fails is the user's to know."""
+    # Where things lie is told to every cell, and no part of what it is.
+    local = {"data": settings.data, "models": settings.models, "device": settings.device}
+    cells = Cells(settings.out / "cells", local=local, device=settings.device)
+    if settings.partial:
+        return cells.done(asked)
+    done = cells.run(asked, jobs=settings.jobs, name=name)
+    if failed := cells.failures(asked):
+        key, why = next(iter(failed.items()))
+        raise UserError(f"{len(failed)} of {len(asked)} conditions failed; {key}: {why}")
+    return done
+
+
+def _key(model: str, condition: str) -> str:
+    return f"{model}.{condition}".replace(" ", "-")

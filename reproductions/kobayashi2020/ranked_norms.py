@@ -1,0 +1,82 @@
+"""The norms lens that also remembers each token's mixing ratios, for their rank correlation with frequency."""
+
+from collections import defaultdict
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lorgnette.attention import Site
+from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.frequency import Ranks, counted
+from lorgnette.lenses.norms.lens import Norms
+from lorgnette.statistics.rank_error import spearman_with_error
+from lorgnette.statistics.spearman import rounded
+from reproductions.frame.readings import interval_of_rho
+
+
+class Occurrences:
+    """Mixing ratios of every token, averaged over layers, beside its piece and text."""
+
+    def __init__(self) -> None:
+        self.ratios: dict[str, list[Tensor]] = defaultdict(list)
+        self.pieces: list[Tensor] = []
+        self.texts: list[Tensor] = []
+        self.count = 0
+
+    def add(self, batch: Batch, ratios: dict[str, Tensor]) -> None:
+        mask = batch.source.mask.cpu()
+        text = torch.arange(len(mask))[:, None].expand(mask.shape) + self.count
+        self.count += len(mask)
+        self.pieces.append(batch.source.ids.cpu()[mask])
+        self.texts.append(text[mask])
+        for name, values in ratios.items():
+            self.ratios[name].append(values[mask])
+
+    def correlations(self, ranks: Ranks[int] | None) -> dict[str, list[float | None]]:
+        """Spearman's ρ of frequency rank with each ratio, and its 95 % interval over texts.
+
+        Without ranks, the pieces are counted here.
+        """
+        pieces, texts = torch.cat(self.pieces), torch.cat(self.texts)
+        if ranks is None:
+            kinds, counts = pieces.unique(return_counts=True)
+            ranks = counted(dict(zip(kinds.tolist(), counts.tolist(), strict=True)), "corpus")
+        rank = torch.tensor([ranks[piece] for piece in pieces.tolist()], dtype=torch.float64)
+        out: dict[str, list[float | None]] = {}
+        for name, parts in self.ratios.items():
+            values = torch.cat(parts)
+            known = ~values.isnan()
+            found = spearman_with_error(rank[known], rounded(values[known]), texts[known])
+            out[name] = [None, None, None] if found is None else interval_of_rho(*found[:2])
+        return out
+
+
+class RankedNorms(Norms):
+    """`Norms`, whose per-token mixing ratios also go to `occurrences`.
+
+    It is a lens of this reproduction alone: the occurrences do not merge.
+    """
+
+    name: ClassVar[str] = "norms"
+
+    def __init__(self, occurrences: Occurrences, **options: Any) -> None:
+        super().__init__(**options)
+        self.occurrences = occurrences
+        self.sums_of_batch: dict[str, Tensor] = {}
+        self.layers_of_batch = 0
+
+    def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
+        super()._ratios(site, ratios, query)
+        if site.layer == 0:  # also after a batch that was broken off
+            self.sums_of_batch, self.layers_of_batch = {}, 0
+        self.layers_of_batch += 1
+        for name, values in ratios.items():
+            before = self.sums_of_batch.get(name)
+            now = values.double().cpu()
+            self.sums_of_batch[name] = now if before is None else before + now
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        super().finish(batch, outputs)
+        means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
+        self.occurrences.add(batch, means)

@@ -1,0 +1,160 @@
+"""Conditions of Raganato & Tiedemann 2018, measured: trees of every head, the four patterns, probes on every layer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lorgnette.corpora import corpus as open_corpus
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.corpora.tagged import tagged_corpus
+from lorgnette.lenses.trees.lens import Trees
+from lorgnette.looking.controls import shuffled
+from lorgnette.looking.look import look
+from lorgnette.looking.probing import probe as probed
+from lorgnette.subject import Subject, load
+from lorgnette.syntax.attachment import SCORES
+from reproductions.frame.conditions import RANDOM, SHUFFLED, with_random_weights
+from reproductions.frame.readings import plain
+from reproductions.raganato2018.grid import SEMANTIC_TAGS
+from reproductions.raganato2018.semantics import with_semantics
+from reproductions.voita2019.pruning_scores import patterns as looked_at
+
+SEEDS = (0,)
+"""Of a probe's training; the model is one."""
+
+
+def opened(model: str, condition: str, seed: int, **local: Any) -> Subject:
+    """A translation model under its own name, or the same with random weights."""
+    folder = Path(local["models"], model) if local.get("models") else None
+    where = str(folder) if folder is not None and folder.is_dir() else model
+    # The published checkpoints are pickles; they are read as tensors only, from a folder the reader gave.
+    subject = load(where, device=local.get("device"), allow_pickle=folder is not None and folder.is_dir())
+    subject.name = model
+    return with_random_weights(subject, seed) if condition == RANDOM else subject
+
+
+def sentences(corpus: str, split: str, every: int, limit: int | None, condition: str, seed: int, data: Any) -> Corpus:
+    """Every so many of a corpus, in order; with their words shuffled where the condition says so."""
+    taken = list(open_corpus(corpus, split=split, data=data))[::every][:limit]
+    if condition == SHUFFLED:
+        taken = [shuffled(example, seed) for example in taken]
+    return Corpus.of(taken, name=f"{corpus}:{split}")
+
+
+def blocks_of(examples: Sequence[Example], count: int) -> list[list[Example]]:
+    """Consecutive parts of nearly the same size."""
+    count = min(count, len(examples))
+    ends = [round(k * len(examples) / count) for k in range(count + 1)]
+    return [list(examples[first:last]) for first, last in pairwise(ends)]
+
+
+def trees(
+    model: str,
+    corpus: str,
+    condition: str,
+    *,
+    every: int,
+    limit: int | None,
+    blocks: int,
+    seed: int,
+    scores: str = "weights",
+    **local: Any,
+) -> dict[str, Any]:
+    """UAS of every head, both ways, and of the mean over heads, in each block and over all."""
+    subject = opened(model, condition, seed, **local)
+    texts = sentences(corpus, "test", every, limit, condition, seed, local.get("data"))
+    whole = Trees(scores, seed=seed)
+    whole.bind(subject)
+    by_block: dict[str, list[Any]] = {}
+    for block in blocks_of(list(texts), blocks):
+        lens = Trees(scores, seed=seed)
+        # A decoder of more layers would leave rows of the encoder empty.
+        encoder = {"stack": 0, "layer": slice(len(whole.parsing))}
+        data = look(subject, block, [lens], progress=False)["trees"].data.isel(encoder)
+        for name in ("uas", "layer_uas", "baseline_uas"):
+            by_block.setdefault(name, []).append(plain(data[name].values))
+        whole.merge_state(lens)
+    data = whole.compute().data.isel(encoder)
+    names = [f"{prefix}{score}" for prefix in ("", "layer_", "baseline_") for score in SCORES]
+    counts = {name: int(data.attrs[name]) for name in ("words", "words_without_a_piece", "words_in_broken_trees")}
+    return {
+        **_origin(subject, texts),
+        **counts,
+        "by_block": by_block,
+        "whole": {name: plain(data[name].values) for name in names},
+        "recall": plain(data["recall"].values.round(4)),
+        "relations": data["recall"]["relation"].values.tolist(),
+    }
+
+
+def patterns(
+    model: str,
+    corpus: str,
+    condition: str,
+    *,
+    split: str,
+    every: int,
+    limit: int | None,
+    blocks: int,
+    seed: int,
+    **local: Any,
+) -> dict[str, Any]:
+    """How often the largest weight of a word's row is on itself, its neighbours, the last token; in each block."""
+    subject = opened(model, condition, seed, **local)
+    texts = sentences(corpus, split, every, limit, condition, seed, local.get("data"))
+    found = [looked_at(subject.model, subject.tokenizer, block, {}) for block in blocks_of(list(texts), blocks)]
+    kept = [name for name in found[0] if name.startswith(("peak_", "mass_"))] + ["confidence"]
+    return {
+        **_origin(subject, texts),
+        "pieces": sum(block["words"] for block in found),
+        "by_block": {name: [block[name] for block in found] for name in kept},
+    }
+
+
+def probe(
+    model: str, task: str, condition: str, *, corpus: str, parts: Sequence[str], words: int, seed: int, **local: Any
+) -> dict[str, Any]:
+    """Linear probes for one label on every hidden state, with control task and baselines."""
+    subject = opened(model, condition, seed, **local)
+    train, test = (_tagged(corpus, part, task, condition, words, seed, local.get("data")) for part in parts)
+    result = probed(subject, train, test, task, words=words, hidden=None, seeds=SEEDS)
+    data = result.data.isel(probe=0)
+    names = ("accuracy", "control", "selectivity", "embedding_accuracy", "mixing", "majority", "type_majority")
+    values = {f"{name}{tail}": plain(data[f"{name}{tail}"].values) for name in names for tail in ("", "_se")
+              if f"{name}{tail}" in data}  # fmt: skip
+    counts = {name: int(data[name]) for name in ("labels", "train_items", "test_items", "unseen_labels")}
+    return {**_origin(subject, test), "trained_on": train.name, **counts, **values}
+
+
+def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed: int, data: Any) -> Corpus:
+    """Sentences of all documents, about twice as many words as the probe takes of them."""
+    every = list(_read(corpus, part, data))
+    total = sum(len(example.words or ()) for example in every)
+    taken = every[:: max(1, total // (2 * words))]
+    if task in ("etype", "infstat"):
+        taken = [with_semantics(example) for example in taken]
+    # Nothing but the label is read; the tree is left behind, since CoNLL-2000 has none.
+    taken = [replace(example, tags={task: example.tags[task]}, extra={}) for example in taken]
+    if condition == SHUFFLED:
+        taken = [shuffled(example, seed) for example in taken]
+    return Corpus.of(taken, name=f"{corpus}:{part}")
+
+
+def _read(corpus: str, part: str, data: Any) -> Corpus:
+    """A named corpus, or semantic tags in the usual format (word, tab, tag), which have no name."""
+    if corpus == SEMANTIC_TAGS:
+        return tagged_corpus(Path(str(data), corpus, f"{part}.txt"), label="sem")
+    return open_corpus(corpus, split=part, data=data)
+
+
+def _origin(subject: Subject, texts: Corpus) -> dict[str, Any]:
+    return {
+        "weights_sha256": subject.weights_hash,
+        "corpus": texts.name,
+        "corpus_fingerprint": texts.fingerprint(),
+        "sentences": len(list(texts)),
+        "device": subject.device.type,
+    }

@@ -1,0 +1,80 @@
+"""One run of TP 9: a model trained on IMDB, in numbers."""
+
+import gc
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lorgnette.training import TrainingSettings, train
+from reproductions.frame.tokens import store, stored
+
+CORPUS = "imdb"
+MIN_COUNT = 2  # words of one review only are <unk> where the vectors are trained
+
+
+def settings_of(*, preset: str, frozen: bool, **rest: Any) -> TrainingSettings:
+    """Adam, the learning rate falling to zero over the epochs, the best epoch by validation accuracy."""
+    return TrainingSettings(
+        model=preset,
+        corpus=CORPUS,
+        embeddings="glove",
+        freeze=frozen,
+        vocabulary="vectors" if frozen else "train",
+        min_count=MIN_COUNT,
+        schedule="linear",
+        select="accuracy",
+        **rest,
+    )
+
+
+def prepare_texts(cell: Mapping[str, Any], data: str | None, scratch: Path) -> None:
+    """Writes the token ids that this cell reads, unless they are there."""
+    told = {**cell, "preset": "mean", "overrides": {}}
+    del told["test"]
+    store(settings_of(**told, data=data, out=scratch), scratch)
+
+
+def trained(*, test: bool, data: str | None, scratch: str, **told: Any) -> dict[str, Any]:
+    """Trains one model and keeps its numbers; the model itself goes."""
+    from reproductions.frame.running import numbers_of, ready_for_training
+
+    ready_for_training()
+    with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
+        settings = settings_of(**told, data=data, out=Path(folder) / "run")
+        prepared = stored(settings, Path(scratch), test=test)
+        gc.freeze()  # the collector need not look at fifty thousand reviews again and again
+        run = train(settings, prepared=prepared)
+    return numbers_of(run)
+
+
+def tfidf(*, limit: int | None, test_limit: int | None, data: str | None, scratch: str) -> dict[str, Any]:
+    """TF-IDF of words and pairs of words, logistic regression; C is chosen on the same validation reviews."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    from lorgnette.training.splits import parts_of
+
+    base = TrainingSettings(model="mean", corpus=CORPUS, out="", limit=limit, test_limit=test_limit, data=data)
+    parts = parts_of(base)
+    texts = {name: list(getattr(parts, name)) for name in ("train", "validation", "test")}
+    labels = {name: [one.label for one in part] for name, part in texts.items()}
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
+    features = {
+        name: vectorizer.fit_transform(words) if name == "train" else vectorizer.transform(words)
+        for name, words in ((name, [one.text.replace("<br />", " ") for one in part]) for name, part in texts.items())
+    }
+    tried = {}
+    for strength in (1.0, 4.0, 16.0):
+        model = LogisticRegression(C=strength, solver="liblinear").fit(features["train"], labels["train"])
+        tried[strength] = (float(model.score(features["validation"], labels["validation"])), model)
+    best = max(tried, key=lambda strength: tried[strength][0])
+    accuracy, model = tried[best]
+    return {
+        "metrics": {
+            "validation": {"accuracy": accuracy},
+            "test": {"accuracy": float(model.score(features["test"], labels["test"])), "texts": len(labels["test"])},
+        },
+        "parameters": {"trained": int(model.coef_.size + 1), "total": int(model.coef_.size + 1)},
+        "C": best,
+    }

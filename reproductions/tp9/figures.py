@@ -1,0 +1,133 @@
+"""The figures of TP 9."""
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+import altair as alt
+
+from lorgnette.figures.charts import COLOURS
+from lorgnette.models.classifier.positions import position_similarity
+from reproductions.frame.record import Figure
+from reproductions.tp9.grid import BLOCKS, Model
+from reproductions.tp9.runs import Outcome
+from reproductions.tp9.tables import NAMES, accuracies, accuracy, main_models, position_name
+
+_MAP = 100  # positions shown
+
+
+def curves(outcome: Outcome) -> Figure:
+    """Accuracy by epoch of the principal models, the mean over seeds that were still training."""
+    names = {"mean": "mean (TP 8)", "base": "base", "residual": "residual"}
+    rows: list[dict[str, Any]] = []
+    for embeddings in outcome.size.embeddings:
+        for family, name in names.items():
+            model = Model(family, embeddings, layers=3 if family in BLOCKS else None)
+            entries = [entry for one in outcome.of(model) for entry in one["curve"]]
+            for epoch in sorted({entry["epoch"] for entry in entries}):
+                for part in ("train", "validation"):
+                    value = mean(entry[part]["accuracy"] for entry in entries if entry["epoch"] == epoch)
+                    where = {"model": name, "reviews": part, "vectors": f"{embeddings} vectors"}
+                    rows.append({**where, "epoch": epoch, "accuracy": value})
+    chart = alt.Chart(alt.Data(values=rows), width=320, height=240).mark_line(point=alt.OverlayMarkDef(size=16))
+    chart = chart.encode(
+        x=alt.X("epoch:Q", title="epoch"),
+        y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(zero=False)),
+        color=alt.Color(
+            "model:N", scale=alt.Scale(domain=list(names.values()), range=list(COLOURS[:3])), title="model"
+        ),
+        strokeDash=alt.StrokeDash(
+            "reviews:N", scale=alt.Scale(domain=["train", "validation"], range=[[1, 0], [4, 3]]), legend=None
+        ),
+        column=alt.Column("vectors:N"),
+    )
+    return Figure(
+        "curves",
+        chart,
+        "Training curves, three layers, no positions, mean over the seeds that were still training; solid on the "
+        "training reviews, dashed on the validation reviews. Where the two part, a model learns the reviews by heart.",
+    )
+
+
+def position_map(width: int = 100) -> Figure:
+    """pe_i·pe_j."""
+    similarity = position_similarity(width, _MAP)
+    every = range(0, _MAP, 2)
+    rows = [{"i": i, "j": j, "value": round(float(similarity[i, j]), 4)} for i in every for j in every]
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(6), height=alt.Step(6)).mark_rect()
+    axis = alt.Axis(labelExpr="datum.value % 20 == 0 ? datum.label : ''", ticks=False, domain=False, labelAngle=0)
+    chart = chart.encode(
+        x=alt.X("j:O", title="position j", axis=axis),
+        y=alt.Y("i:O", title="position i", axis=axis),
+        color=alt.Color("value:Q", title="pe_i · pe_j", scale=alt.Scale(scheme="viridis")),
+    )
+    return Figure(
+        "positions",
+        chart,
+        f"pe_i·pe_j of the first {_MAP} sinusoidal positions, width {width} (every second one is drawn): it depends on "
+        "i − j alone and is largest on the diagonal.",
+    )
+
+
+def depth(outcome: Outcome) -> Figure:
+    """Accuracy by number of layers; a dot for each seed."""
+    points, lines = [], []
+    for family in BLOCKS:
+        stretch = 0  # no line across depths that lack a seed
+        for layers in outcome.size.depths:
+            values = accuracies(outcome.of(Model(family, "frozen", layers=layers)))
+            points += [{"layers": layers, "accuracy": value, "block": family} for value in values]
+            if len(values) == len(outcome.seeds):
+                lines.append({"layers": layers, "accuracy": mean(values), "block": family, "stretch": stretch})
+            else:
+                stretch += 1
+    colour = alt.Color("block:N", scale=alt.Scale(domain=list(BLOCKS), range=list(COLOURS[:2])), title="block")
+    x = alt.X(
+        "layers:O",
+        title="layers",
+        axis=alt.Axis(labelAngle=0),
+        scale=alt.Scale(domain=list(outcome.size.depths)),  # also those that were not run
+    )
+    y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
+    line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line()
+    line = line.encode(x=x, y=y, color=colour, detail="stretch:N")
+    dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.6, size=36).encode(x=x, y=y, color=colour)
+    caption = "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
+    if len(points) < len(BLOCKS) * len(outcome.size.depths) * len(outcome.seeds):
+        caption += " Not all of it was run: a line is drawn only through depths with all seeds."
+    return Figure("depth", alt.layer(line, dots), caption)
+
+
+def ranking(outcome: Outcome) -> Figure:
+    """Every model, its seeds as an interval."""
+    rows = _ranked(outcome)
+    order = [row["model"] for row in rows]
+    y = alt.Y("model:N", sort=order, title=None, axis=alt.Axis(labelLimit=420))
+    colour = alt.Color("vectors:N", scale=alt.Scale(range=list(COLOURS[:2])), title="vectors")
+    base = alt.Chart(alt.Data(values=rows), width=320, height=alt.Step(15))
+    dots = base.mark_circle(size=40).encode(
+        x=alt.X("test:Q", title="test accuracy", scale=alt.Scale(zero=False)), y=y, color=colour
+    )
+    bars = base.mark_rule().encode(x="low:Q", x2="high:Q", y=y, color=colour)
+    return Figure("models", alt.layer(bars, dots), "Test accuracy, mean over seeds, with ± one standard deviation.")
+
+
+def _ranked(outcome: Outcome) -> Sequence[dict[str, Any]]:
+    rows = []
+    for model in main_models(outcome):
+        if not outcome.of(model):
+            continue
+        found = accuracy(outcome, model)
+        short = NAMES[model.family].split(":")[0].split(" (TP 8)")[0]
+        positions = "no" if model.positions == "none" else position_name(model, outcome)
+        inside = "" if model.layers is None else f", {positions} positions, {model.pooling}"
+        rows.append(
+            {
+                "model": f"{short}{inside}, {model.embeddings}",
+                "vectors": model.embeddings,
+                "test": found.mean,
+                "low": found.mean - found.sd,
+                "high": found.mean + found.sd,
+            }
+        )
+    return sorted(rows, key=lambda row: -row["test"])

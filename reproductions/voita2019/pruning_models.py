@@ -1,0 +1,228 @@
+"""The models that the cells share, made once, and the short trainings that each of them does."""
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PrinterCallback, set_seed
+
+from lorgnette.corpora import Corpus, Example, corpus
+from lorgnette.models.loading import find
+from lorgnette.models.marian_small import quiet_tokenizer
+from lorgnette.models.tapping import tapped
+from lorgnette.training import TrainingSettings, train
+from lorgnette.training.arguments import arguments_of
+from lorgnette.training.folder import RunFolder
+from lorgnette.training.gates.gated import GatedTrainer, GatesLearn
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.preparation import Prepared, prepare
+from lorgnette.training.settings import Splits
+from lorgnette.training.translation.task import PreparedPairs
+from lorgnette.training.translation.trainer import TranslationTrainer
+
+OPUS = "opus-mt-en-fr"
+TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr")
+TRAVEL = 20
+"""How far log α could go in a run, in units, while its learning rate falls to 0: from ln 100 to −ln 11 are seven."""
+_RATES = {"opus": 1e-4, "small": 3e-4}
+"""Learning rate of the weights where a trained model is trained further, with gates or without."""
+
+
+class GatedTranslationTrainer(GatesLearn, TranslationTrainer):
+    """A translation model with gates on its heads."""
+
+    def __init__(self, *args: Any, gates: HeadGates, penalties: Any = (), **kwargs: Any) -> None:
+        super().__init__(*args, gates=gates, penalties=(*penalties, gates), **kwargs)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where things lie, and how much is trained: what all cells are told."""
+
+    sizes: Mapping[str, Any]
+    data: str | None
+    models: str | None
+    scratch: Path
+
+    def settings(self, model: str, pairs: str | Splits, epochs: int, **more: Any) -> TrainingSettings:
+        told = {
+            "batch_size": self.sizes["batch"],
+            **more,
+            "bf16": self.sizes["bf16"],
+            "data": self.data,
+            "patience": 1000,
+        }
+        return TrainingSettings(model=model, corpus=pairs, out=self.scratch / "unused", epochs=epochs, **told)
+
+    def pairs(self, languages: str) -> Splits:
+        """Multi30k; the test sentences of the Flickr sets together, as far as the languages have them."""
+        name, limit = f"multi30k:{languages}", self.sizes["limit"]
+        training, validation = (corpus(name, split=split, data=self.data) for split in ("train", "validation"))
+        test = Corpus.of(self.test(languages), name=f"{name}:test")
+        if limit is None:
+            return Splits(training, validation, test)
+        return Splits(training.take(limit), validation.take(max(limit // 10, 20)), test)
+
+    def test(self, languages: str) -> list[Example]:
+        found: list[Example] = []
+        for split in TESTS if "cs" not in languages else (TESTS[0], TESTS[2]):
+            found += corpus(f"multi30k:{languages}", split=split, data=self.data, limit=self.sizes["test_limit"])
+        return found
+
+    def source(self, name: str) -> str:
+        """A model in the folder of models that was given, else where its name leads."""
+        if self.models and Path(self.models, name).is_dir():
+            return str(Path(self.models, name))
+        found = find(name)
+        return name if found is None else str(found)
+
+    # The models that others start from.
+
+    def opus(self) -> Path:
+        """opus-mt-en-fr, fine-tuned on Multi30k, so that pruning is not compared with a model of another domain."""
+
+        def make(folder: Path) -> None:
+            settings = self.settings(
+                self.source(OPUS), self.pairs("en-fr"), self.sizes["tuning"], learning_rate=_RATES["opus"], warmup=0.1,
+                batch_size=self.sizes["opus_batch"],
+                allow_pickle=True,  # published as a pickle only; transformers reads nothing but tensors from it
+            )  # fmt: skip
+            ready = prepare(settings)
+            set_seed(0)
+            model = ready.builder.model()
+            short_run(model, ready, settings)
+            saved(model, ready, folder)
+
+        return made_once(self.scratch / "opus", make)
+
+    def small(self, languages: str = "en-fr") -> Path:
+        """marian-small, trained from scratch as `lorgnette train` does it; the best epochs by validation loss."""
+
+        def make(folder: Path) -> None:
+            settings = self.small_settings(self.pairs(languages)).replace(out=folder.with_name(folder.name + ".run"))
+            run = train(settings)
+            shutil.move(run.folder, folder)
+
+        return made_once(self.scratch / f"small-{languages}", make)
+
+    def small_settings(self, pairs: Splits) -> TrainingSettings:
+        steps = _size(pairs.train) // self.sizes["batch"] + 1
+        return self.settings(
+            self.sizes["preset"],
+            pairs,
+            self.sizes["small"],
+            overrides={"pieces": self.sizes["pieces"]},
+            learning_rate=1e-3,
+            schedule="linear",
+            warmup=0.15,
+            evaluate_every=2 * steps,
+        )
+
+    def base(self, model: str) -> Path:
+        return self.opus() if model == "opus" else self.small()
+
+    def further(self, model: str, folder: Path, epochs: int) -> tuple[Any, PreparedPairs, TrainingSettings]:
+        """The model in a folder, to be trained some epochs more on the same pairs."""
+        settings = self.settings(
+            str(folder), self.pairs("en-fr"), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True,
+            batch_size=self.sizes["opus_batch" if model == "opus" else "batch"],
+        )  # fmt: skip
+        ready = prepare(settings)
+        assert isinstance(ready, PreparedPairs)
+        set_seed(0)
+        return ready.builder.model(), ready, settings
+
+
+def short_run(
+    model: Any, ready: Prepared, settings: TrainingSettings, gates: HeadGates | None = None
+) -> dict[str, float]:
+    """Trains a model, and its gates if it has some, to the end of its epochs: no evaluation, nothing on disk."""
+    tally = ready.tally_class()
+    with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
+        arguments = arguments_of(settings, RunFolder(Path(folder) / "run"))
+        arguments.eval_strategy = transformers.trainer_utils.IntervalStrategy.NO
+        arguments.save_strategy = transformers.trainer_utils.SaveStrategy.NO
+        arguments.load_best_model_at_end = False
+        arguments.report_to = []
+        if torch.cuda.is_available():
+            arguments.optim = transformers.training_args.OptimizerNames.ADAMW_TORCH_FUSED
+        kind: Any = ready.trainer_class
+        own: dict[str, Any] = {}
+        if gates is not None:
+            kind = GatedTranslationTrainer if issubclass(kind, TranslationTrainer) else GatedTrainer
+            own = {"gates": gates, "gates_learning_rate": gates_rate(settings, ready.count)}
+        trainer = kind(
+            model=model,
+            args=arguments,
+            train_dataset=ready.bucketed(settings),
+            **ready.trainer_parts(),
+            tally=tally,
+            **own,
+        )
+        trainer.remove_callback(PrinterCallback)
+        with ExitStack() as undo:
+            if gates is not None:
+                undo.enter_context(tapped(model, gates))
+            trainer.train()
+    for name in (
+        "forward",
+        "_original_forward",
+    ):  # autocast's wrapper, which a copy of the model would take for its own
+        model.__dict__.pop(name, None)
+    if gates is not None:
+        gates.eval()
+    return {"steps": float(trainer.state.global_step), **tally.means()}
+
+
+def gates_rate(settings: TrainingSettings, texts: int) -> float:
+    """The learning rate of log α, so that short runs polarise too."""
+    steps = settings.epochs * -(-texts // settings.batch_size)
+    return min(0.3, max(0.05, 2 * TRAVEL / steps))
+
+
+def saved(model: Any, ready: Prepared, folder: Path) -> None:
+    model.save_pretrained(folder)
+    ready.builder.tokenizer.save_pretrained(folder)
+
+
+def opened(folder: Path) -> tuple[Any, Any]:
+    """A model and its tokenizer, on the GPU if there is one."""
+    with quiet_tokenizer():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+    return model.to(device()).eval(), tokenizer
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, made by whoever comes first; other processes wait until it is there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f".{folder.name}.lock")):
+        if not folder.is_dir():
+            partial = folder.with_name(f".{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            make(partial)
+            partial.rename(folder)
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Held by one process at a time, and let go when it dies."""
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _size(texts: Corpus) -> int:
+    return sum(1 for _ in texts)
