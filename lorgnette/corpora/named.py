@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lorgnette.corpora import annotated, sets
+from lorgnette.corpora import esnli as nli
 from lorgnette.corpora.coreference import passages
 from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.esnli import esnli as nli
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.files import COMPRESSED, content, lines
 from lorgnette.corpora.treebank import treebank_corpus

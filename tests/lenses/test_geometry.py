@@ -11,9 +11,9 @@ from torch.nn.functional import cosine_similarity
 from lorgnette.attention import Tap
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
+from lorgnette.lenses import occurrences as geometry_words
 from lorgnette.lenses.geometry.cloud import LEAST_COSINE
 from lorgnette.lenses.geometry.lens import Geometry
-from lorgnette.lenses.occurrences import occurrences as geometry_words
 from lorgnette.testing import check_lens, run_lens
 
 

@@ -8,10 +8,10 @@ import torch
 from tiny_subjects import examples, subject
 
 from lorgnette.attention import Tap
+from lorgnette.contributions import layer_mixing as module
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.rollout import half_residual, rolled_out, row_shares
 from lorgnette.errors import UserError
-from lorgnette.lenses.rollout import lens as module
 from lorgnette.lenses.rollout.lens import Rollout, rollout
 from lorgnette.testing import check_lens, run_lens
 

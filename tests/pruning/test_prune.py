@@ -18,8 +18,8 @@ from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
 from lorgnette.training import Splits, TrainingSettings, train
 from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.pruning import prune as pruning
 from lorgnette.training.pruning.prune import Pruned, prune
-from lorgnette.training.pruning.prune import prune as pruning
 from lorgnette.training.pruning.ranking import dearest, mean_ranks
 from lorgnette.training.pruning.removal import count_heads
 from lorgnette.training.pruning.settings import PruningSettings
