@@ -1,6 +1,7 @@
 """What every test shares: no network, few threads, no progress bars."""
 
 import os
+from pathlib import Path
 
 # Before anything imports huggingface_hub or torch: they read these once. Two workers share two cores.
 os.environ.update(
@@ -14,6 +15,8 @@ os.environ.update(
     NO_COLOR="1",
     COLUMNS="120",
 )
+if not Path("/dev/nvidia0").exists():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is first imported, which torch may do
 os.environ.pop("LORGNETTE_DEBUG", None)
 os.environ.pop("FORCE_COLOR", None)
 

@@ -1,8 +1,11 @@
 """One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -91,11 +94,15 @@ class Call:
         """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
         if self._weights is not None or self.differentiable:
             return from_matrix(self.weights, wanted)
-        # A context of lower precision is left to the fused kernel, so that the model's output is what it would be.
-        along = self._context is None and self.dropout == 0.0 and self.query.dtype in (torch.float32, torch.float64)
+        kernels = _kernels() if self.query.is_cuda else None
+        if kernels is not None and kernels.refusal(self.scores, self.value, wanted) is not None:
+            kernels = None
+        # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
+        precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
+        along = self._context is None and self.dropout == 0.0 and precise
         if along and not wanted.context:
-            wanted = Wanted(**{**wanted.__dict__, "context": True})
-        measured = swept(self.scores, self.value, wanted)
+            wanted = replace(wanted, context=True)
+        measured = (swept if kernels is None else kernels.measured)(self.scores, self.value, wanted)
         if along:
             self._context = measured.context
         return measured
@@ -155,3 +162,9 @@ class Call:
         return F.scaled_dot_product_attention(
             s.query, s.key, self.value, attn_mask=mask, dropout_p=self.dropout, is_causal=causal, scale=s.scale
         )
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The fused kernels, where Triton is installed (it comes with torch for CUDA)."""
+    return None if find_spec("triton") is None else import_module("lorgnette.attention.kernels")
