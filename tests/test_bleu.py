@@ -68,7 +68,7 @@ def test_a_difference_is_seen_where_there_is_one():
                        for share, seed in ((0.1, 1), (0.2, 2), (0.1, 3)))  # fmt: skip
     clear = difference(good, bad, draws=200)
     assert clear.interval[0] > 0
-    assert clear.p == pytest.approx(2 / 200)
+    assert clear.p == pytest.approx(1 / 201)
     assert clear.value == pytest.approx(good.score - bad.score)
     unclear = difference(good, same, draws=200)
     assert unclear.interval[0] < 0 < unclear.interval[1]

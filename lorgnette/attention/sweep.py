@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attention.scores import MASKED, Scores, causal_keys, part
+from lorgnette.statistics.entropy import entropy
 
 BLOCK = {"cpu": 2**19, "cuda": 2**26}
 """Floats in one block. On the CPU two such blocks about fill the second-level cache."""
@@ -72,8 +73,7 @@ def from_matrix(weights: Float[Tensor, "batch head query key"], wanted: Wanted) 
     if wanted.features is not None:
         out.average = weights @ per_head(wanted.features).to(weights.dtype)
     if wanted.entropy:
-        # Not entr: its gradient at 0 is infinite, and padding is 0.
-        out.entropy = -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(-1)
+        out.entropy = entropy(weights)
     if wanted.peak:
         out.peak, out.peak_position = _maximum(weights, wanted.positions)
     if wanted.among is not None:

@@ -11,6 +11,7 @@ from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import beside, chosen, number, panels, partition, records, said, titled
 from lorgnette.results import Result
+from lorgnette.statistics.intervals import t_interval
 
 # Okabe and Ito 2008, told apart by all kinds of colour vision; grey is for what is left over.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#9A9A9A")
@@ -204,8 +205,6 @@ def _points(rows: list[dict[str, Any]], kinds: dict[str, str], width: int) -> An
 
 def _means(result: Result, array: Any) -> list[dict[str, Any]]:
     """Mean and interval by layer, a record each."""
-    from scipy.stats import t
-
     spread = beside(result, array, "_se")
     out = []
     for panel, piece in panels(array):
@@ -217,7 +216,7 @@ def _means(result: Result, array: Any) -> list[dict[str, Any]]:
                 continue
             mean, half = float(values.mean()), 0.0
             if HEAD in array.dims and len(values) >= _FEW:
-                half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+                half = t_interval(values)[1] - mean
             elif HEAD not in array.dims and spread is not None:
                 half = float(np.nan_to_num(1.96 * spread.sel({**at, LAYER: layer}).item()))
             more = f" ± {number(half)}" if half else ""

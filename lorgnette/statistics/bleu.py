@@ -7,26 +7,37 @@ penalty (Papineni et al. 2002; Post 2018). It compares words, not meanings: comp
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from lorgnette.errors import UserError
+from lorgnette.statistics.intervals import Interval, bootstrap_draws, percentile_interval
 
 DRAWS = 1000
 ORDERS = 4
-Statistics = Int[np.ndarray, "text 10"]
-"""For each text: matches of 1- to 4-grams, n-grams there are, length of translation, length of reference."""
 
 
 @dataclass(frozen=True)
 class Bleu:
-    """The score of a system on some texts, and all that a bootstrap needs of them."""
+    """The score of a system on some texts, and the texts."""
 
-    statistics: Statistics
+    translations: tuple[str, ...]
+    references: tuple[str, ...]
     signature: str
     """sacrebleu's: what must be the same for two scores to be compared."""
+
+    @cached_property
+    def statistics(self) -> Int[np.ndarray, "text 10"]:
+        """For each text: matches of 1- to 4-grams, n-grams there are, length of translation, length of reference."""
+        from sacrebleu.metrics import BLEU
+
+        metric = BLEU(effective_order=True)  # says nothing about the counts, and is what it wants for single sentences
+        each = [
+            metric.sentence_score(said, [wanted])
+            for said, wanted in zip(self.translations, self.references, strict=True)
+        ]
+        return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in each], dtype=np.int64)
 
     @cached_property
     def score(self) -> float:
@@ -40,63 +51,75 @@ class Bleu:
 
     def draws(self, number: int = DRAWS, seed: int = 0) -> Float[np.ndarray, " draw"]:
         """Scores on texts drawn with replacement; two systems on the same texts get the same draws."""
-        chosen = np.random.default_rng(seed).integers(len(self.statistics), size=(number, len(self.statistics)))
-        return np.array([score_of(self.statistics[some].sum(axis=0)) for some in chosen])
+        return bootstrap_draws(
+            np.arange(len(self.translations)),
+            lambda texts: score_of(self.statistics[texts].sum(axis=0)),
+            draws=number,
+            seed=seed,
+            vectorized=False,
+        )
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the BLEU of two systems on the same texts: paired bootstrap (Koehn 2004)."""
+    """Of the BLEU of two systems on the same texts, with the interval of a paired bootstrap (Koehn 2004)."""
 
     value: float
-    interval: tuple[float, float]
+    interval: Interval
     """95 %."""
     p: float
-    """Two-sided: how often a draw has the other sign, twice; never below 2 / draws."""
+    """Two-sided, by approximate randomisation: sacrebleu's own paired test (Riezler & Maxwell 2005)."""
 
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
     """The BLEU of detokenised translations against one reference each, tokenised by sacrebleu's 13a."""
+    from sacrebleu.metrics import BLEU
+
     if len(translations) != len(references):
         raise UserError(f"{len(translations)} translations cannot be compared with {len(references)} references.")
     if not translations:
         raise UserError("BLEU needs at least one translation.")
-    metric = _metric()
+    metric = BLEU()
     metric.corpus_score([translations[0]], [[references[0]]])  # the signature needs the number of references
-    rows = [_counted(metric, one, other) for one, other in zip(translations, references, strict=True)]
-    return Bleu(np.array(rows, dtype=np.int64), str(metric.get_signature()))
+    return Bleu(tuple(translations), tuple(references), str(metric.get_signature()))
 
 
 def score_of(sums: Int[np.ndarray, " 10"]) -> float:
     """BLEU from summed statistics."""
+    from sacrebleu.metrics import BLEU
+
     counts, totals = sums[:ORDERS].tolist(), sums[ORDERS : 2 * ORDERS].tolist()
-    made = type(_metric()).compute_bleu(counts, totals, int(sums[8]), int(sums[9]), smooth_method="exp")
-    return float(made.score)
+    return float(BLEU.compute_bleu(counts, totals, int(sums[8]), int(sums[9]), smooth_method="exp").score)
 
 
 def difference(system: Bleu, base: Bleu, *, draws: int = DRAWS, seed: int = 0) -> Difference:
-    """BLEU(system) − BLEU(base) on the same texts, with the interval of a paired bootstrap."""
-    if len(system.statistics) != len(base.statistics):
-        raise UserError("two systems are compared on the same texts: these have not the same number.")
-    return paired(system.score, base.score, system.draws(draws, seed), base.draws(draws, seed))
+    """BLEU(system) − BLEU(base) on the same texts: interval by paired bootstrap, p by sacrebleu's paired test."""
+    if system.references != base.references:
+        raise UserError("two systems are compared on the same texts: these have other references.")
+    apart = system.draws(draws, seed) - base.draws(draws, seed)
+    return Difference(system.score - base.score, percentile_interval(apart), _randomised(system, base, draws))
+
+
+def _randomised(system: Bleu, base: Bleu, trials: int) -> float:
+    """How often systems that swap translations at random differ more than these two; 1 if they score the same.
+
+    (sacrebleu counts larger differences only, so that a system against itself would get the smallest p.)
+    """
+    if system.score == base.score:
+        return 1.0
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest
+
+    systems = [("base", base.translations), ("system", system.translations)]
+    test = PairedTest(systems, {"BLEU": BLEU()}, [list(base.references)], test_type="ar", n_samples=trials)
+    _, results = test()
+    return float(results["BLEU"][1].p_value)
 
 
 def paired(
     score: float, base: float, draws: Float[np.ndarray, " draw"], base_draws: Float[np.ndarray, " draw"]
 ) -> Difference:
-    """The same from draws that were kept."""
+    """The same from draws that were kept; p is how often a draw has the other sign, twice, never below 2 / draws."""
     apart = np.asarray(draws) - np.asarray(base_draws)
-    low, high = np.quantile(apart, [0.025, 0.975])
     other = min((apart <= 0).mean(), (apart >= 0).mean())
-    return Difference(score - base, (float(low), float(high)), float(min(1.0, max(2 * other, 2 / len(apart)))))
-
-
-def _metric() -> Any:
-    from sacrebleu.metrics import BLEU
-
-    return BLEU()
-
-
-def _counted(metric: Any, translation: str, reference: str) -> list[int]:
-    found = metric.corpus_score([translation], [[reference]])
-    return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+    return Difference(score - base, percentile_interval(apart), float(min(1.0, max(2 * other, 2 / len(apart)))))

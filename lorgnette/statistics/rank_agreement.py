@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 from jaxtyping import Float, Int
 
+from lorgnette.statistics.intervals import CONFIDENCE, DRAWS, bootstrap_draws
+
 
 def ranked(values: Float[np.ndarray, "*rest item"]) -> Float[np.ndarray, "*rest item"]:
     """Ranks along the last axis, from 1; ties share the mean of theirs."""
@@ -23,22 +25,22 @@ def correlations(ranks: Float[np.ndarray, "*draw signal item"]) -> Float[np.ndar
 
 
 def spearman_matrix(
-    values: Float[np.ndarray, "signal item"], *, draws: int = 2000, seed: int = 0
+    values: Float[np.ndarray, "signal item"], *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[Float[np.ndarray, "signal signal2"], Float[np.ndarray, "2 signal signal2"]]:
     """ρ of every pair of signals, and its 95 % interval: percentiles over items drawn with replacement.
 
     The items (heads) are the sample, so the interval says how far ρ hangs on single heads; it does not hold the noise
     that each value has from the texts. Draws in which a signal is constant are left out.
     """
-    rho = correlations(ranked(values))
-    chosen: Int[np.ndarray, "draw item"] = np.random.default_rng(seed).integers(
-        values.shape[1], size=(draws, values.shape[1])
-    )
-    drawn = correlations(ranked(np.moveaxis(values[:, chosen], 0, 1)))
+
+    def matrices(drawn: Float[np.ndarray, "signal *draw item"], axis: int = -1) -> Float[np.ndarray, "s s *draw"]:
+        return np.moveaxis(correlations(ranked(np.moveaxis(drawn, 0, -2))), (-2, -1), (0, 1))
+
+    drawn = bootstrap_draws(values, matrices, draws=draws, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a constant signal has no draw at all: NaN, as it should be
-        bounds = np.nanquantile(drawn, [0.025, 0.975], axis=0)
-    return rho, bounds
+        bounds = np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=-1)
+    return matrices(values), bounds
 
 
 def within_groups(

@@ -1,15 +1,9 @@
 """Rank correlation."""
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-
-def ranks(values: Float[Tensor, " item"]) -> Float[Tensor, " item"]:
-    """Ranks from 1; ties share the mean of theirs."""
-    _, which, counts = torch.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts.double() - 1) / 2)[which]
 
 
 def rounded(values: Float[Tensor, " item"], bits: int = 16) -> Float[Tensor, " item"]:
@@ -21,10 +15,14 @@ def rounded(values: Float[Tensor, " item"], bits: int = 16) -> Float[Tensor, " i
     return torch.ldexp((mantissa * 2**bits).round(), exponent - bits)
 
 
-def spearman(one: Float[Tensor, " item"], other: Float[Tensor, " item"]) -> float | None:
+Values = Float[Tensor, " item"] | Float[np.ndarray, " item"]
+
+
+def spearman(one: Values, other: Values) -> float | None:
     """Spearman's ρ: Pearson's correlation of the ranks; None where one side is constant, so that it has no ranks."""
-    if len(one) < 2:
+    from scipy.stats import spearmanr
+
+    a, b = np.asarray(one), np.asarray(other)
+    if len(a) < 2 or (a == a[0]).all() or (b == b[0]).all():
         return None
-    a, b = (r - r.mean() for r in (ranks(one), ranks(other)))
-    spread = float(a.norm() * b.norm())
-    return None if spread == 0 else max(-1.0, min(1.0, float(a @ b) / spread))
+    return float(spearmanr(a, b).statistic)

@@ -9,6 +9,7 @@ from torch import Tensor
 from lorgnette.attention import Call, Tap
 from lorgnette.corpora.example import Example
 from lorgnette.errors import CaptureError
+from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
 
 TEXTS = (
@@ -41,7 +42,7 @@ class _Examiner(Tap):
         assert site is not None
         self.seen.append(site)
         queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
-        entropy, context = call.entropy(), call.context  # swept, before the matrix exists
+        swept, context = call.entropy(), call.context  # swept, before the matrix exists
         weights = call.weights
         asked = queries[:, None, :].expand(weights.shape[:3])
         self.rows = max(self.rows, _largest((weights.sum(-1) - 1)[asked]))
@@ -49,8 +50,8 @@ class _Examiner(Tap):
         mixed = weights.to(call.value.dtype) @ call.value
         scale = float(mixed.abs().max()) or 1.0
         self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
-        again = torch.special.entr(weights).sum(-1)
-        self.streamed = max(self.streamed, _largest((again - entropy)[asked]))
+        again = entropy(weights)
+        self.streamed = max(self.streamed, _largest((again - swept)[asked]))
 
 
 def check(subject: Subject) -> list[Check]:

@@ -14,12 +14,11 @@ from torch import Tensor
 from lorgnette.attention import Call, Tap
 from lorgnette.attention.entropy import swept_entropy
 from lorgnette.errors import UserError, near
+from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.training.penalty_terms import (
     as_distribution,
     kl_divergence,
     mean_over,
-    normalised_entropy,
-    row_entropy,
     soft_jaccard,
 )
 
@@ -100,12 +99,12 @@ class EntropyPenalty(Penalty):
 
     def term(self, call: Call) -> Float[Tensor, ""]:
         if self.rows == "cls":
-            entropy, visible = row_entropy(call.rows([0])), call.seen_keys[:, :, :1]  # [batch head 1]
+            nats, visible = entropy(call.rows([0])), call.seen_keys[:, :, :1]  # [batch head 1]
         else:
-            entropy, visible = _all_rows(call), call.seen_keys  # [batch head query]
+            nats, visible = _all_rows(call), call.seen_keys  # [batch head query]
         if self.normalise:
-            entropy = normalised_entropy(entropy, visible.expand_as(entropy))
-        per_row = entropy.mean(dim=1)
+            nats = normalised_entropy(nats, visible.expand_as(nats))
+        per_row = nats.mean(dim=1)
         if self.rows == "cls" or self._mask is None or per_row.shape[1] == 1:
             return per_row.mean()
         share = self._mask.to(per_row.dtype)
@@ -116,7 +115,7 @@ def _all_rows(call: Call) -> Float[Tensor, "batch head query"]:
     """The entropy of every row, off the matrix only where it is there already or the scores are capped."""
     if call._weights is None and call.scores.softcap is None:
         return swept_entropy(call.scores)
-    return row_entropy(call.weights)
+    return entropy(call.weights)
 
 
 class MapPenalty(Penalty):

@@ -1,27 +1,16 @@
-"""What a loss may add about attention: how spread a row is, and how far it is from a given map."""
+"""What a loss may add about attention: how far a row is from a given map."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lorgnette.statistics.entropy import entropy, normalised_entropy
+
+row_entropy = entropy  # the names under which fosse2023 imports them
+__all__ = ["as_distribution", "kl_divergence", "mean_over", "normalised_entropy", "row_entropy", "soft_jaccard"]
+
 SMALLEST = 1e-10
-"""Stands in for a zero inside a logarithm, as in the code of Fosse et al. 2023."""
-
-
-def row_entropy(rows: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:
-    """H = −Σ_j a_j log a_j in nats, with a gradient that is finite where a_j is 0 (padding)."""
-    return -(rows * rows.clamp(min=SMALLEST).log()).sum(-1)
-
-
-def normalised_entropy(
-    entropy: Float[Tensor, "*rest"], visible: Int[Tensor, "*rest"] | Float[Tensor, "*rest"]
-) -> Float[Tensor, "*rest"]:
-    """H / log n, n the number of keys a row may see: 0 for one key, 1 for an even row.
-
-    Fosse et al. 2023 and Nguyen et al. 2022. A row with one key has entropy 0 and n counts as 2 there, so that it
-    gives 0. The same H/log n can be a few keys of a short text or many of a long one.
-    """
-    return entropy / visible.clamp(min=2).to(entropy.dtype).log()
+"""Stands in for a zero weight where a target has mass, so that a divergence is finite."""
 
 
 def soft_jaccard(a: Float[Tensor, "*rest key"], b: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:

@@ -13,8 +13,9 @@ from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.tapping import tapped
+from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.training import EntropyPenalty, HeuristicPenalty, RationalePenalty
-from lorgnette.training.penalty_terms import kl_divergence, normalised_entropy, row_entropy, soft_jaccard
+from lorgnette.training.penalty_terms import kl_divergence, soft_jaccard
 
 LENGTHS = (7, 3, 1)
 
@@ -106,9 +107,9 @@ def test_entropy_of_an_attention_pooler():
 
 
 def test_one_key_and_an_even_row():
-    assert normalised_entropy(row_entropy(torch.ones(1, 1)), torch.ones(1, dtype=torch.long)).item() == 0
+    assert normalised_entropy(entropy(torch.ones(1, 1)), torch.ones(1, dtype=torch.long)).item() == 0
     even = torch.full((1, 8), 1 / 8)
-    assert normalised_entropy(row_entropy(even), torch.tensor([8])).item() == pytest.approx(1)
+    assert normalised_entropy(entropy(even), torch.tensor([8])).item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("rows", ["cls", "all"])
@@ -222,7 +223,7 @@ def test_the_swept_entropy_and_its_gradient_are_the_matrix_s(masked, causal, bia
     towards = torch.randn(3, 2, 6, generator=draw, dtype=torch.float64)
     inputs_ = [tensor for tensor in (query, key, bias) if tensor is not None]
     found = swept_entropy(scores)
-    expected = row_entropy(softmax(dense(scores)))
+    expected = entropy(softmax(dense(scores)))
     assert torch.allclose(found, expected, atol=1e-8)
     ours = torch.autograd.grad((found * towards).sum(), inputs_)
     theirs = torch.autograd.grad((expected * towards).sum(), inputs_)

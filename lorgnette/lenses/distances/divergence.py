@@ -1,8 +1,9 @@
 """How far apart two heads look: the Jensen–Shannon divergence of their rows."""
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from lorgnette.statistics.entropy import entropy
 
 
 def smoothed(
@@ -18,7 +19,7 @@ def jensen_shannon(p: Float[Tensor, "*rest key"], q: Float[Tensor, "*rest key"])
 
     Lin 1991, "Divergence measures based on the Shannon entropy". Rounding below zero is clamped.
     """
-    return (_entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2).clamp(min=0)
+    return (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).clamp(min=0)
 
 
 def pairwise_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float[Tensor, "head head query"]:
@@ -27,16 +28,11 @@ def pairwise_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float[Tens
     Memory is two blocks of the size of `rows`: hand over as many queries as fit.
     """
     heads, queries, _ = rows.shape
-    own = _entropy(rows)
+    own = entropy(rows)
     out = rows.new_zeros(heads, heads, queries)
     for a in range(heads - 1):
         rest = slice(a + 1, heads)
-        middle = _entropy((rows[rest] + rows[a]) / 2)
+        middle = entropy((rows[rest] + rows[a]) / 2)
         out[a, rest] = (middle - (own[rest] + own[a]) / 2).clamp(min=0)
         out[rest, a] = out[a, rest]
     return out
-
-
-def _entropy(p: Tensor) -> Tensor:
-    """−Σ p log p; 0 log 0 = 0, because the smallest normal number stands in for 0 inside the logarithm."""
-    return -(p * p.clamp(min=torch.finfo(p.dtype).tiny).log()).sum(-1)

@@ -20,6 +20,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.lenses.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.hashing import smallest, text_key
+from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
@@ -206,12 +207,7 @@ def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float
     if found is None:
         return missing, missing, missing, missing, 0, 0
     rho, error, texts = found
-    if texts < 2 or abs(rho) > 1 - 1e-12:
-        bound = missing if texts < 2 else rho
-        return rho, error, bound, bound, texts, len(rank)
-    width = 1.96 * error / (1 - rho**2)
-    low, high = (float(np.tanh(np.arctanh(rho) + sign * width)) for sign in (-1, 1))
-    return rho, error, low, high, texts, len(rank)
+    return rho, error, *fisher_interval(rho, error), texts, len(rank)
 
 
 def _askers(call: Call, asked: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.statistics.entropy import entropy
+
 BLOCK = 96
 """Columns at a time when only the lower triangle of a product is wanted."""
 
@@ -75,7 +77,7 @@ def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*b
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()
     total = sigma.sum(-1, keepdim=True)
     share = sigma / torch.where(total > 0, total, 1.0)
-    return torch.where(total[..., 0] > 0, torch.special.entr(share).sum(-1).exp(), torch.nan)
+    return torch.where(total[..., 0] > 0, entropy(share).exp(), torch.nan)
 
 
 def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch"]:

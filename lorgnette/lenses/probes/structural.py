@@ -20,6 +20,7 @@ from lorgnette.lenses.occurrences import word_vectors
 from lorgnette.lenses.probes.outcome import ratio
 from lorgnette.lenses.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
 from lorgnette.results import Result
+from lorgnette.statistics.spearman import spearman
 from lorgnette.subject import Subject
 
 DESCRIPTIONS = {
@@ -133,12 +134,7 @@ def tree_scores(trees: Sequence[KeptTree], maps: Float[Tensor, "state width rank
 
 def _correlation(probed: np.ndarray, gold: np.ndarray) -> float:
     """Spearman of each word's distances to all others, mean over the words for which it is defined."""
-    from scipy.stats import rankdata
-
-    values = []
-    for row in range(len(gold)):
-        others = np.arange(len(gold)) != row
-        a, b = rankdata(probed[row, others]), rankdata(gold[row, others])
-        if a.std() > 0 and b.std() > 0:
-            values.append(float(np.corrcoef(a, b)[0, 1]))
-    return float(np.mean(values)) if values else 0.0
+    others = ~np.eye(len(gold), dtype=bool)
+    values = [spearman(probed[row, others[row]], gold[row, others[row]]) for row in range(len(gold))]
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else 0.0

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lorgnette.statistics.entropy import entropy, normalised_entropy
+
 Scores = Float[Tensor, " token"]
 Marks = Bool[Tensor, " token"]
 Weights = Float[Tensor, "*draw token"]
@@ -104,9 +106,7 @@ def _shared(one: tuple[int, int], other: tuple[int, int]) -> float:
 
 def normalised_row_entropy(weights: Float[Tensor, " token"]) -> Float[Tensor, ""]:
     """H = −Σ a log a / log n of one row over its n tokens; 0 for n = 1 (Nguyen et al. 2022)."""
-    count = len(weights)
-    entropy = -torch.special.xlogy(weights.double(), weights.double()).sum()
-    return entropy / torch.log(torch.tensor(float(count), dtype=torch.float64)) if count > 1 else entropy * 0.0
+    return normalised_entropy(entropy(weights.double()), torch.tensor(len(weights)))
 
 
 def drawn(texts: int, draws: int, seed: int) -> Int[Tensor, "draw text"]:

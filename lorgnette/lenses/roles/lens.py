@@ -26,6 +26,7 @@ from lorgnette.lenses.roles.labels import labelled
 from lorgnette.lenses.weights.lens import OFFSETS as NEIGHBOURS
 from lorgnette.lenses.weights.lens import has_neighbour
 from lorgnette.results import Result
+from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import parsed_sites
 
@@ -164,7 +165,7 @@ class Roles(Relations):
         )
         word = asking.mask & ~asking.special
         seen = call.seen_keys[:, 0]
-        normalised = rows["entropy"] / seen.clamp(min=2).to(rows["entropy"].dtype).log()[:, None]
+        normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
         asked = torch.stack([word, word, word & (seen > 1), *(word,) * 4], -1)
         there = [word & (has_neighbour(asking.mask.float(), o) > 0) & bool(offsets) for o in NEIGHBOURS.values()]

@@ -19,6 +19,7 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
 
 MEASURES = ("weights", "norms")
@@ -85,7 +86,7 @@ class Rollout(Lens):
         kinds = torch.stack([tokens.categories[name] for name in SHARES[1:]], -1).to(product.dtype)
         rows = torch.cat(
             [
-                torch.special.entr(product).sum(-1, keepdim=True),
+                entropy(product)[..., None],
                 product.diagonal(dim1=-2, dim2=-1)[..., None],
                 product @ kinds,
             ],

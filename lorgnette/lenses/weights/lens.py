@@ -15,6 +15,7 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
 
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
@@ -69,7 +70,7 @@ class Weights(Lens):
         seen = call.seen_keys[:, 0]
         word = (asking.mask & ~asking.special).float()
         entropy = rows["entropy"]
-        normalised = entropy / seen.clamp(min=2).to(entropy.dtype).log()[:, None]
+        normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))
         parts: list[tuple[Tensor, Tensor]] = [
             (entropy[..., None], query[..., None]),
             (normalised[..., None], (query * (seen > 1))[..., None]),

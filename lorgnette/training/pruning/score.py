@@ -9,6 +9,7 @@ from jaxtyping import Bool
 from scipy.stats import binomtest
 
 from lorgnette.statistics.bleu import Bleu, difference
+from lorgnette.statistics.intervals import bootstrap_mean_interval, percentile_interval
 from lorgnette.training.data import Collator
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.translation.task import PreparedPairs
@@ -35,9 +36,7 @@ class Score:
             return apart.value, apart.interval
         assert not isinstance(other.outcomes, Bleu)
         gains = self.outcomes.astype(float) - other.outcomes.astype(float)
-        draws = np.random.default_rng(0).integers(len(gains), size=(2000, len(gains)))
-        low, high = np.quantile(gains[draws].mean(axis=1), [0.025, 0.975])
-        return float(gains.mean()), (float(low), float(high))
+        return float(gains.mean()), bootstrap_mean_interval(gains)
 
     def record(self) -> dict[str, Any]:
         own = {self.metric: self.value, "interval": list(self.interval), "texts": self.texts, "split": self.split}
@@ -49,8 +48,8 @@ def score(model: Any, ready: Prepared) -> Score:
     split = "test" if ready.parts.test is not None else "validation"
     if isinstance(ready, PreparedPairs):
         _, found = ready.scored(model, split)
-        low, high = np.quantile(found.draws(), [0.025, 0.975])
-        return Score("bleu", found.score, (float(low), float(high)), len(found.statistics), split, found)
+        interval = percentile_interval(found.draws())
+        return Score("bleu", found.score, interval, len(found.references), split, found)
     test = ready.test() if split == "test" else None
     items = ready.validation if test is None else test
     right = _right(model, items, ready.builder.tokenizer.pad_token_id)

@@ -1,0 +1,72 @@
+"""Intervals, ranks and entropy against what SciPy says in another way, or a slow replica."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from lorgnette.statistics.entropy import entropy, normalised_entropy
+from lorgnette.statistics.intervals import bootstrap_mean_interval, fisher_interval, percentile_interval, t_interval
+from lorgnette.statistics.rank_agreement import spearman_matrix
+from lorgnette.statistics.spearman import spearman
+
+
+def test_the_interval_of_a_mean_is_that_of_students_test():
+    values = np.random.default_rng(0).normal(2.0, 3.0, 11)
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert t_interval(values) == pytest.approx((low, high), abs=1e-12)
+    assert t_interval([1.5, 1.5, 1.5]) == (1.5, 1.5)
+    assert all(map(math.isnan, t_interval([4.0])))
+
+
+def test_bootstrap_draws_are_means_of_drawn_items():
+    values = np.random.default_rng(1).normal(size=17)
+    chosen = np.random.default_rng(3).integers(17, size=(2000, 17))
+    expected = np.quantile([values[some].mean() for some in chosen], [0.025, 0.975])
+    assert bootstrap_mean_interval(values, seed=3) == pytest.approx(tuple(expected), abs=1e-12)
+    assert percentile_interval(np.arange(1001.0)) == pytest.approx((25.0, 975.0))
+
+
+def test_fishers_interval_is_scipys_for_a_pearson_correlation():
+    draw = np.random.default_rng(2)
+    one = draw.normal(size=60)
+    other = 0.6 * one + draw.normal(size=60)
+    found = stats.pearsonr(one, other)
+    rho = float(found.statistic)
+    error = (1 - rho**2) / math.sqrt(60 - 3)  # Fisher's z has the standard error 1/√(n − 3)
+    low, high = found.confidence_interval(0.95)
+    assert fisher_interval(rho, error) == pytest.approx((low, high), abs=2e-5)  # 1.96 for 1.95996…
+    assert fisher_interval(1.0, 0.1) == (1.0, 1.0)
+    assert all(map(math.isnan, fisher_interval(0.2, math.nan)))
+
+
+def test_spearman_counts_pairs_where_there_are_no_ties():
+    one, other = torch.tensor([1.0, 4.0, 2.0, 3.0]), torch.tensor([2.0, 8.0, 6.0, 1.0])
+    ranks = [(1, 2), (4, 4), (2, 3), (3, 1)]
+    expected = 1 - 6 * sum((a - b) ** 2 for a, b in ranks) / (4 * 15)  # Spearman 1904
+    assert spearman(one, other) == pytest.approx(expected, abs=1e-12)
+    assert spearman(one, torch.ones(4)) is None
+    assert spearman(one[:1], other[:1]) is None
+    assert spearman(one[:2], other[:2]) == pytest.approx(1.0)
+
+
+def test_the_matrix_of_rank_correlations_is_spearmans_pair_by_pair():
+    values = np.random.default_rng(4).normal(size=(3, 24))
+    rho, (low, high) = spearman_matrix(values, draws=300)
+    for a in range(3):
+        for b in range(3):
+            assert rho[a, b] == pytest.approx(stats.spearmanr(values[a], values[b]).statistic, abs=1e-12)
+    assert (low <= rho + 1e-12).all()
+    assert (rho <= high + 1e-12).all()
+
+
+def test_entropy_is_the_sum_by_hand_and_its_gradient_is_finite_at_zero():
+    rows = torch.tensor([[0.5, 0.25, 0.25, 0.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    by_hand = [sum(-p * math.log(p) for p in row if p > 0) for row in rows.tolist()]
+    nats = entropy(rows)
+    assert nats.tolist() == pytest.approx(by_hand, abs=1e-12)
+    nats.sum().backward()
+    assert torch.isfinite(rows.grad).all()
+    assert normalised_entropy(nats, torch.tensor([3, 1])).tolist() == pytest.approx([by_hand[0] / math.log(3), 0.0])
