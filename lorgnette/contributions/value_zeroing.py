@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lorgnette.attention import ACTIVE, Call, Site, Tap
 from lorgnette.contributions.mixing import cosine_distance, off_diagonal_share
 from lorgnette.corpora.batch import Batch
-from lorgnette.models.tapping import switched
+from lorgnette.models.switching import switched
 from lorgnette.subject import Subject
 
 

@@ -18,6 +18,7 @@ from lorgnette.explanations.rules import RULES, Heads, Rules, is_linear, is_norm
 from lorgnette.explanations.target import Target, explained, fixed
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
+from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 
 
@@ -100,10 +101,6 @@ class _Pass:
     def __init__(
         self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
     ) -> None:
-        if subject.model.training:
-            raise UserError(
-                f"{subject.name!r} is in training mode, where dropout makes relevance random: model.eval()."
-            )
         self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
         self.words: list[Tensor] = []
         self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
@@ -119,6 +116,7 @@ class _Pass:
     def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
         """The outputs, what is explained of them, and where the way back begins."""
         with torch.enable_grad(), ExitStack() as undo:
+            undo.enter_context(evaluating(self.subject.model))
             # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
             undo.enter_context(self.begun())
             undo.enter_context(ruled(self.subject.model, self.rules))

@@ -18,9 +18,11 @@ from lorgnette.corpora.encoding import Encoded
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
+from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import Ranks
 from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import Keeper
+from lorgnette.models.switching import evaluating
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 from lorgnette.results.result import refuse_other_folder
@@ -75,7 +77,8 @@ def look(
     done = keeper.restore(chosen) if keeper is not None and resume else 0
     counts.batches = done
     bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
-    with bars as bar, torch.no_grad(), _kept_if_interrupted(keeper, chosen, counts, out):
+    kept = _kept_if_interrupted(keeper, chosen, counts, out)
+    with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
         for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
             if number >= done and number % ranks.world == ranks.rank:
                 _pass(subject, encoded, chosen)
@@ -183,7 +186,21 @@ class _Looking(Tap):
 
 
 def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> None:
-    """One batch; if it does not fit into memory, its halves."""
+    """One batch; if it does not fit into memory, its halves.
+
+    The halves run once the failed batch is forgotten: an exception holds, by its traceback, all that did not fit.
+    """
+    waiting = [encoded]
+    while waiting:
+        texts = waiting.pop()
+        if not _fitted(subject, texts, lenses):
+            let_go()
+            half = (len(texts) + 1) // 2
+            waiting += [texts[half:], texts[:half]]
+
+
+def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> bool:
+    """Whether the batch went through; if memory ran out, the states are as before it."""
     kept = [{name: state.clone() for name, state in lens.states().items()} for lens in lenses]
     try:
         batch = subject.collate(encoded)
@@ -198,23 +215,20 @@ def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> N
         # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
         for lens, states in zip(lenses, kept, strict=True):
             lens.restore(states)
-        if not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
         if len(encoded) == 1:
-            text = encoded[0]
-            raise UserError(
-                f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself. "
-                "Split it, use --truncate, or a machine with more memory."
-            ) from error
-        half = (len(encoded) + 1) // 2
-        _pass(subject, encoded[:half], lenses)
-        _pass(subject, encoded[half:], lenses)
+            raise _too_large(encoded[0], error) from error
+        return False
+    return True
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    text = str(error)
-    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or "can't allocate memory" in text or "out of memory" in text
+def _too_large(text: Encoded, error: BaseException) -> UserError:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UserError(
+        f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself ({first}). "
+        "Split it, use --truncate, or a machine with more memory."
+    )
 
 
 def _count(counts: Counts, encoded: list[Encoded]) -> None:

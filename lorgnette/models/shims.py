@@ -5,10 +5,9 @@ the softmax replaced by a call of `attend`.
 """
 
 from collections.abc import Callable
-from types import MethodType
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lorgnette.attention.attend import attend
 
@@ -82,17 +81,3 @@ def deberta_v2(
 
 
 SHIMS: dict[str, Callable[..., Any]] = {"mpnet": mpnet, "deberta-v2": deberta_v2}
-
-
-def put_on(module: nn.Module, shim: str) -> Callable[[], None]:
-    """Replace the forward of this one instance; returns what takes it off again."""
-    own = module.__dict__.get("forward")
-    module.forward = MethodType(SHIMS[shim], module)
-
-    def take_off() -> None:
-        if own is None:
-            del module.__dict__["forward"]
-        else:
-            module.forward = own
-
-    return take_off

@@ -1,7 +1,5 @@
 """How a Hugging Face model comes to call `attend`, and goes back to what it did before."""
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,12 +9,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, prepare_padding_mask, sdpa_mask
 
 from lorgnette.attention import ACTIVE, Call, Tap, attend
+from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
 from lorgnette.models.families import anatomy_of, drift
-from lorgnette.models.shims import put_on
-
-# Not a name with "flash" in it: transformers would take it for a kernel to download.
-NAME = "lorgnette"
+from lorgnette.models.switching import NAME, switched
 
 
 def attention_mask(
@@ -47,7 +43,8 @@ AttentionMaskInterface.register(NAME, attention_mask)
 def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
     """Hand every attention call of a subject (or bare model) to these taps; everything is as before on exit.
 
-    Tappings nest, and two threads may tap two models, or one, without seeing each other's calls.
+    Tappings nest, end in any order, and two threads may tap two models, or one, without seeing each other's calls. A
+    thread that is started under a tap is another thread: give it `contextvars.copy_context().run`.
     """
     model: nn.Module = subject.model if hasattr(subject, "anatomy") else subject
     anatomy: Anatomy = subject.anatomy if hasattr(subject, "anatomy") else anatomy_of(model)
@@ -56,50 +53,10 @@ def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
         undo.enter_context(switched(model, anatomy))
         for stack in anatomy.stacks:
             watch.hook(stack, undo)
-        token = ACTIVE.set((*ACTIVE.get(), watch))
-        undo.callback(ACTIVE.reset, token)
+        ACTIVE.set((*ACTIVE.get(), watch))
+        undo.callback(watch.end)
         yield
-
-
-_LOCK = threading.RLock()
-_USERS: Counter[int] = Counter()
-_UNDO: dict[int, list[Callable[[], None]]] = {}
-
-
-@contextmanager
-def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
-    """Route the model through `attend`; the last of several users switches it back."""
-    with _LOCK:
-        if _USERS[id(model)] == 0:
-            _UNDO[id(model)] = _switch(model, anatomy)
-        _USERS[id(model)] += 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _USERS[id(model)] -= 1
-            if _USERS[id(model)] == 0:
-                del _USERS[id(model)]
-                for undo in _UNDO.pop(id(model)):
-                    undo()
-
-
-def _switch(model: nn.Module, anatomy: Anatomy) -> list[Callable[[], None]]:
-    undo: list[Callable[[], None]] = []
-    configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
-    for config in configs.values():
-        if not hasattr(config, "_attn_implementation_internal"):
-            continue
-        before = config._attn_implementation_internal
-        config._attn_implementation_internal = NAME
-
-        def restore(config: Any = config, before: Any = before) -> None:
-            config._attn_implementation_internal = before
-
-        undo.append(restore)
-    if anatomy.shim is not None:
-        undo += [put_on(module, anatomy.shim) for module in {id(s.module): s.module for s in anatomy.sites}.values()]
-    return undo
+        watch.refuse_unseen()
 
 
 class _Watch:
@@ -109,6 +66,7 @@ class _Watch:
         self.model, self.anatomy, self.taps = model, anatomy, taps
         self.modules = {id(module) for module in model.modules()}
         self.running: _Pass | None = None
+        self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
         self.wants_residual = any(tap.wants_residual for tap in taps)
 
@@ -119,22 +77,39 @@ class _Watch:
         """True in the thread that taps: hooks sit on the model, which another thread may be running."""
         return any(watch is self for watch in ACTIVE.get())
 
+    def end(self) -> None:
+        """Takes this watch off, and no other's; one that is ended in another context than it began in sees no more."""
+        ACTIVE.set(tuple(watch for watch in ACTIVE.get() if watch is not self))
+        self.modules = set()
+
+    def refuse_unseen(self) -> None:
+        if self.elsewhere and not self.passes:
+            raise CaptureError(
+                f"{type(self.model).__name__} ran only in another thread than the one that taps it, so nothing was "
+                "seen. Open the tap in the thread that runs the model, or start that thread with "
+                "contextvars.copy_context().run."
+            )
+
     def hook(self, stack: Stack, undo: ExitStack) -> None:
         def before(module: nn.Module, arguments: Any) -> None:
-            if self.here():
-                self.running = _Pass(stack)  # a pass that broke off is forgotten: stacks never nest
-                for tap in self.taps:
-                    tap.open(stack.name)
+            if not self.here():
+                self.elsewhere += not any(watch.contains(module) for watch in ACTIVE.get())
+                return
+            self.passes += 1
+            self.running = _Pass(stack)  # a pass that broke off is forgotten: stacks never nest
+            for tap in self.taps:
+                tap.open(stack.name)
 
         def after(module: nn.Module, arguments: Any, output: Any) -> None:
             if self.here():
                 self.close(stack)
 
-        undo.callback(stack.module.register_forward_pre_hook(before).remove)
-        undo.callback(stack.module.register_forward_hook(after).remove)
+        undo.callback(stack.module.register_forward_pre_hook(_Hook(before)).remove)
+        undo.callback(stack.module.register_forward_hook(_Hook(after)).remove)
         if self.wants_residual:
             for holder in {id(h): h for h in map(_residual_holder, stack.sites)}.values():
-                undo.callback(holder.register_forward_pre_hook(self.keep_residual, with_kwargs=True).remove)
+                keep = _Hook(self.keep_residual)
+                undo.callback(holder.register_forward_pre_hook(keep, with_kwargs=True).remove)
 
     def keep_residual(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self.here():
@@ -157,6 +132,23 @@ class _Watch:
             finished.finish(self.model)
         for tap in self.taps:
             tap.close(stack.name)
+
+
+class _Hook:
+    """A hook that a copy of the model does not take along."""
+
+    def __init__(self, hook: Callable[..., None]) -> None:
+        self.hook = hook
+
+    def __call__(self, *arguments: Any) -> None:
+        self.hook(*arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Hook":
+        return _Hook(_nothing)
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 def _residual_holder(site: AttentionSite) -> nn.Module:

@@ -1,8 +1,8 @@
 """The thing looked at: a model, its tokenizer, and where its attention lives."""
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import PRUNED, anatomy_of
 from lorgnette.models.loading import Loaded, load_model, state_hash, weights_hash
+from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 
 if TYPE_CHECKING:
@@ -119,14 +120,17 @@ class Subject:
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         return self.encoder.collate(list(encoded)).to(self.device)
 
-    def tapped(self, *taps: Tap) -> AbstractContextManager[None]:
-        """Hand every attention call to these taps while the context is open."""
-        return tapped(self, *taps)
+    @contextmanager
+    def tapped(self, *taps: Tap) -> Iterator[None]:
+        """Hand every attention call to these taps while the context is open; the model is in evaluation mode."""
+        with evaluating(self.model), tapped(self, *taps):
+            yield
 
     def run(self, batch: Batch, **options: Any) -> Any:
-        """One forward pass."""
+        """One forward pass, in evaluation mode."""
         try:
-            return self.model(**batch.inputs, **options)
+            with evaluating(self.model):
+                return self.model(**batch.inputs, **options)
         except ValueError as error:
             if "padding token" not in str(error):
                 raise

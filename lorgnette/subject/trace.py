@@ -72,7 +72,9 @@ class Trace(Shown):
         keep = _Keep()
         with torch.no_grad(), subject.tapped(*taps, keep):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
-        return Trace(subject, batch, keep.calls, output)
+        made = Trace(subject, batch, keep.calls, output)
+        _refuse_not_finite(made)
+        return made
 
     @property
     def example(self) -> Example:
@@ -185,6 +187,22 @@ class Trace(Shown):
 
     def __repr__(self) -> str:
         return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"
+
+
+def _refuse_not_finite(trace: Trace) -> None:
+    """NaN would be drawn as an empty cell, and infinity as a full one."""
+    for site, call in trace.calls.items():
+        if not all(bool(torch.isfinite(part).all()) for part in (call.weights, call.context)):
+            raise UserError(_not_finite(f"The attention of {trace.subject.name!r} at {site.name}.{site.layer + 1}"))
+    if not bool(torch.isfinite(trace.hidden_states).all()):
+        raise UserError(_not_finite(f"The output of {trace.subject.name!r}"))
+
+
+def _not_finite(what: str) -> str:
+    return (
+        f"{what} holds numbers that are not finite, so nothing behind it would be right. Try --dtype float32 (or "
+        "bfloat16, whose range is wider than float16's), or a checkpoint from before training diverged."
+    )
 
 
 def _translation(subject: Subject, example: Example, *taps: Tap) -> str:

@@ -14,7 +14,7 @@ from lorgnette.attention import ACTIVE, Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.lenses.base import Lens
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.models.tapping import switched
+from lorgnette.models.switching import switched
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 

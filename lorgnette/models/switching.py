@@ -1,0 +1,135 @@
+"""What is changed on a model while it is looked at, and how it goes back.
+
+Every change is counted for the object that it was made on (a config, a module): two models may share one, and whoever
+is done last puts it back, in whatever order the users come and go.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from lorgnette.models.anatomy import Anatomy
+from lorgnette.models.shims import SHIMS
+
+# Not a name with "flash" in it: transformers would take it for a kernel to download.
+NAME = "lorgnette"
+
+_LOCK = threading.RLock()
+
+
+@dataclass
+class _Change:
+    """A change that some users want; it holds its object, so that no other gets the same id meanwhile."""
+
+    holder: object
+    undo: Callable[[], None]
+    users: int = 0
+
+
+_CHANGES: dict[tuple[str, int], _Change] = {}
+
+
+@contextmanager
+def _changed(kind: str, holders: Iterable[Any], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
+    """Each holder is changed for its first user and put back by its last."""
+    keys: list[tuple[str, int]] = []
+    try:
+        with _LOCK:
+            for holder in holders:
+                key = (kind, id(holder))
+                if key not in _CHANGES:
+                    _CHANGES[key] = _Change(holder, change(holder))
+                _CHANGES[key].users += 1
+                keys.append(key)
+        yield
+    finally:
+        with _LOCK:
+            for key in reversed(keys):
+                _CHANGES[key].users -= 1
+                if _CHANGES[key].users == 0:
+                    _CHANGES.pop(key).undo()
+
+
+@contextmanager
+def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
+    """Route the model through `attend`."""
+    configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
+    ours = [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
+    shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
+    with _changed("attention", ours, _routed), _changed("forward", shimmed.values(), _shimmed(anatomy.shim)):
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout: modules in training mode are in evaluation mode meanwhile, and in training mode afterwards."""
+    with _LOCK:
+        training = [m for m in model.modules() if m.training or ("training", id(m)) in _CHANGES]
+    with _changed("training", training, _evaluated):
+        yield
+
+
+class _Ours(str):
+    """Our name in a config, which a copy of the config does not take along: it has what was there before."""
+
+    before: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.before, memo)
+
+
+def _routed(config: Any) -> Callable[[], None]:
+    ours = _Ours(NAME)
+    ours.before = config._attn_implementation_internal
+    config._attn_implementation_internal = ours
+
+    def restore() -> None:
+        config._attn_implementation_internal = ours.before
+
+    return restore
+
+
+def _evaluated(module: nn.Module) -> Callable[[], None]:
+    module.training = False
+
+    def restore() -> None:
+        module.training = True
+
+    return restore
+
+
+class _Forward:
+    """A shim in place of a module's forward; a copy of the module has the forward of its class again."""
+
+    def __init__(self, shim: Callable[..., Any], module: nn.Module, own: Any) -> None:
+        self.shim, self.module, self.own = shim, module, own
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.shim(self.module, *arguments, **keywords)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if self.own is not None:
+            return copy.deepcopy(self.own, memo)
+        return type(self.module).forward.__get__(copy.deepcopy(self.module, memo))
+
+
+def _shimmed(shim: str | None) -> Callable[[nn.Module], Callable[[], None]]:
+    def put_on(module: nn.Module) -> Callable[[], None]:
+        own = module.__dict__.get("forward")
+        assert shim is not None
+        module.forward = _Forward(SHIMS[shim], module, own)
+
+        def take_off() -> None:
+            if own is None:
+                del module.__dict__["forward"]
+            else:
+                module.forward = own
+
+        return take_off
+
+    return put_on
