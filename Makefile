@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean chromium
+.PHONY: help demo test lint bench clean chromium release-check
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test               ruff, mypy and the tests"
 	@echo "make lint               ruff and mypy only"
 	@echo "make bench [ONLY=name]  one JSON line per figure"
+	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
 	@echo "make clean              remove caches and out/ (not .venv)"
 
 demo: $(INSTALLED)
@@ -37,6 +38,9 @@ chromium:
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
+release-check:
+	@$(PYTHON) scripts/release_check.py
+
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -45,5 +49,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lorgnette needs Python 3.11 or later; try: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Lorgnette into $(VENV) (once; some minutes) …" >&2
-	@$(PIP) -c constraints.txt -e '.[demo,dev,export]'
+	@$(PIP) -c constraints.txt -e '.[all,dev]'
 	@touch $@

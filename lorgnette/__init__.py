@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lorgnette.subject import Subject, load
     from lorgnette.subject.trace import Trace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Batch",

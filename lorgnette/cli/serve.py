@@ -41,6 +41,10 @@ def serve(
       lorgnette serve minilm --host 0.0.0.0 --no-open
     """
     from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.errors import optional
+
+    for package in ("fastapi", "uvicorn"):
+        optional(package, "serve")
     from lorgnette.serve.run import run
     from lorgnette.subject import load
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.files import COMPRESSED, found, lines
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, optional
 
 Kind = TypeVar("Kind", bound=Hashable)
 BERT_FILE = "bert_frequency/rank_count_ids.txt"
@@ -96,7 +96,7 @@ def wordfreq_ranks(language: str = "en", *, limit: int = 200_000) -> Ranks[str]:
 
     Its frequencies are rounded, so many words share a rank; digits in longer numbers are lumped together as zeros.
     """
-    import wordfreq
+    wordfreq = optional("wordfreq", "frequency")
 
     known = wordfreq.available_languages("best")
     if language not in known:

@@ -7,7 +7,7 @@ from typing import Any
 from lorgnette.corpora.columns import Columns
 from lorgnette.corpora.corpus import Corpus, SizedCorpus
 from lorgnette.corpora.example import Example
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, optional
 
 GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
 
@@ -55,7 +55,7 @@ def dataset_corpus(
 
 def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus:
     """A data set that `Dataset.save_to_disk` wrote."""
-    from datasets import load_from_disk
+    load_from_disk = optional("datasets", "train").load_from_disk
 
     try:
         dataset = load_from_disk(str(folder))
@@ -71,7 +71,7 @@ def load_hub(
 
     `what_else` ends that message: what the user can do instead.
     """
-    import datasets
+    datasets = optional("datasets", "train")
 
     if not _reachable():
         raise UserError(f"{name!r} is not on this machine, and the Hugging Face hub cannot be reached. {what_else}")

@@ -8,7 +8,7 @@ from typing import Any
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.files import content, found, lines
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, optional
 
 Span = tuple[int, int, str]  # first word, word after the last, type
 
@@ -85,7 +85,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], Mapping[str, str | None]]:
     """The words (integer ids only) and the comments of one sentence."""
-    import conllu
+    conllu = optional("conllu", "syntax")
 
     # Features and miscellany stay as written: a tag is compared, not taken apart.
     raw = dict.fromkeys(("feats", "deps", "misc"), lambda fields, index: fields[index])

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette.display import Shown
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, optional
 from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.results import schema
 from lorgnette.results.provenance import Provenance
@@ -114,8 +114,7 @@ class Result(Shown):
         return path
 
     def _write_parquet(self, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        pa, pq = optional("pyarrow", "export"), optional("pyarrow.parquet", "export")
 
         table = pa.Table.from_pandas(self.to_dataframe(), preserve_index=False)
         origin = {"lorgnette": json.dumps({"lens": self.lens, "provenance": self.provenance.to_dict()})}

@@ -7,11 +7,12 @@ penalty (Papineni et al. 2002; Post 2018). It compares words, not meanings: comp
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, optional
 from lorgnette.statistics.intervals import Interval, bootstrap_draws, percentile_interval
 
 DRAWS = 1000
@@ -30,9 +31,7 @@ class Bleu:
     @cached_property
     def statistics(self) -> Int[np.ndarray, "text 10"]:
         """For each text: matches of 1- to 4-grams, n-grams there are, length of translation, length of reference."""
-        from sacrebleu.metrics import BLEU
-
-        metric = BLEU(effective_order=True)  # says nothing about the counts, and is what it wants for single sentences
+        metric = _metric(effective_order=True)  # as it wants for single sentences
         each = [
             metric.sentence_score(said, [wanted])
             for said, wanted in zip(self.translations, self.references, strict=True)
@@ -73,23 +72,19 @@ class Difference:
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
     """The BLEU of detokenised translations against one reference each, tokenised by sacrebleu's 13a."""
-    from sacrebleu.metrics import BLEU
-
     if len(translations) != len(references):
         raise UserError(f"{len(translations)} translations cannot be compared with {len(references)} references.")
     if not translations:
         raise UserError("BLEU needs at least one translation.")
-    metric = BLEU()
+    metric = _metric()
     metric.corpus_score([translations[0]], [[references[0]]])  # the signature needs the number of references
     return Bleu(tuple(translations), tuple(references), str(metric.get_signature()))
 
 
 def score_of(sums: Int[np.ndarray, " 10"]) -> float:
     """BLEU from summed statistics."""
-    from sacrebleu.metrics import BLEU
-
     counts, totals = sums[:ORDERS].tolist(), sums[ORDERS : 2 * ORDERS].tolist()
-    return float(BLEU.compute_bleu(counts, totals, int(sums[8]), int(sums[9]), smooth_method="exp").score)
+    return float(_metric().compute_bleu(counts, totals, int(sums[8]), int(sums[9]), smooth_method="exp").score)
 
 
 def difference(system: Bleu, base: Bleu, *, draws: int = DRAWS, seed: int = 0) -> Difference:
@@ -107,11 +102,9 @@ def _randomised(system: Bleu, base: Bleu, trials: int) -> float:
     """
     if system.score == base.score:
         return 1.0
-    from sacrebleu.metrics import BLEU
-    from sacrebleu.significance import PairedTest
-
+    PairedTest = optional("sacrebleu.significance", "train").PairedTest
     systems = [("base", base.translations), ("system", system.translations)]
-    test = PairedTest(systems, {"BLEU": BLEU()}, [list(base.references)], test_type="ar", n_samples=trials)
+    test = PairedTest(systems, {"BLEU": _metric()}, [list(base.references)], test_type="ar", n_samples=trials)
     _, results = test()
     return float(results["BLEU"][1].p_value)
 
@@ -123,3 +116,7 @@ def paired(
     apart = np.asarray(draws) - np.asarray(base_draws)
     other = min((apart <= 0).mean(), (apart >= 0).mean())
     return Difference(score - base, percentile_interval(apart), float(min(1.0, max(2 * other, 2 / len(apart)))))
+
+
+def _metric(**options: bool) -> Any:
+    return optional("sacrebleu.metrics", "train").BLEU(**options)

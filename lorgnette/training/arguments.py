@@ -1,14 +1,17 @@
 """What Hugging Face's Trainer is told for a run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import PartialState
 from transformers import TrainingArguments
 
+from lorgnette.errors import optional
 from lorgnette.training.build import is_preset, translates
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 
 def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
@@ -77,6 +80,6 @@ def _has_tensorboard() -> bool:
     return find_spec("tensorboard") is not None or find_spec("tensorboardX") is not None
 
 
-def processes() -> PartialState:
+def processes() -> "PartialState":
     """The processes of a run. Without a GPU accelerate must be told so: else each takes itself for the only one."""
-    return PartialState(cpu=not torch.accelerator.is_available())
+    return optional("accelerate", "train").PartialState(cpu=not torch.accelerator.is_available())

@@ -51,7 +51,7 @@ def test_every_command_has_examples(command):
 
 def test_version():
     done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout) == (0, "lorgnette 0.1.0\n")
+    assert (done.exit_code, done.stdout) == (0, "lorgnette 0.2.0\n")
 
 
 @pytest.mark.parametrize(

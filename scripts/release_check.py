@@ -1,0 +1,101 @@
+"""Build the wheel and the sdist, and prove that they work without the source tree: `make release-check`.
+
+1. Build both into dist/, check their metadata (twine) and their contents (check-wheel-contents): the package alone.
+2. Install the wheel into a fresh environment, core only: `check`, `look`, `trace` and `report` work on a tiny model;
+   a command that needs an extra names it in one line.
+3. Add the extra `demo`, and run the demo.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+TINY = """
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "."]
+inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+inner.pre_tokenizer = pre_tokenizers.Whitespace()
+inner.post_processor = processors.TemplateProcessing(
+    single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                    sep_token="[SEP]", model_max_length=32)
+torch.manual_seed(0)
+model = BertModel(BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                             intermediate_size=32, max_position_embeddings=32))
+model.save_pretrained("tiny")
+tokenizer.save_pretrained("tiny")
+"""
+
+
+def run(*command: str | Path, where: Path, fails: bool = False) -> str:
+    """What a command prints; the check ends here if it does not do what it should."""
+    print("$", *(str(part).replace(str(where), ".") for part in command), flush=True)
+    done = subprocess.run([str(part) for part in command], cwd=where, capture_output=True, text=True, timeout=1800)
+    said = done.stdout + done.stderr
+    if (done.returncode != 0) != fails or "Traceback" in said:
+        sys.exit(f"{said}\nrelease-check: this {'succeeded' if fails else 'failed'} (exit status {done.returncode}).")
+    return said
+
+
+def environment(folder: Path) -> Path:
+    """A fresh virtual environment; gives its folder of programs."""
+    venv.create(folder, with_pip=True)
+    return folder / ("Scripts" if sys.platform == "win32" else "bin")
+
+
+def build(scratch: Path) -> Path:
+    """Wheel and sdist in dist/, built and checked by the usual tools; gives the wheel."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    tools = environment(scratch / "tools")
+    run(tools / "python", "-m", "pip", "install", "-q", "build", "twine", "check-wheel-contents", where=scratch)
+    run(tools / "python", "-m", "build", "--outdir", DIST, ROOT, where=scratch)
+    run(tools / "twine", "check", "--strict", *sorted(DIST.iterdir()), where=scratch)
+    (wheel,) = DIST.glob("*.whl")
+    run(tools / "check-wheel-contents", wheel, where=scratch)
+    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    foreign = {name for name in top if name != "lorgnette" and not name.endswith(".dist-info")}
+    if foreign:
+        sys.exit(f"release-check: the wheel contains {', '.join(sorted(foreign))}; it must be the package alone.")
+    return wheel
+
+
+def smoke(programs: Path, where: Path) -> None:
+    """The core commands on a tiny model, and one that needs an extra."""
+    (where / "tiny.py").write_text(TINY)
+    (where / "texts.txt").write_text("the cat sat on the mat .\nthe mat sat .\non the cat .\n")
+    run(programs / "python", "tiny.py", where=where)
+    lorgnette = programs / "lorgnette"
+    run(lorgnette, "--help", where=where)
+    run(lorgnette, "check", "./tiny", where=where)
+    run(lorgnette, "look", "./tiny", "--corpus", "texts.txt", "--lens", "weights", "--lens", "norms", "--out", "run",
+        where=where)  # fmt: skip
+    run(lorgnette, "report", "run", where=where)
+    run(lorgnette, "trace", "./tiny", "the cat sat .", "--html", "page.html", where=where)
+    said = run(lorgnette, "serve", "./tiny", where=where, fails=True)
+    if "lorgnette[serve]" not in said:
+        sys.exit(f"{said}\nrelease-check: serve without its extra does not say what to install.")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        wheel = build(scratch)
+        programs = environment(scratch / "fresh")
+        install = (programs / "python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
+        run(*install, wheel, where=scratch)
+        smoke(programs, scratch)
+        run(*install, f"{wheel}[demo]", where=scratch)
+        run(programs / "lorgnette", "demo", "--out", scratch / "demo", where=scratch)
+    print(f"release-check: {', '.join(path.name for path in sorted(DIST.iterdir()))} work without the source tree.")
+
+
+if __name__ == "__main__":
+    main()
