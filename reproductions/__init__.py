@@ -1,59 +1,37 @@
-"""Published findings, measured again: one module each, and what came out beside what was printed.
+"""Published findings, measured again: a package for each study, and `frame`, which they share.
 
-record     → `Settings` of a run; `Claim`, `Table`, `Figure`, `Reproduction`: what it leaves in a folder
-published/ → the papers' numbers, as JSON, each with where it was read
+`lorgnette reproduce NAME` runs one from a checkout; `reproductions/README.md` lists what came out.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError, near
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from reproductions.frame.study import Study
 
-    from reproductions.frame.record import Reproduction, Settings
-
-REPRODUCTIONS = {
-    "kobayashi2020": (
-        "reproductions.kobayashi2020",
-        "attention is not only a weight: norms of transformed vectors, residual and LayerNorm",
-    ),
-    "clark2019": (
-        "reproductions.clark2019",
-        "what heads look at: separators, neighbours, entropy, families; relations and trees",
-    ),
-    "raganato2018": (
-        "reproductions.raganato2018",
-        "encoders of translation models: trees, patterns, what each layer knows",
-    ),
-    "tp9": ("reproductions.tp9", "self-attention on IMDB: residuals, positions, <cls>, depth (AMAL TP 9)"),
-    "nguyen2022": ("reproductions.nguyen2022", "an entropy penalty on attention, and how plausible it becomes"),
-    "fosse2023": ("reproductions.fosse2023", "geometry of self-attention: anisotropy, cones, and the weights"),
-    "voita2019": (
-        "reproductions.voita2019",
-        "heads of a translation model: what they do, and how few are needed",
-    ),
-}
-"""name → (module, one line); the module's `reproduce(settings)` does it."""
-
-DEFAULT_SEEDS: dict[str, tuple[int, ...]] = {
-    "tp9": (0, 1, 2),
-    "nguyen2022": (0, 1, 2),
-    "fosse2023": (0, 1, 2, 3, 4),
-    "voita2019": (0, 1, 2),
-}
-"""Seeds of a reproduction that has more than the one of all others, 0."""
-
-PARTIAL = frozenset({"tp9", "fosse2023", "voita2019", "clark2019", "raganato2018"})
-"""Those whose page can be made before all of it was run."""
+STUDIES = ("kobayashi2020", "clark2019", "raganato2018", "tp9", "nguyen2022", "fosse2023", "voita2019")
 
 
-def find(name: str) -> "Callable[[Settings], Reproduction]":
-    """The function that does a reproduction."""
-    if name not in REPRODUCTIONS:
-        raise UserError(
-            f"There is no reproduction {name!r}.{near(name, REPRODUCTIONS)} There are: {', '.join(REPRODUCTIONS)}."
-        )
-    module, _ = REPRODUCTIONS[name]
-    return import_module(module).reproduce
+def find(name: str) -> "Study":
+    """The study of this name."""
+    if name not in STUDIES:
+        raise UserError(f"There is no reproduction {name!r}.{near(name, STUDIES)} There are: {', '.join(STUDIES)}.")
+    module: Any = import_module(f"reproductions.{name}")
+    return getattr(module, "STUDY", None) or _old(name, module)
+
+
+_OLD_SEEDS = {"fosse2023": (0, 1, 2, 3, 4), "voita2019": (0, 1, 2), "tp9": (0, 1, 2)}
+
+
+def _old(name: str, module: Any) -> Any:
+    """A study that is not on the frame yet."""
+    from types import SimpleNamespace
+
+    from reproductions.frame.study import ROOT
+
+    seeds = _OLD_SEEDS.get(name, (0,))
+    return SimpleNamespace(
+        name=name, question=module.__doc__.splitlines()[0], seeds=seeds, home=ROOT / name, reproduce=module.reproduce
+    )

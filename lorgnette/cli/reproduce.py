@@ -1,14 +1,18 @@
 """`lorgnette reproduce NAME`: a published finding, measured again."""
 
+import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lorgnette.cli import options
 from lorgnette.errors import UserError
 
-_HOME = "reproductions"
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def reproduce(
@@ -20,7 +24,7 @@ def reproduce(
     ] = False,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Train nothing: the page from the runs that are there, saying what is not."),
+        typer.Option("--partial", help="Measure nothing: the page from the cells that are there, saying what is not."),
     ] = False,
     out: Annotated[
         Path | None,
@@ -31,16 +35,19 @@ def reproduce(
         Path | None, typer.Option(envvar="LORGNETTE_MODELS", help="The folder that holds the models.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, between commas.", metavar="N,N…", show_default="the reproduction's own")
+        str | None, typer.Option(help="Seeds, between commas.", metavar="N,N…", show_default="the study's own")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="Only this part of it.", metavar="PART")] = None,
+    only: Annotated[str | None, typer.Option(help="Measure only this part of it.", metavar="PART")] = None,
     device: options.Device = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes for what can run side by side.", metavar="N")] = 1,
+    budget_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Start no new cell after so many seconds.", metavar="S")
+    ] = None,
 ) -> None:
     """Measure a published finding again, and write what came out beside what was printed.
 
-    The folder gets README.md (claims with verdicts, tables, figures), results.json (every number, with provenance) and
-    figures/. With --quick it goes to out/NAME and must not be quoted.
+    The folder gets README.md (what came out), APPENDIX.md (all claims, tables and the set-up), results.json (every
+    number) and figures/. With --quick it goes to out/NAME and must not be quoted.
 
     [bold]Examples[/bold]
 
@@ -48,17 +55,16 @@ def reproduce(
       lorgnette reproduce clark2019 --quick
       lorgnette reproduce kobayashi2020 --models ./models --data ./data
     """
+    reproductions = _reproductions()
     if name is None:
-        return _list()
-    from reproductions import DEFAULT_SEEDS, PARTIAL, find
-    from reproductions.frame.record import Settings, refuse_other_folder
+        return _list(reproductions)
+    from reproductions.frame.page import refuse_other_folder
+    from reproductions.frame.settings import Settings
 
-    run = find(name)
-    if partial and name not in PARTIAL:
-        raise UserError(f"{name} is not made from parts of its runs; --partial is for {', '.join(sorted(PARTIAL))}.")
-    folder = out or Path("out" if quick else _HOME) / name
-    if quick and _HOME in folder.resolve().parts:
-        raise UserError(f"A quick run does not go into {_HOME}/: its numbers are not to be kept. Give another --out.")
+    study = reproductions.find(name)
+    folder = out or (Path("out") / name if quick else study.home)
+    if quick and folder.resolve().is_relative_to(study.home.parent):
+        raise UserError(f"A quick run does not go into {study.home.parent}: its numbers are not to be kept.")
     refuse_other_folder(folder)
     settings = Settings(
         quick=quick,
@@ -66,17 +72,33 @@ def reproduce(
         out=folder,
         data=None if data is None else str(data),
         models=None if models is None else str(models),
-        seeds=_seeds(seeds) if seeds is not None else DEFAULT_SEEDS.get(name, (0,)),
+        seeds=_seeds(seeds) if seeds is not None else study.seeds,
         only=only,
         device=device,
         jobs=jobs,
+        until=None if budget_seconds is None else time.monotonic() + budget_seconds,
     )
     if quick:
         typer.echo("A quick run: a small part of the data. Its numbers are not to be quoted.", err=True)
-    outcome = run(settings)
+    outcome = study.reproduce(settings)
     for claim in outcome.claims:
         typer.echo(f"{claim.verdict}: {claim.text}")
     typer.echo(outcome.write(folder) / "README.md")
+
+
+def _reproductions() -> "ModuleType":
+    """The package of studies: it is no part of the installed library, and lies beside it in a checkout."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "reproductions" / "frame").is_dir():
+        sys.path[:0] = [str(checkout)] if str(checkout) not in sys.path else []
+    elif find_spec("reproductions") is None:
+        raise UserError(
+            "The reproductions are not in the installed package but in the folder reproductions/ of the source; "
+            "run this command from a checkout of it."
+        )
+    import reproductions
+
+    return reproductions
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -86,14 +108,13 @@ def _seeds(text: str) -> tuple[int, ...]:
         raise UserError(f"--seeds takes whole numbers between commas, such as 0,1,2. Got {text!r} instead.") from None
 
 
-def _list() -> None:
+def _list(reproductions: "ModuleType") -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
-    from reproductions import REPRODUCTIONS
 
     table = Table(show_header=False, box=None, padding=(0, 2))
-    for name, (_, line) in REPRODUCTIONS.items():
-        table.add_row(name, escape(line))
+    for name in reproductions.STUDIES:
+        table.add_row(name, escape(reproductions.find(name).question))
     out().print(table)

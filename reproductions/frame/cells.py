@@ -1,14 +1,10 @@
 """The cells of a grid of runs: each leaves one JSON file, is never run twice, and does not care where the others run.
 
 So an interrupted grid goes on where it was, and cells that another machine computed can be copied into the folder.
-With several jobs the cells run in as many processes, each with one thread, also all on one GPU.
-
-    python -m reproductions.frame.cells tp9 --jobs 12 --device cuda --data DATA --out OUT
-
-runs the training part of a reproduction with nothing but what training needs: neither typer nor pandas nor altair.
+With several jobs the cells run in as many processes, each with one thread, also all on one GPU. Nothing is imported
+here that a machine which only trains may lack: neither typer nor pandas nor altair.
 """
 
-import argparse
 import json
 import os
 import re
@@ -27,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
+from lorgnette.results.provenance import versions
 
 if TYPE_CHECKING:
-    from reproductions.frame.record import Settings
+    from reproductions.frame.settings import Settings
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
 _FAILED = ".failed.json"
@@ -37,10 +34,15 @@ _FAILED = ".failed.json"
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: `function` is "module:name", called with `arguments`, which are plain values, as the result must be."""
+    """One run: `function` is "module:name", called with `arguments`, which are plain values.
+
+    It returns an xarray.Dataset, or plain values in dictionaries and lists. `labels` say where in the grid it lies
+    (model, seed, λ …): by them a page finds it. What a cell *is*, are its arguments: functions may move.
+    """
 
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         return {"function": self.function, "arguments": json.loads(json.dumps(dict(self.arguments), allow_nan=False))}
@@ -53,8 +55,8 @@ class Cell:
 class Cells:
     """The finished cells of a folder, and the way to finish more.
 
-    A file whose cell was told something else than now does not count: it is run again. `local` arguments (where the
-    data lie, where scratch files go) are passed to every cell and are not part of what it is.
+    A file whose cell had other arguments than now does not count: it is run again. `local` arguments (where the data
+    lie, where scratch files go) are passed to every cell and are not part of what it is.
     """
 
     def __init__(self, folder: str | Path, *, local: Mapping[str, Any] | None = None, device: str | None = None):
@@ -74,12 +76,16 @@ class Cells:
 
     def done(self, cells: Mapping[str, Cell]) -> dict[str, Any]:
         """The results of those cells that are finished, by key."""
-        found = {}
-        for key, cell in cells.items():
-            kept = self._read(self._file(key))
-            if kept is not None and _moved(kept.get("cell")) == cell.record():
-                found[key] = kept["result"]
-        return found
+        return {key: _result(document) for key, document in self.documents(cells).items()}
+
+    def documents(self, cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
+        """The files of those cells that are finished: cell, result or dataset, seconds, versions."""
+        files = {key: self._read(self._file(key)) for key in cells}
+        return {
+            key: document
+            for key, document in files.items()
+            if document is not None and document["cell"]["arguments"] == cells[key].record()["arguments"]
+        }
 
     def failures(self, cells: Mapping[str, Cell]) -> dict[str, str]:
         """The last line of what went wrong, for those that failed and have not succeeded since."""
@@ -191,11 +197,12 @@ class _Progress:
         )
 
 
-def _moved(record: Any) -> Any:
-    """Cells were written when the functions lay in `lorgnette.reproduce`."""
-    if not isinstance(record, dict) or "function" not in record:
-        return record
-    return {**record, "function": record["function"].replace("lorgnette.reproduce.", "reproductions.")}
+def _result(document: Mapping[str, Any]) -> Any:
+    if "dataset" not in document:
+        return document["result"]
+    from lorgnette.results.schema import decode
+
+    return decode(document["dataset"])
 
 
 def _over(until: float | None) -> bool:
@@ -234,10 +241,19 @@ def _attempt(cell: Cell, local: Mapping[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     try:
         result = Cell(cell.function, {**cell.arguments, **local}).run()
-        outcome: dict[str, Any] = {"result": json.loads(json.dumps(result, allow_nan=False))}
+        outcome: dict[str, Any] = {**_written(result), "versions": dict(versions())}
     except Exception:
         outcome = {"error": traceback.format_exc()}
     return {**outcome, "seconds": round(time.monotonic() - started, 3)}
+
+
+def _written(result: Any) -> dict[str, Any]:
+    """A result as JSON: labelled arrays under "dataset", plain values under "result"."""
+    if not hasattr(result, "data_vars"):
+        return {"result": json.loads(json.dumps(result, allow_nan=False))}
+    from lorgnette.results.schema import encode
+
+    return {"dataset": encode(result)}
 
 
 def scratch_of(settings: "Settings") -> Path:
@@ -249,47 +265,3 @@ def cells_of(settings: "Settings", **more: str | None) -> Cells:
     """The cells of a reproduction that trains, in its folder; `more` is told to each of them, too."""
     local = {"data": settings.data, "scratch": str(scratch_of(settings)), **more}
     return Cells(settings.out / "cells", local=local, device=settings.device)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The training part of a reproduction, from the command line."""
-    from reproductions.frame.record import Settings
-
-    parser = argparse.ArgumentParser(prog="python -m reproductions.frame.cells", description=main.__doc__)
-    parser.add_argument("name", help="the reproduction: tp9, nguyen2022, fosse2023")
-    parser.add_argument("--quick", action="store_true", help="a small part, to see that it works")
-    parser.add_argument("--out", type=Path, help="the folder of the outcome; its cells lie in OUT/cells")
-    parser.add_argument("--data", default=os.environ.get("LORGNETTE_DATA"), help="the folder with the corpora")
-    parser.add_argument("--models", default=os.environ.get("LORGNETTE_MODELS"), help="the folder with the models")
-    parser.add_argument("--seeds", default="0,1,2", help="seeds, between commas")
-    parser.add_argument("--device", help="cpu or cuda")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--budget-seconds", type=float, help="start no new cell after so many seconds")
-    parser.add_argument("--only", choices=["train"], default="train", help="the part that this command runs")
-    parser.add_argument("--part", help="only this part, of a reproduction that has parts")
-    asked = parser.parse_args(arguments)
-    module = import_module(f"reproductions.{asked.name}")
-    if asked.part and not hasattr(module, "PARTS"):
-        parser.error(f"{asked.name} has no parts.")
-    until = None if asked.budget_seconds is None else time.monotonic() + asked.budget_seconds
-    settings = Settings(
-        quick=asked.quick,
-        out=asked.out or Path("out" if asked.quick else "reproductions") / asked.name,
-        data=asked.data,
-        models=asked.models,
-        seeds=tuple(int(seed) for seed in asked.seeds.split(",")),
-        only=asked.part,
-        device=asked.device,
-        jobs=asked.jobs,
-    )
-    try:
-        left = module.train_cells(settings, until=until)
-    except UserError as error:
-        print("lorgnette:", " ".join(str(error).split()), file=sys.stderr)
-        return 1
-    print(f"{asked.name}: {left} cells are left." if left else f"{asked.name}: all cells are done.", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

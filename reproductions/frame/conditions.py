@@ -17,8 +17,8 @@ from lorgnette.looking.controls import with_random_weights
 from lorgnette.models.loading import find
 from lorgnette.subject import Subject, load
 from reproductions.frame.cells import Cell, Cells
-from reproductions.frame.record import Settings
 from reproductions.frame.segments import COUNT, documents, segments, shuffled_words
+from reproductions.frame.settings import Settings
 
 MODELS = ("bert-base-uncased", "e5-small", "minilm")
 PUBLISHED_MODEL = "bert-base-uncased"

@@ -1,103 +1,213 @@
-"""A reproduction as a README: question, set-up, claims, what holds, tables, figures, how to repeat it."""
+"""The page of a study: README.md, APPENDIX.md and results.json, a pure function of its finished cells."""
 
-import math
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+from reproductions.frame import markdown
+from reproductions.frame.claims import Claim, counted
+from reproductions.frame.finished import Finished
+from reproductions.frame.study import ROOT, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproductions.frame.record import Claim, Figure, Reproduction, Table
-
-_QUICK = "**A quick run: a small part of the data, to show that it works. Do not quote these numbers.**"
-_NONE = "–"
-
-
-def page(outcome: "Reproduction") -> str:
-    """The whole README."""
-    parts = [f"# {outcome.title}", outcome.reference]
-    parts += [_QUICK] if outcome.provenance.get("quick") else []
-    parts += [f"**Question.** {outcome.question}"] if outcome.question else []
-    parts += ["## Set-up", *outcome.setup] if outcome.setup else []
-    parts += ["## What holds and what does not", *outcome.summary] if outcome.summary else []
-    parts += ["## Claims", _claims(outcome.claims)] if outcome.claims else []
-    parts += ["## Figures", *map(_figure, outcome.figures)] if outcome.figures else []
-    parts += ["## Tables", *map(_table, outcome.tables)] if outcome.tables else []
-    if command := outcome.provenance.get("command"):
-        parts += ["## To repeat it", f"    {command}", _REPEAT]
-    return "\n\n".join(parts) + "\n"
+FORMATS = ("svg", "png")
+_PPI = 110  # to look at; the SVG is for print, and outcomes are kept under version control
+FORMAT = "lorgnette-reproduction"
+_SCHEMA = 2
+PAGES = {"README.md": "page.md.j2", "APPENDIX.md": "appendix.md.j2"}
 
 
-_REPEAT = (
-    "LORGNETTE_DATA names the folder with the corpora, LORGNETTE_MODELS the one with the models (or --data and "
-    "--models). `results.json` holds every number unrounded, with versions, seeds, counts, hashes of the weights and "
-    "fingerprints of the corpora."
-)
+@dataclass(frozen=True)
+class Table:
+    """`id` is short and stable; a cell that is None or NaN is shown as missing."""
+
+    id: str
+    title: str
+    frame: "pd.DataFrame"
+    note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        # pandas knows how to write its own cells; NaN becomes null.
+        rows = json.loads(self.frame.to_json(orient="split", index=False, double_precision=15))
+        return {"id": self.id, "title": self.title, "note": self.note, "columns": rows["columns"], "rows": rows["data"]}
 
 
-def number(value: Any, decimals: int = 3) -> str:
-    """A number to read: as many decimals as told, thousands apart, nothing for what is missing."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return _NONE
-    if isinstance(value, bool | str):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{decimals}f}"
+@dataclass(frozen=True)
+class Figure:
+    """`name` names its files; `chart` is an Altair chart."""
+
+    name: str
+    chart: Any
+    caption: str
+
+    def record(self) -> dict[str, str]:
+        """With a fingerprint of what is drawn, so that a drawing that is older than its cells is noticed."""
+        drawn = json.dumps(_rounded(self.chart.to_dict()), sort_keys=True, ensure_ascii=False)
+        return {
+            "name": self.name,
+            "caption": self.caption,
+            "fingerprint": hashlib.sha256(drawn.encode()).hexdigest()[:12],
+        }
 
 
-def decimals_for(values: Iterable[float]) -> int:
-    """Enough decimals for the largest of these to show about three digits."""
-    largest = max((abs(value) for value in values if not math.isnan(value)), default=0.0)
-    return 5 if 0 < largest < 0.001 else 3 if largest < 2 else 2 if largest < 30 else 1 if largest < 1000 else 0
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the finished cells of a study say."""
+
+    study: Study
+    cells: Finished
+    claims: Sequence[Claim]
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(study: Study, cells: Finished) -> "Outcome":
+        claims = list(study.module("claims").claims(cells))
+        twice = [claim.id for place, claim in enumerate(claims) if claim.id in {c.id for c in claims[:place]}]
+        if twice:
+            raise ValueError(f"{study.name}: claims share the id {twice[0]!r}")
+        return Outcome(
+            study=study,
+            cells=cells,
+            claims=claims,
+            tables=list(study.module("tables").tables(cells)),
+            figures=list(study.module("figures").figures(cells)),
+            facts=_facts(study, cells, claims),
+        )
+
+    def page(self, name: str) -> str:
+        """README.md or APPENDIX.md."""
+        environment = Environment(
+            loader=FileSystemLoader(ROOT),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        environment.filters["number"] = markdown.number
+        environment.filters["points"] = markdown.points
+        text = environment.get_template(f"{self.study.name}/{PAGES[name]}").render(self._context())
+        return markdown.tidy(text)
+
+    def _context(self) -> dict[str, Any]:
+        claims = {claim.id: claim for claim in self.claims}
+        figures = {figure.name: figure for figure in self.figures}
+        tables = {table.id: table for table in self.tables}
+        return {
+            "study": self.study,
+            "reference": published(self.study.name)["reference"],
+            "published": published(self.study.name),
+            "cells": self.cells,
+            "settings": self.cells.settings,
+            "missing": self.cells.missing,
+            "command": self.cells.settings.command(self.study.name),
+            "claims": claims,
+            "counts": counted(self.claims),
+            "tables": tables,
+            "figures": figures,
+            "headline": markdown.headline([claims[id] for id in self.study.headline if id in claims]),
+            "all_claims": markdown.claims(self.claims),
+            "table": lambda id: markdown.table(tables[id]) if id in tables else "",
+            "figure": lambda name: markdown.figure(figures[name]) if name in figures else "",
+            **self.facts,
+        }
+
+    def results(self) -> str:
+        """Every number, unrounded; nothing in it depends on the hour, nor on the machine that makes the page."""
+        document = {
+            "format": FORMAT,
+            "schema": _SCHEMA,
+            "name": self.study.name,
+            "title": self.study.title,
+            "reference": published(self.study.name)["reference"],
+            "claims": [claim.record() for claim in self.claims],
+            "tables": [table.record() for table in self.tables],
+            "figures": [figure.record() for figure in self.figures],
+            "provenance": self.provenance(),
+        }
+        return json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+
+    def provenance(self) -> dict[str, Any]:
+        """What the cells say of how they were measured."""
+        settings, versions = self.cells.settings, {}
+        for cell in self.cells:
+            plain = cell.result if isinstance(cell.result, dict) else cell.result.attrs
+            told = cell.document.get("versions") or plain.get("versions")
+            if told:
+                versions[json.dumps(told, sort_keys=True)] = told
+        return {
+            "command": settings.command(self.study.name),
+            "quick": settings.quick,
+            "seeds": list(settings.seeds),
+            "cells": len(self.cells),
+            "missing": list(self.cells.missing),
+            "versions": [versions[key] for key in sorted(versions)],
+        }
+
+    def write(self, folder: str | Path) -> Path:
+        """README.md, APPENDIX.md, results.json and figures/; all is made before anything is written."""
+        from lorgnette.figures.drawing import drawn
+
+        folder = Path(folder)
+        refuse_other_folder(folder)
+        contents = {name: self.page(name).encode() for name in PAGES} | {"results.json": self.results().encode()}
+        for figure in self.figures:
+            vector, raster = (f"figures/{figure.name}.{kind}" for kind in FORMATS)
+            contents[vector] = drawn(figure.chart, "svg")
+            # The pixels of one drawing differ between machines: they are kept where the drawing is the same.
+            same = (folder / raster).is_file() and (folder / vector).is_file()
+            if not same or (folder / vector).read_bytes() != contents[vector]:
+                contents[raster] = drawn(figure.chart, "png", ppi=_PPI)
+        names = {figure.name for figure in self.figures}
+        for stale in (path for kind in FORMATS for path in (folder / "figures").glob(f"*.{kind}")):
+            if stale.stem not in names:
+                stale.unlink()
+        for name, content in contents.items():
+            with written_whole(folder / name) as partial:
+                partial.write_bytes(content)
+        return folder
 
 
-def _claims(claims: "Sequence[Claim]") -> str:
-    head = ("claim", "ours [95 %]", "published", "verdict", "why")
-    return _grid(head, [(c.text, _ours(c), _plain(c.published), f"**{c.verdict}**", c.why) for c in claims])
+def _facts(study: Study, cells: Finished, claims: Sequence[Claim]) -> dict[str, Any]:
+    if not (study.home / "facts.py").is_file():
+        return {}
+    return dict(study.module("facts").facts(cells, {claim.id: claim for claim in claims}))
 
 
-def _ours(claim: "Claim") -> str:
-    if claim.interval is None:
-        return _plain(claim.ours)
-    low, high = claim.interval
-    if isinstance(claim.ours, int):  # a count
-        return f"{claim.ours} [{low:.0f}, {high:.0f}]"
-    decimals = decimals_for([low, high])
-    return f"{number(claim.ours, decimals)} [{number(float(low), decimals)}, {number(float(high), decimals)}]"
+def published(name: str) -> Any:
+    """The paper's numbers, each entry with its source and how sure that is."""
+    return json.loads((ROOT / name / "published.json").read_text(encoding="utf-8"))
 
 
-def _plain(value: Any) -> str:
-    return number(value, decimals_for([value]) if isinstance(value, float) else 3)
+def refuse_other_folder(folder: Path) -> None:
+    """UserError if the outcome could not be written there: before the work, not after it."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; a folder is needed.")
+    if not any((folder / name).exists() for name in PAGES):
+        return
+    try:
+        ours = json.loads((folder / "results.json").read_text(encoding="utf-8"))["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = False
+    if not ours:
+        raise UserError(f"{folder} holds a README.md that no reproduction wrote; give another --out.")
 
 
-def _figure(figure: "Figure") -> str:
-    return f"![{figure.name}](figures/{figure.name}.svg)\n\n*{figure.caption}*"
-
-
-def _table(table: "Table") -> str:
-    body = _grid(list(map(str, table.frame.columns)), _cells(table.frame))
-    return f"### {table.title}\n\n{body}" + (f"\n\n{table.note}" if table.note else "")
-
-
-def _cells(frame: "pd.DataFrame") -> list[Sequence[str]]:
-    """Each column with its own number of decimals, the same in all its rows."""
-    columns = []
-    layers = [value for name in frame.columns if str(name).isdigit() for value in _floats(frame[name])]
-    for name in frame.columns:
-        values = [None if value != value else value for value in frame[name].tolist()]
-        # Columns that are numbered (layers) belong together.
-        decimals = decimals_for(layers if str(name).isdigit() else _floats(frame[name]))
-        columns.append([number(value, decimals) for value in values])
-    return list(zip(*columns, strict=True))
-
-
-def _floats(column: Iterable[Any]) -> list[float]:
-    return [value for value in column if isinstance(value, float)]
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+def _rounded(value: Any) -> Any:
+    """Six digits of every number: the last bits differ between machines. No version of Vega either."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items() if key not in ("$schema", "config")}
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value

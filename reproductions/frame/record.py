@@ -1,17 +1,17 @@
 """What a reproduction leaves: claims with verdicts, tables, figures and provenance, as a folder written whole."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
 from lorgnette.results.provenance import versions
-from reproductions.frame.page import page
+from reproductions.frame.old_page import page
+from reproductions.frame.settings import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,37 +22,6 @@ _PPI = 110  # to look at; the SVG is for print, and outcomes are kept under vers
 _FORMAT = "lorgnette-reproduction"
 _SCHEMA = 1
 _FILES = ("README.md", "results.json", "figures")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a reproduction is run; `only` names a part of it, `quick` is minutes on two cores and shows nothing but that
-    it works, `partial` measures nothing: the page is made from what is there and says what is not."""
-
-    quick: bool = False
-    partial: bool = False
-    out: Path
-    data: str | None = None
-    models: str | None = None
-    seeds: tuple[int, ...] = (0,)
-    only: str | None = None
-    device: str | None = None
-    jobs: int = 1
-
-    def command(self, name: str) -> str:
-        """The command that repeats it; where data and models lie is the reader's own affair, and so is the speed."""
-        words = ["lorgnette", "reproduce", name]
-        words += [option for option, on in (("--quick", self.quick), ("--partial", self.partial)) if on]
-        words += ["--seeds", ",".join(map(str, self.seeds)), *(["--only", self.only] if self.only else [])]
-        return shlex.join(words)
-
-    def part(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The parts to run: all, or the one that `only` names."""
-        if self.only is None:
-            return tuple(names)
-        if self.only not in names:
-            raise UserError(f"There is no part {self.only!r}.{near(self.only, names)} There are: {', '.join(names)}.")
-        return (self.only,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +105,9 @@ class Reproduction:
 
 def published(name: str) -> Any:
     """The paper's numbers, each entry with its source and how sure that is (the tags of METHODS)."""
-    return json.loads(files("reproductions").joinpath("published", f"{name}.json").read_text(encoding="utf-8"))
+    home = files("reproductions")
+    old, new = home.joinpath("published", f"{name}.json"), home.joinpath(name, "published.json")
+    return json.loads((new if new.is_file() else old).read_text(encoding="utf-8"))
 
 
 def origin(settings: Settings, name: str, **more: Any) -> dict[str, Any]:

@@ -1,5 +1,23 @@
 """Nguyen, Gravier and Sébillot 2022: an entropy penalty on attention, and how plausible it becomes."""
 
-from reproductions.nguyen2022.runs import reproduce, train_cells
+from itertools import product
 
-__all__ = ["reproduce", "train_cells"]
+from reproductions.frame.study import Study
+
+STUDY = Study(
+    name="nguyen2022",
+    title="Nguyen et al. 2022: does sharper attention look more like what people mark?",
+    question="How does the plausibility of attention change with the weight λ of an entropy penalty?",
+    answer="A penalty sharpens attention; the published peak at small λ does not show in our small classifiers.",
+    headline=[
+        *(
+            f"{corpus}-{vectors}-auprc-{way}"
+            for corpus, vectors, way in product(
+                ("esnli", "hatexplain", "yelphat"), ("glove-100", "random-300"), ("rises", "falls")
+            )
+        ),
+        "esnli-glove-100-accuracy-steady",
+        "esnli-random-300-accuracy-steady",
+    ],
+    seeds=(0, 1, 2),
+)

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from reproductions.frame.cells import Cell
+from reproductions.frame.settings import Machine, Settings
 
-FUNCTION = "reproductions.nguyen2022.cell:trained"
+FUNCTION = "reproductions.nguyen2022.measure:trained"
 STRENGTHS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.08, 0.1)
 CORPORA = ("hatexplain", "yelphat", "esnli")
 VECTORS = {"glove-100": 100, "random-300": 300}
@@ -42,33 +44,29 @@ QUICK = Size(
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    """A point of the curves, for one seed."""
+def size_of(settings: Settings) -> Size:
+    return QUICK if settings.quick else FULL
 
-    corpus: str
-    vectors: str
-    strength: float
-    seed: int
 
-    @property
-    def key(self) -> str:
-        return f"{self.corpus}-{self.vectors}-lambda{self.strength:g}-seed{self.seed}"
-
-    def cell(self, size: Size) -> Cell:
-        arguments = {"corpus": self.corpus, "strength": self.strength, "width": size.vectors[self.vectors]}
-        arguments |= {"embeddings": self.vectors.split("-")[0], "seed": self.seed, "epochs": size.epochs}
+def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
+    """Every point of the curves for every seed; those where the shape shows come first."""
+    size = size_of(settings)
+    strengths = sorted(size.strengths, key=lambda one: _FIRST.index(one) if one in _FIRST else len(_FIRST))
+    cells = {}
+    for vectors, strength, corpus, seed in product(size.vectors, strengths, size.corpora, settings.seeds):
+        labels = {"corpus": corpus, "vectors": vectors, "strength": strength, "seed": seed}
+        arguments = {"corpus": corpus, "strength": strength, "width": size.vectors[vectors]}
+        arguments |= {"embeddings": vectors.split("-")[0], "seed": seed, "epochs": size.epochs}
         arguments |= {"patience": size.patience, "batch_size": size.batch_size, "max_length": size.max_length}
         arguments |= {"limit": size.limit, "test_limit": size.test_limit, "draws": size.draws}
-        return Cell(FUNCTION, arguments)
+        cells[f"{corpus}-{vectors}-lambda{strength:g}-seed{seed}"] = Cell(FUNCTION, arguments, labels)
+    return cells
 
 
-def runs(size: Size, seeds: Sequence[int]) -> list[Run]:
-    """All points; those where the shape shows come first."""
-    order = sorted(size.strengths, key=lambda one: _FIRST.index(one) if one in _FIRST else len(_FIRST))
-    grid = product(size.vectors, order, size.corpora, seeds)
-    return [Run(corpus, vectors, strength, seed) for vectors, strength, corpus, seed in grid]
+def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
+    """Tokenises each corpus once for all cells."""
+    from reproductions.nguyen2022.measure import prepare_texts
 
-
-def cells(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
-    return {run.key: run.cell(size) for run in runs(size, seeds)}
+    first = {cell.arguments["corpus"]: cell.arguments for cell in reversed(waiting.values())}
+    for arguments in first.values():
+        prepare_texts(arguments, machine)

@@ -6,13 +6,10 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import reproductions as reproduce
-from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from reproductions.frame import record
-from reproductions.frame.page import number
 from reproductions.frame.record import Claim, Figure, Reproduction, Settings, Table
 
 
@@ -113,15 +110,7 @@ def test_parts(settings):
         only.part(("weights", "norms"))
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [(None, "–"), (float("nan"), "–"), (12_345, "12,345"), (0.5, "0.500"), ("x", "x"), (True, "True")],
-)
-def test_numbers_to_read(value, said):
-    assert number(value) == said
-
-
-@pytest.mark.parametrize("name", reproduce.REPRODUCTIONS)
+@pytest.mark.parametrize("name", reproduce.STUDIES)
 def test_published_numbers_have_their_source(name):
     if name not in ("kobayashi2020", "clark2019", "raganato2018"):
         return
@@ -131,34 +120,3 @@ def test_published_numbers_have_their_source(name):
         assert entry["status"] in ("code", "paper", "seed", "derived", "memory")
         assert entry["source"]
         assert "value" in entry
-
-
-def test_the_command(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    seen = []
-
-    def run(settings):
-        seen.append(settings)
-        return outcome(settings)
-
-    monkeypatch.setitem(reproduce.REPRODUCTIONS, "tiny", ("tiny", "a tiny finding"))
-    monkeypatch.setattr(reproduce, "import_module", lambda name: type("module", (), {"reproduce": staticmethod(run)}))
-    invoke = CliRunner().invoke
-    listed = invoke(app, ["reproduce"])
-    assert "kobayashi2020" in listed.stdout
-    assert "a tiny finding" in listed.stdout
-    done = invoke(app, ["reproduce", "tiny", "--seeds", "3,1", "--only", "x", "--models", "m", "--jobs", "2"])
-    assert done.exit_code == 0, done.output
-    assert "holds: ρ < 0" in done.stdout
-    assert (seen[0].seeds, seen[0].only, seen[0].models, seen[0].jobs) == ((3, 1), "x", "m", 2)
-    assert Path("reproductions/tiny/results.json").is_file()
-    assert invoke(app, ["reproduce", "tiny", "--quick"]).exit_code == 0
-    assert Path("out/tiny/results.json").is_file()
-    for wrong, said in (
-        (["tiny", "--quick", "--out", "reproductions/tiny"], "does not go into reproductions"),
-        (["tinny"], "Did you mean 'tiny'"),
-        (["tiny", "--seeds", "a"], "whole numbers"),
-    ):
-        refused = invoke(app, ["reproduce", *wrong])
-        assert refused.exit_code == 1
-        assert said in " ".join(refused.stderr.split())

@@ -15,6 +15,7 @@ from lorgnette.subject import Subject
 from lorgnette.training import EntropyPenalty, TrainingSettings, train
 from reproductions.frame.plausible import marked_examples, measured
 from reproductions.frame.running import numbers_of, ready_for_training
+from reproductions.frame.settings import Machine
 from reproductions.frame.tokens import store, stored
 
 PRESET = "bilstm-attention"
@@ -33,23 +34,23 @@ def settings_of(*, strength: float, width: int, **rest: Any) -> TrainingSettings
     )
 
 
-def prepare_texts(cell: Mapping[str, Any], data: str | None, scratch: Path) -> None:
-    """Writes the token ids that this cell reads, unless they are there."""
-    told = {key: value for key, value in cell.items() if key != "draws"}
-    store(settings_of(**told, data=data, out=scratch), scratch)
+def prepare_texts(arguments: Mapping[str, Any], machine: Machine) -> None:
+    """Writes the token ids that a cell with these arguments reads, unless they are there."""
+    told = {key: value for key, value in arguments.items() if key != "draws"}
+    store(settings_of(**told, data=machine.data, out=machine.scratch), machine.scratch)
 
 
-def trained(*, draws: int, data: str | None, scratch: str, **told: Any) -> dict[str, Any]:
+def trained(*, machine: Machine, draws: int, **told: Any) -> dict[str, Any]:
     """Trains one model, measures how plausible its attention is, and keeps the numbers."""
     ready_for_training()
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
-        settings = settings_of(**told, data=data, out=Path(folder) / "run")
-        prepared = stored(settings, Path(scratch))
+        settings = settings_of(**told, data=machine.data, out=Path(folder) / "run")
+        prepared = stored(settings, machine.scratch)
         run = train(settings, prepared=prepared)
         model = SelfAttentionClassifier.from_pretrained(run.folder).eval()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     subject = Subject(model, prepared.builder.tokenizer)
-    examples = marked_examples(told["corpus"], data, told["test_limit"])
+    examples = marked_examples(told["corpus"], machine.data, told["test_limit"])
     words = list(word_scores(subject, examples, told["max_length"]))
     return {**numbers_of(run), "plausibility": measured(words, examples, draws)}
 

@@ -1,0 +1,150 @@
+"""A claim: a sentence that can be wrong, our estimate, the bound that decides, and what was printed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HOLDS, FAILS, OPEN, NOT_JUDGED = "holds", "does not hold", "cannot tell", "not judged"
+VERDICTS = (HOLDS, FAILS, OPEN, NOT_JUDGED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number, its 95 % interval, and what that is over: `n` seeds, blocks or texts, by which `method`.
+
+    Without an interval (one run) nothing is decided, unless the bound is about the value itself.
+    """
+
+    value: float | int | str | None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+    n: int | None = None
+    over: str = ""
+    method: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def __str__(self) -> str:
+        """Mean and deviation over runs, as tables say it."""
+        if not isinstance(self.value, float):
+            return str(self.value)
+        return f"{self.value:.3f}" if self.sd is None else f"{self.value:.3f} ± {self.sd:.3f}"
+
+    def record(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value not in (None, "")}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where the claim says that the number lies: above `low`, below `high`, or between them.
+
+    It is decided by the whole interval, or, with `of_value`, by the value alone: for an aim about these runs.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    of_value: bool = False
+
+    @staticmethod
+    def above(low: float) -> "Bound":
+        return Bound(low=low)
+
+    @staticmethod
+    def below(high: float) -> "Bound":
+        return Bound(high=high)
+
+    @staticmethod
+    def within(low: float, high: float) -> "Bound":
+        return Bound(low, high)
+
+    @staticmethod
+    def at_least(low: float) -> "Bound":
+        """The value itself, equality included."""
+        return Bound(low=low, of_value=True)
+
+    def verdict(self, estimate: Estimate) -> str:
+        """Holds if all of the interval lies where the claim says, fails if none of it does."""
+        if self.of_value:
+            assert isinstance(estimate.value, int | float)
+            inside = (self.low is None or estimate.value >= self.low) and (
+                self.high is None or estimate.value <= self.high
+            )
+            return HOLDS if inside else FAILS
+        if estimate.low is None or estimate.high is None:
+            return OPEN
+        least = float("-inf") if self.low is None else self.low
+        most = float("inf") if self.high is None else self.high
+        if estimate.low > least and estimate.high < most:
+            return HOLDS
+        return FAILS if estimate.high < least or estimate.low > most else OPEN
+
+    def __str__(self) -> str:
+        sides = [
+            f"{sign} {end:g}"
+            for sign, end in (("≥" if self.of_value else ">", self.low), ("<", self.high))
+            if end is not None
+        ]
+        return " and ".join(sides) + (", by the value itself" if self.of_value else "")
+
+    def record(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value not in (None, False)}
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was printed: a number with its own spread, or a few words where no number is; `source` says where."""
+
+    value: float | int | str
+    source: str = ""
+    spread: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value not in (None, "")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """`id` is short and stable, by it a page picks the claim; `bound=None` is a number that is shown and not judged.
+
+    `also` are further estimates for which the same bound must hold (every λ, every corpus): the claim holds if it does
+    for all, and fails if it does for one. `ours=True` marks a claim that the source does not make.
+    """
+
+    id: str
+    text: str
+    estimate: Estimate
+    bound: Bound | None
+    published: Published | None = None
+    note: str = ""
+    also: Sequence[Estimate] = ()
+    ours: bool = False
+
+    @property
+    def verdict(self) -> str:
+        if self.bound is None:
+            return NOT_JUDGED
+        verdicts = {self.bound.verdict(estimate) for estimate in (self.estimate, *self.also)}
+        return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+
+    def record(self) -> dict[str, Any]:
+        """For results.json."""
+        return {
+            "id": self.id,
+            "text": self.text,
+            "estimate": self.estimate.record(),
+            "also": [estimate.record() for estimate in self.also],
+            "bound": None if self.bound is None else self.bound.record(),
+            "published": None if self.published is None else self.published.record(),
+            "ours": self.ours,
+            "verdict": self.verdict,
+            "note": self.note,
+        }
+
+
+def counted(claims: Sequence[Claim]) -> dict[str, int]:
+    """How many claims have each verdict, in the order of VERDICTS, without those that none has."""
+    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
+    return {verdict: count for verdict, count in counts.items() if count}

@@ -1,0 +1,55 @@
+"""How a study is run."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lorgnette.errors import UserError, near
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`quick` is minutes on two cores and shows nothing but that it works; `partial` measures nothing: the page is made
+    from the cells that are there and says what is not; `only` measures one part of the grid; after `until` (of
+    `time.monotonic`) no new cell is started."""
+
+    quick: bool = False
+    partial: bool = False
+    out: Path
+    data: str | None = None
+    models: str | None = None
+    seeds: tuple[int, ...] = (0,)
+    only: str | None = None
+    device: str | None = None
+    jobs: int = 1
+    until: float | None = None
+
+    def command(self, name: str) -> str:
+        """The command that repeats it; where data and models lie is the reader's own affair, and so is the speed."""
+        words = ["lorgnette", "reproduce", name, *(["--quick"] if self.quick else [])]
+        words += ["--seeds", ",".join(map(str, self.seeds)), *(["--only", self.only] if self.only else [])]
+        return shlex.join(words)
+
+    @property
+    def scratch(self) -> Path:
+        """Where a study may keep token ids until all its cells are done: beside the outcome."""
+        return self.out.with_name(f".{self.out.name}.unfinished")
+
+    def part(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The parts to run: all, or the one that `only` names."""
+        if self.only is None:
+            return tuple(names)
+        if self.only not in names:
+            raise UserError(f"There is no part {self.only!r}.{near(self.only, names)} There are: {', '.join(names)}.")
+        return (self.only,)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where things lie on the machine that measures; told to every cell, and no part of what the cell is."""
+
+    data: str | None = None
+    models: str | None = None
+    scratch: Path = Path()
+    device: str | None = None

@@ -1,0 +1,107 @@
+"""Estimates with 95 % intervals: means over runs or blocks, differences, rank correlations."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from lorgnette.statistics.intervals import CONFIDENCE, fisher_interval, percentile_interval, t_interval
+from reproductions.frame.claims import Estimate
+
+FEWEST = 3
+"""Runs of each setting that a bootstrap needs to be worth anything."""
+
+
+def mean_of(values: Any, over: str = "seeds") -> Estimate:
+    """Mean ± t · s/√n. What is missing (NaN, None) is left out; one value has no interval.
+
+    It says what other draws of `over` would give, and nothing of what was the same in all of them.
+    """
+    known = _known(values)
+    if len(known) < 2:
+        return Estimate(value=known[0] if known else None, n=len(known), over=over)
+    low, high = t_interval(known)
+    return Estimate(value=mean(known), low=low, high=high, sd=stdev(known), n=len(known), over=over, method="t")
+
+
+def difference(first: Any, second: Any, over: str = "seeds") -> Estimate:
+    """mean(first) − mean(second) of runs that have nothing in common; pooled deviation, n₁ + n₂ − 2 degrees."""
+    one, other = _known(first), _known(second)
+    gap, count = mean(one) - mean(other), min(len(one), len(other))
+    if count < 2:
+        return Estimate(value=gap, n=count, over=over)
+    from scipy.stats import t
+
+    freedom = len(one) + len(other) - 2
+    spread = math.sqrt(((len(one) - 1) * stdev(one) ** 2 + (len(other) - 1) * stdev(other) ** 2) / freedom)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * spread * math.sqrt(1 / len(one) + 1 / len(other))
+    return Estimate(value=gap, low=gap - half, high=gap + half, sd=spread, n=count, over=over, method="t, pooled")
+
+
+def paired(first: Any, second: Any, over: str = "blocks") -> Estimate:
+    """The mean of the differences of what was measured on the same blocks, texts or seeds."""
+    return mean_of(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), over)
+
+
+def of_correlation(rho: float | None, error: float | None, over: str = "texts") -> Estimate:
+    """ρ with its standard error: an interval that is even on Fisher's scale; with one text there is none."""
+    if rho is None or error is None or math.isnan(error):
+        return Estimate(value=rho, over=over)
+    low, high = fisher_interval(rho, error)
+    return Estimate(value=rho, low=low, high=high, over=over, method="Fisher")
+
+
+def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int = 1000) -> Estimate | None:
+    """Spearman's ρ over the pairs of all groups; the interval from a bootstrap of the runs within each group.
+
+    A group is a setting, its pairs are its seeds: settings were chosen, seeds were drawn. So it says what other seeds
+    would give, not what other settings would. None where one side is constant; no interval where a setting has fewer
+    than three runs, and of few runs it is rather too narrow.
+    """
+    sizes = [len(group) for group in groups if group]
+    pairs = np.array([pair for group in groups for pair in group], dtype=float)
+    value = _spearman(pairs[None])[0] if len(pairs) > 2 else math.nan
+    if math.isnan(value):
+        return None
+    if min(sizes) < FEWEST:
+        return Estimate(value=float(value), n=min(sizes), over="seeds")
+    dice, ends = np.random.default_rng(0), np.cumsum(sizes)
+    drawn = [dice.integers(end - size, end, (draws, size)) for size, end in zip(sizes, ends, strict=True)]
+    values = _spearman(pairs[np.concatenate(drawn, axis=1)])
+    return percentile(float(value), values[~np.isnan(values)], n=min(sizes), over="seeds")
+
+
+def percentile(value: float, draws: Any, **about: Any) -> Estimate:
+    """A value with the interval between the 2.5th and 97.5th percentile of its bootstrap draws."""
+    low, high = percentile_interval(np.asarray(draws, dtype=float))
+    spread = float(np.std(draws, ddof=1))
+    return Estimate(value=value, low=low, high=high, sd=spread, method="bootstrap", **about)
+
+
+def slope(values: Sequence[float]) -> float:
+    """Of the least-squares line through values at 1, 2, …, n."""
+    return float(np.polyfit(np.arange(1, len(values) + 1), np.asarray(values, dtype=float), 1)[0])
+
+
+def each(values: Any, function: Callable[[Any], float], over: str = "blocks") -> Estimate:
+    """The mean of a statistic that is computed in each block (the first axis) by itself."""
+    return mean_of([function(block) for block in values], over)
+
+
+def _known(values: Any) -> list[float]:
+    numbers = np.asarray(values, dtype=float).ravel()
+    return numbers[~np.isnan(numbers)].tolist()
+
+
+def _spearman(pairs: Float[np.ndarray, "draw item 2"]) -> Float[np.ndarray, " draw"]:
+    """ρ of many samples at once; NaN where one side is constant."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(pairs, axis=1)
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).sum(axis=1).prod(axis=1))
+    covariance = centred.prod(axis=2).sum(axis=1)
+    return np.where(spread > 0, covariance / np.where(spread > 0, spread, 1), np.nan)

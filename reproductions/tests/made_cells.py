@@ -1,0 +1,21 @@
+"""Finished cells with made-up results, in place of hours of training."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reproductions.frame.finished import Finished
+from reproductions.frame.settings import Settings
+from reproductions.frame.study import Study
+
+
+def finished(study: Study, result: Callable[[dict[str, Any]], Any], **settings: Any) -> Finished:
+    """Every cell of the grid with the result that `result(labels)` gives; None is a cell that is missing."""
+    told = Settings(**{"out": Path(), "seeds": study.seeds, **settings})
+    done: dict[str, Any] = {}
+    while True:
+        grid = study.grid(told, done)
+        results = {key: result(dict(cell.labels)) for key, cell in grid.items()}
+        before, done = done, {key: value for key, value in results.items() if value is not None}
+        if len(done) == len(before):
+            return Finished(told, grid, done, {key: {} for key in done})

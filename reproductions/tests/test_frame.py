@@ -1,0 +1,250 @@
+"""Claims judge themselves, estimates are what SciPy says, cells are read by their labels."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import xarray as xr
+from typer.testing import CliRunner
+
+import reproductions
+from lorgnette.cli import reproduce as command
+from lorgnette.cli.app import app
+from lorgnette.errors import UserError
+from reproductions.frame import markdown
+from reproductions.frame.cells import Cell, Cells
+from reproductions.frame.claims import Bound, Claim, Estimate, Published, counted
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import Figure, Outcome, Table
+from reproductions.frame.settings import Settings
+from reproductions.frame.statistics import difference, mean_of, of_correlation, paired, percentile, slope
+from reproductions.frame.study import Study
+
+ABOVE_ZERO = Bound.above(0)
+DRAWN = np.random.default_rng(0)
+
+
+def between(low, high, value=None):
+    return Estimate(value=(low + high) / 2 if value is None else value, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("bound", "low", "high", "verdict"),
+    [
+        (Bound.above(0), 0.1, 0.2, "holds"),
+        (Bound.above(0), -0.2, -0.1, "does not hold"),
+        (Bound.above(0), -0.1, 0.1, "cannot tell"),
+        (Bound.below(0.5), 0.1, 0.2, "holds"),
+        (Bound.below(0.5), 0.6, 0.7, "does not hold"),
+        (Bound.below(0.5), 0.5, 0.5, "cannot tell"),
+        (Bound.within(-1, 1), -0.5, 0.5, "holds"),
+        (Bound.within(-1, 1), 1.5, 2.0, "does not hold"),
+        (Bound.within(-1, 1), 0.5, 2.0, "cannot tell"),
+    ],
+)
+def test_the_whole_interval_decides(bound, low, high, verdict):
+    assert bound.verdict(between(low, high)) == verdict
+
+
+def test_without_an_interval_only_an_aim_is_decided():
+    one = Estimate(value=0.85)
+    assert Bound.above(0).verdict(one) == "cannot tell"
+    assert Bound.at_least(0.85).verdict(one) == "holds"
+    assert Bound.at_least(0.86).verdict(one) == "does not hold"
+
+
+def test_every_estimate_of_a_claim_counts():
+    def judged(*also, bound=ABOVE_ZERO):
+        return Claim(id="x", text="", estimate=between(1, 2), bound=bound, also=also).verdict
+
+    assert judged() == "holds"
+    assert judged(between(-1, 1)) == "cannot tell"
+    assert judged(between(-1, 1), between(-2, -1)) == "does not hold"
+    assert judged(bound=None) == "not judged"
+    some = [Claim(id=str(n), text="", estimate=between(n, n + 1), bound=Bound.above(1.5)) for n in range(4)]
+    assert counted(some) == {"holds": 2, "does not hold": 1, "cannot tell": 1}
+
+
+def test_intervals_against_scipy():
+    one, other = DRAWN.normal(size=5), DRAWN.normal(size=4)
+    same = scipy.stats.ttest_1samp(one, 0).confidence_interval()
+    assert mean_of([*one, None, math.nan]).interval == pytest.approx(tuple(same))
+    apart = scipy.stats.ttest_ind(one, other).confidence_interval()
+    assert difference(one, other).interval == pytest.approx(tuple(apart))
+    pairs = scipy.stats.ttest_rel(one[:4], other).confidence_interval()
+    assert paired(one[:4], other).interval == pytest.approx(tuple(pairs))
+    assert slope(one) == pytest.approx(scipy.stats.linregress(range(5), one).slope)
+    rho = of_correlation(0.6, 0.1)
+    assert math.atanh(rho.high) - math.atanh(0.6) == pytest.approx(math.atanh(0.6) - math.atanh(rho.low))
+    assert percentile(2.0, range(101)).interval == pytest.approx((2.5, 97.5))
+    assert mean_of([3.0]).interval is None
+    assert mean_of([]).value is None
+
+
+def cell(model: str, seed: int) -> Cell:
+    return Cell("nowhere:none", {"seed": seed, "model": model}, {"model": model, "seed": seed})
+
+
+def test_cells_are_read_by_their_labels():
+    grid = {f"{model}-{seed}": cell(model, seed) for model in ("a", "b") for seed in (0, 1)}
+    results = {
+        "a-0": {"test": {"accuracy": 0.5}, "curve": [{"loss": 2.0}, {"loss": 1.0}]},
+        "a-1": {"test": {"accuracy": 0.7}, "curve": [{"loss": 3.0}]},
+        "b-0": {"test": {"accuracy": 0.9}, "curve": []},
+    }
+    cells = Finished(Settings(out=Path()), grid, results, {key: {} for key in results})
+    assert cells.missing == ("b-1",)
+    accuracy = cells.array("test.accuracy", "model", "seed")
+    assert accuracy.dims == ("model", "seed")
+    assert accuracy.sel(model="a").values.tolist() == [0.5, 0.7]
+    assert math.isnan(accuracy.sel(model="b", seed=1))
+    losses = cells.array("curve.*.loss", "seed", inner="epoch", model="a")
+    assert losses.shape == (2, 2)
+    assert math.isnan(losses[1, 1])
+    assert cells.array("test.accuracy", "seed", model="c").shape == (0,)
+    assert cells.one(model="b")["test"]["accuracy"] == 0.9
+    assert cells.labels("seed", model="a") == [0, 1]
+    with pytest.raises(KeyError, match="2 finished cells"):
+        cells.one(model="a")
+    with pytest.raises(ValueError, match="two cells lie at"):
+        cells.array("test.accuracy", "model")
+
+
+def test_labelled_arrays_come_back_as_they_went(tmp_path, monkeypatch):
+    data = xr.Dataset({"rho": (("block", "kind"), [[0.5, math.nan]])}, {"kind": ["cls", "sep"]}, {"corpus": "x"})
+    monkeypatch.setattr(Cell, "run", lambda self: data)
+    wanted = {"one": Cell("nowhere:none", {"x": 1})}
+    xr.testing.assert_identical(Cells(tmp_path).run(wanted)["one"], data)
+    moved = {"one": Cell("elsewhere:other", {"x": 1})}
+    assert list(Cells(tmp_path).done(moved)) == ["one"]
+    assert Cells(tmp_path).documents(moved)["one"]["versions"]["torch"]
+
+
+class Tiny(Study):
+    """A study without a package."""
+
+    def grid(self, settings, done):
+        rounds = {0: (0,), 1: (0, 1)}.get(len(done), (0, 1))
+        return {f"cell-{seed}": cell("a", seed) for seed in rounds}
+
+    def module(self, name):
+        frame = pd.DataFrame({"head": ["1-2", "a|b"], "pairs": [17_443_296, 3], "ρ": [-0.12345678901234, None]})
+        chart = alt.Chart(alt.Data(values=[{"x": 1, "y": 2}])).mark_point().encode(x="x:Q", y="y:Q")
+        judged = Claim(
+            id="below", text="ρ < 0", estimate=between(-0.2, -0.05, -0.1234), bound=Bound.below(0),
+            published=Published(-0.69, "Table 2"), note="a note",
+        )  # fmt: skip
+        return SimpleNamespace(
+            claims=lambda cells: [judged],
+            tables=lambda cells: [Table("heads", "Heads", frame, "A note.")],
+            figures=lambda cells: [Figure("dots", chart, "One dot.")],
+        )
+
+
+TINY = Tiny(name="nguyen2022", title="A tiny finding", question="Is it so?", answer="Yes.", headline=["below"])
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    runs = []
+    monkeypatch.setattr(Cell, "run", lambda self: runs.append(self.arguments["seed"]) or {"x": 1})
+    return runs
+
+
+def test_a_grid_grows_until_nothing_is_new(tmp_path, measured):
+    settings = Settings(out=tmp_path / "tiny")
+    assert TINY.measure(settings) == 0
+    assert measured == [0, 1]
+    assert len(TINY.finished(settings)) == 2
+    assert TINY.measure(settings) == 0
+    assert measured == [0, 1]
+    with pytest.raises(UserError, match="no finished cell"):
+        TINY.finished(Settings(out=tmp_path / "empty"))
+
+
+def test_the_folder_says_it_all(tmp_path, measured, monkeypatch):
+    templates = {
+        "page.md.j2": "# {{ study.title }}\n{{ headline }}\n{{ table('heads') }}\n",
+        "appendix.md.j2": "{{ all_claims }}",
+    }
+    (tmp_path / "nguyen2022").mkdir()
+    (tmp_path / "nguyen2022" / "published.json").write_text('{"reference": "Somebody 1999."}')
+    for name, text in templates.items():
+        (tmp_path / "nguyen2022" / name).write_text(text)
+    for module in ("page", "study"):
+        monkeypatch.setattr(f"reproductions.frame.{module}.ROOT", tmp_path)
+    first, second = (
+        TINY.reproduce(Settings(out=tmp_path / where, data=data, models=data)).write(tmp_path / where)
+        for where, data in (("one", None), ("two", "/secret"))
+    )
+    readme = (first / "README.md").read_text()
+    assert "| ρ < 0 | -0.690 | -0.123 [-0.200, -0.050] | **holds** |" in readme
+    assert "| a\\|b | 3 | – |" in readme
+    assert "| 1-2 | 17,443,296 | -0.123 |" in readme
+    document = json.loads((first / "results.json").read_text())
+    assert document["tables"][0]["rows"] == [["1-2", 17_443_296, -0.12345678901234], ["a|b", 3, None]]
+    assert document["claims"][0]["estimate"]["low"] == -0.2
+    assert document["provenance"]["cells"] == 2
+    assert (first / "figures" / "dots.png").read_bytes().startswith(b"\x89PNG")
+    for path in (path for path in first.rglob("*") if path.is_file() and path.parent.name != "cells"):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
+        assert b"secret" not in path.read_bytes()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine")
+    with pytest.raises(UserError, match="no reproduction wrote"):
+        Outcome.of(TINY, TINY.finished(Settings(out=first))).write(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "–"), (float("nan"), "–"), (12_345, "12,345"), (0.5, "0.500"), ("x", "x"), (True, "True")],
+)
+def test_numbers_to_read(value, said):
+    assert markdown.number(value) == said
+
+
+def test_the_command(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def run(settings):
+        seen.append(settings)
+        return SimpleNamespace(claims=[], write=lambda folder: folder)
+
+    study = SimpleNamespace(
+        name="tiny", question="Is it so?", seeds=(0, 1), home=tmp_path / "home" / "tiny", reproduce=run
+    )
+    monkeypatch.setattr(reproductions, "STUDIES", ("tiny",))
+    monkeypatch.setattr(reproductions, "find", lambda name: study)
+    invoke = CliRunner().invoke
+    assert "Is it so?" in invoke(app, ["reproduce"]).stdout
+    done = invoke(app, ["reproduce", "tiny", "--seeds", "3,1", "--only", "x", "--models", "m", "--jobs", "2"])
+    assert done.exit_code == 0, done.output
+    assert (seen[0].seeds, seen[0].only, seen[0].models, seen[0].jobs) == ((3, 1), "x", "m", 2)
+    assert seen[0].out == study.home
+    assert seen[0].command("tiny") == "lorgnette reproduce tiny --seeds 3,1 --only x"
+    assert invoke(app, ["reproduce", "tiny", "--quick", "--budget-seconds", "5"]).exit_code == 0
+    assert seen[1].out == Path("out/tiny")
+    assert seen[1].seeds == (0, 1)
+    assert seen[1].until is not None
+    for wrong in (["tiny", "--quick", "--out", str(study.home)], ["tiny", "--seeds", "a"]):
+        assert invoke(app, ["reproduce", *wrong]).exit_code == 1
+
+
+def test_names():
+    with pytest.raises(UserError, match="Did you mean 'tp9'"):
+        reproductions.find("tp8")
+
+
+def test_without_a_checkout_one_line_says_where_they_are(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "site-packages" / "lorgnette" / "cli" / "reproduce.py"))
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    refused = CliRunner().invoke(app, ["reproduce", "tp9"])
+    assert refused.exit_code == 1
+    assert "checkout" in refused.stderr

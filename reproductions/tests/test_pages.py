@@ -1,0 +1,76 @@
+"""Every committed page is what its committed cells say, and is short."""
+
+import json
+import re
+
+import pytest
+
+import reproductions
+from reproductions.frame.claims import VERDICTS
+from reproductions.frame.page import PAGES, Outcome, published
+from reproductions.frame.settings import Settings
+from reproductions.frame.study import Study
+
+# Those that are not on the frame yet.
+LATER = {"kobayashi2020", "clark2019", "raganato2018", "tp9", "fosse2023", "voita2019"}
+WORDS = 2000
+
+
+@pytest.fixture(scope="module", params=[name for name in reproductions.STUDIES if name not in LATER])
+def outcome(request) -> Outcome:
+    study = reproductions.find(request.param)
+    return Outcome.of(study, study.finished(Settings(out=study.home, partial=True, seeds=study.seeds)))
+
+
+def home(outcome: Outcome):
+    return outcome.study.home
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_its_cells_say(outcome, name):
+    said = f"{home(outcome)}/{name} is older than its cells: lorgnette reproduce {outcome.study.name} --partial"
+    assert (home(outcome) / name).read_text(encoding="utf-8") == outcome.page(name), said
+
+
+def test_results_are_what_the_cells_say(outcome):
+    written = json.loads((home(outcome) / "results.json").read_text(encoding="utf-8"))
+    assert_same(json.loads(outcome.results()), written)
+
+
+def assert_same(one, other):
+    """To nine digits: the last bits of a mean differ between machines."""
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            assert_same(first, second)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
+    else:
+        assert one == other
+
+
+def test_figures_are_there(outcome):
+    for figure in outcome.figures:
+        assert (home(outcome) / "figures" / f"{figure.name}.svg").is_file()
+        assert figure.caption
+
+
+def test_a_page_is_short(outcome):
+    assert len((home(outcome) / "README.md").read_text(encoding="utf-8").split()) <= WORDS
+
+
+def test_claims_have_ids_and_tell_what_their_interval_is_over(outcome):
+    study: Study = outcome.study
+    ids = [claim.id for claim in outcome.claims]
+    assert set(study.headline) <= set(ids)
+    assert 6 <= len(study.headline) <= 15
+    for claim in outcome.claims:
+        assert re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", claim.id), claim.id
+        assert claim.verdict in VERDICTS
+        assert claim.estimate.over or claim.estimate.interval is None, claim.id
+        assert claim.published is None or claim.published.source, claim.id
+    assert published(study.name)["reference"]
