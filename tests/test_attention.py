@@ -6,7 +6,7 @@ import pytest
 import torch
 from families import inputs, tiny
 
-from lorgnette.attention import Call, Tap, attend
+from lorgnette.attention import Call, Recorder, Site, Tap, attend
 from lorgnette.errors import CaptureError
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
@@ -222,29 +222,26 @@ def test_gradient_checkpointing_is_refused():
         model(**inputs(model))[0].sum().backward()
 
 
-def test_rows_are_the_rows_of_the_matrix_and_have_gradients():
+def test_a_block_is_a_block_of_the_matrix_and_has_gradients():
     torch.manual_seed(0)
     for causal in (False, True):
         module = torch.nn.Identity()
         query, key, value = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
-        kept = []
-
-        class Keep(Tap):
-            def see(self, call, kept=kept):
-                kept.append(call)
-
         bias = torch.randn(1, 3, 5, 5)
         context, weights = attend(module, query, key, value, None, is_causal=causal, position_bias=bias)
         assert weights is None
         from lorgnette.attention.attend import _scores
 
         scores, value = _scores(module, query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
-        call = Call(scores, value)
-        some = call.rows([0, 3])
-        assert call._weights is None
+        call = Call(Site("encoder", "self", 0), scores, value)
+        some = call.block(rows=[0, 3])
+        assert not call.has_weights
         some[..., 0].sum().backward()
         assert query.grad is not None
+        second = call.block(slice(1, 2), slice(1, 4), slice(1, 3))
         torch.testing.assert_close(some, call.weights[:, :, [0, 3]])
+        torch.testing.assert_close(second, call.weights[1:2, 1:3, 1:4])
+        torch.testing.assert_close(second, call.block(slice(1, 2), slice(1, 4), slice(1, 3)))
         torch.testing.assert_close(context.transpose(1, 2), call.weights @ value, rtol=1e-5, atol=1e-6)
 
 
@@ -257,3 +254,33 @@ def test_additive_masks_are_understood():
         context, _ = attend(torch.nn.Identity(), query, key, value, mask, is_causal=False)
         expected = torch.softmax(query @ key.transpose(-1, -2) * 3**-0.5 + mask, -1) @ value
         torch.testing.assert_close(context.transpose(1, 2), expected)
+
+
+def test_a_recorder_keeps_what_it_is_asked_for():
+    model = tiny("bert")
+    given = inputs(model)
+    whole, first = Recorder(lambda call: call), Recorder.of("weights", "context", heads=[1], rows=[0, 2])
+    last = Recorder.of("value", sites=[Site("encoder", "self", 1)], graph=True)
+    for _ in range(2):  # a second pass takes the place of the first
+        with torch.no_grad(), tapped(model, whole, first, last):
+            model(**given)
+    assert (
+        list(whole.records)
+        == list(first.records)
+        == [Site("encoder", "self", layer) for layer in range(len(whole.records))]
+    )
+    assert list(last.records) == [Site("encoder", "self", 1)]
+    for site, call in whole.records.items():
+        assert call.site == site
+        torch.testing.assert_close(first[site]["weights"], call.weights[:, [1]][:, :, [0, 2]])
+        torch.testing.assert_close(first[site]["context"], call.context[:, [1]][:, :, [0, 2]])
+    with pytest.raises(ValueError, match="wieghts"):
+        Recorder.of("wieghts")
+
+
+def test_the_residual_of_the_outer_tap_stays_when_an_inner_one_wants_none():
+    model = tiny("bert")
+    outer = Recorder(lambda call: call.residual, residual=True)
+    with torch.no_grad(), tapped(model, outer), tapped(model, Tap()):
+        model(**inputs(model))
+    assert all(residual.dim() == 3 for residual in outer.records.values())

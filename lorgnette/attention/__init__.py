@@ -5,11 +5,13 @@ what is asked of it.
 
 scores → what enters the softmax     sweep → exact statistics of rows without the matrix
 call   → `Site`, `Call`              taps  → `Tap`, and the watches of this thread
-attend → `attend`                    words → attention between words; entropy, rows → further formulas
+attend → `attend`                    recorder → `Recorder`, which keeps what it is asked for
+words  → attention between words     entropy → entropies with a gradient
 """
 
 from lorgnette.attention.attend import attend
 from lorgnette.attention.call import Call, Site
-from lorgnette.attention.taps import ACTIVE, Tap, Watch
+from lorgnette.attention.recorder import Recorder
+from lorgnette.attention.taps import ACTIVE, Arrival, Tap, Watch
 
-__all__ = ["ACTIVE", "Call", "Site", "Tap", "Watch", "attend"]
+__all__ = ["ACTIVE", "Arrival", "Call", "Recorder", "Site", "Tap", "Watch", "attend"]

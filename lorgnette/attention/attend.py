@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attention.call import Call
-from lorgnette.attention.scores import Scores, dense, softmax
+from lorgnette.attention.scores import Scores, dense, fused, softmax
 from lorgnette.attention.taps import ACTIVE, Tap
 
 
@@ -32,15 +32,17 @@ def attend(
     scores, value = _scores(
         module, query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
     )
-    call = Call(scores, value, dropout)
     watches = [watch for watch in ACTIVE.get() if watch.contains(module)]
-    for watch in watches:
-        watch.arrive(module, call)
+    if not watches:
+        return fused(scores, value, dropout).transpose(1, 2).contiguous(), None
+    arrivals = [watch.arrive(module) for watch in watches]
+    residual = next((arrival.residual for arrival in arrivals if arrival.residual is not None), None)
+    call = Call(arrivals[-1].site, scores, value, dropout, residual)
     taps = [tap for watch in watches for tap in watch.taps]
     _edit(call, taps)
     for tap in taps:
         tap.see(call)
-    return call.context.transpose(1, 2).contiguous(), call._weights
+    return call.context.transpose(1, 2).contiguous(), call.weights if call.has_weights else None
 
 
 def _edit(call: Call, taps: Sequence[Tap]) -> None:
@@ -49,13 +51,13 @@ def _edit(call: Call, taps: Sequence[Tap]) -> None:
         scores = dense(call.scores)
         for tap in scorers:
             scores = tap.scores(call, scores)
-        call._weights = softmax(scores)
+        call.weights = softmax(scores)
     for tap in taps:
         if tap.edits("weights"):
-            call._weights = tap.weights(call, call.weights)
+            call.weights = tap.weights(call, call.weights)
     for tap in taps:
         if tap.edits("context"):
-            call._context = tap.context(call, call.context)
+            call.context = tap.context(call, call.context)
 
 
 def _scores(

@@ -1,6 +1,5 @@
 """One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
@@ -8,11 +7,10 @@ from importlib.util import find_spec
 from types import ModuleType
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attention.scores import Scores, causal_keys, dense, softmax
+from lorgnette.attention.scores import EVERY, Rows, Scores, dense, fused, mixed, softmax
 from lorgnette.attention.sweep import Measured, Wanted, from_matrix, swept
 
 
@@ -41,13 +39,16 @@ class Call:
     `weights`, or a gradient is wanted) it is read off the matrix; otherwise it is swept over blocks of rows.
     """
 
-    site: Site | None = None
-    residual_state: Float[Tensor, "batch query model"] | None = None
-
-    def __init__(self, scores: Scores, value: Float[Tensor, "batch head key value_dim"], dropout: float = 0.0) -> None:
-        self.scores = scores
-        self.value = value
-        self.dropout = dropout
+    def __init__(
+        self,
+        site: Site,
+        scores: Scores,
+        value: Float[Tensor, "batch head key value_dim"],
+        dropout: float = 0.0,
+        residual: Tensor | None = None,
+    ) -> None:
+        self.site, self.scores, self.value, self.dropout = site, scores, value, dropout
+        self._residual = residual
         self._weights: Tensor | None = None
         self._context: Tensor | None = None
 
@@ -62,9 +63,9 @@ class Call:
     @property
     def residual(self) -> Float[Tensor, "batch query model"]:
         """The state that is added to the heads' output; kept only if a tap sets `wants_residual`."""
-        if self.residual_state is None:
+        if self._residual is None:
             raise RuntimeError("call.residual was not kept: set wants_residual = True on the tap or lens")
-        return self.residual_state
+        return self._residual
 
     @property
     def differentiable(self) -> bool:
@@ -72,18 +73,42 @@ class Call:
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
     @property
+    def has_weights(self) -> bool:
+        """Whether the matrix is there: somebody asked for it, or has edited it."""
+        return self._weights is not None
+
+    @property
     def weights(self) -> Float[Tensor, "batch head query key"]:
-        """α, built on first use; rows of padded queries that may see nothing are zero."""
+        """α, built on first use; rows of padded queries that may see nothing are zero. To set it is an edit."""
         if self._weights is None:
             self._weights = softmax(dense(self.scores))
         return self._weights
 
+    @weights.setter
+    def weights(self, weights: Float[Tensor, "batch head query key"]) -> None:
+        self._weights = weights
+
     @property
     def context(self) -> Float[Tensor, "batch head query value_dim"]:
-        """Σ_j α_ij v_j per head, before the output projection."""
+        """Σ_j α_ij v_j per head, before the output projection. To set it is an edit."""
         if self._context is None:
-            self._context = self._mix() if self._weights is not None else self._fused()
+            if self._weights is None and self.scores.softcap is None:
+                self._context = fused(self.scores, self.value, self.dropout)
+            else:
+                self._context = mixed(self.weights, self.value, self.dropout)
         return self._context
+
+    @context.setter
+    def context(self, context: Float[Tensor, "batch head query value_dim"]) -> None:
+        self._context = context
+
+    def block(
+        self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY
+    ) -> Float[Tensor, "text heads row key"]:
+        """α of some query rows of some texts and heads, as edited, differentiable, without building the others."""
+        if self._weights is not None:
+            return self._weights[texts, heads][:, :, rows]
+        return softmax(dense(self.scores.block(texts, rows, heads)))
 
     @cached_property
     def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
@@ -130,38 +155,6 @@ class Call:
     def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
         """Σ_i w_i α_ij: how much each key is read, with a weight w_i for each query."""
         return self.measure(Wanted(received=queries))["received"]
-
-    def rows(self, index: Int[Tensor, " row"] | Sequence[int]) -> Float[Tensor, "batch head row key"]:
-        """The weights of some query rows only, differentiable, without building the others."""
-        if self._weights is not None:
-            return self._weights[:, :, index]
-        s = self.scores
-        allowed = s.allowed[:, :, index] if s.allowed is not None and s.allowed.shape[2] > 1 else s.allowed
-        if s.causal:
-            look_back = causal_keys(slice(0, s.shape[2]), s.shape[2], s.shape[3], s.query.device)[index]
-            allowed = look_back if allowed is None else allowed & look_back
-        bias = s.bias[:, :, index] if s.bias is not None and s.bias.shape[2] > 1 else s.bias
-        return softmax(dense(Scores(s.query[:, :, index], s.key, s.scale, allowed, bias, False, s.softcap)))
-
-    def _mix(self) -> Tensor:
-        weights = F.dropout(self.weights, self.dropout) if self.dropout else self.weights
-        return weights.to(self.value.dtype) @ self.value
-
-    def _fused(self) -> Tensor:
-        s = self.scores
-        if s.softcap is not None:
-            return self._mix()
-        mask = s.allowed
-        if s.bias is not None:
-            mask = s.bias if mask is None else s.bias.masked_fill(~mask, torch.finfo(s.bias.dtype).min)
-            if s.causal:
-                ahead = ~causal_keys(slice(0, s.shape[2]), s.shape[2], s.shape[3], s.query.device)
-                mask = mask.masked_fill(ahead, torch.finfo(mask.dtype).min)
-            mask = mask.to(s.query.dtype)
-        causal = s.causal and s.bias is None
-        return F.scaled_dot_product_attention(
-            s.query, s.key, self.value, attn_mask=mask, dropout_p=self.dropout, is_causal=causal, scale=s.scale
-        )
 
 
 @cache

@@ -1,13 +1,19 @@
-"""The scores of an attention call, for all rows or for a block of them."""
+"""The scores of an attention call, for all rows or for a block of them, and what is mixed by them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 # Masked scores are this instead of -inf: exp underflows to an exact 0, and 0 · s stays 0 instead of becoming NaN.
 MASKED = -1e30
+
+EVERY = slice(None)
+Rows = slice | Sequence[int] | Int[Tensor, " row"]
+"""Some query rows: a slice, or their positions."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,31 @@ class Scores:
         count = allowed.expand(-1, -1, -1, keys).sum(-1).amax(1, keepdim=True)
         return count.expand(batch, 1, queries)
 
+    def visible_keys(self) -> Bool[Tensor, "batch heads query key"]:
+        """Which keys each row may see; `heads` is 1 where all heads may see the same."""
+        batch, _, queries, keys = self.shape
+        allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.query.device)
+        if self.allowed is not None:
+            allowed = self.allowed
+        if self.causal:
+            allowed = allowed & causal_keys(slice(0, queries), queries, keys, self.query.device)
+        return allowed.expand(batch, -1, queries, keys)
+
+    def block(self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY) -> "Scores":
+        """The scores of some rows of some texts and heads; what causality forbids is in the mask now."""
+        queries, keys = self.shape[2:]
+        rows = slice(*rows.indices(queries)) if isinstance(rows, slice) else rows
+        allowed = None if self.allowed is None else part(self.allowed, texts, heads, rows)
+        if self.causal:
+            if isinstance(rows, slice):
+                behind = causal_keys(rows, queries, keys, self.query.device)
+            else:
+                behind = causal_keys(slice(0, queries), queries, keys, self.query.device)[rows]
+            allowed = behind[None, None] if allowed is None else allowed & behind
+        bias = None if self.bias is None else part(self.bias, texts, heads, rows)
+        query, key = self.query[texts, heads][:, :, rows], self.key[texts, heads]
+        return Scores(query, key, self.scale, allowed, bias, False, self.softcap)
+
 
 def causal_keys(rows: slice, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "row key"]:
     """Which keys each of these rows may see if no row may look ahead."""
@@ -58,10 +89,11 @@ def causal_keys(rows: slice, queries: int, keys: int, device: torch.device) -> B
     return torch.arange(keys, device=device) <= last[:, None]
 
 
-def part(tensor: Tensor, batch: slice, head: slice, rows: slice) -> Tensor:
+def part(tensor: Tensor, batch: slice, head: slice, rows: Rows) -> Tensor:
     """Cut a tensor that broadcasts to [batch head query key] down to a block."""
-    cut = [slice(None) if size == 1 else at for size, at in zip(tensor.shape[:3], (batch, head, rows), strict=True)]
-    return tensor[tuple(cut)]
+    texts, queries = len(tensor) > 1, tensor.shape[2] > 1
+    tensor = tensor[batch if texts else EVERY, head if tensor.shape[1] > 1 else EVERY]
+    return tensor[:, :, rows] if queries else tensor
 
 
 def dense(scores: Scores) -> Float[Tensor, "batch head query key"]:
@@ -85,3 +117,30 @@ def softmax(scores: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest key"]:
     wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     weights = torch.softmax(wide, dim=-1)
     return weights.masked_fill(torch.isneginf(wide).all(-1, keepdim=True), 0.0)
+
+
+def fused(scores: Scores, value: Float[Tensor, "batch head key value_dim"], dropout: float = 0.0) -> Tensor:
+    """softmax(scores) v by torch's own kernel, which never builds the matrix; soft-capped scores it does not take."""
+    if scores.softcap is not None:
+        return mixed(softmax(dense(scores)), value, dropout)
+    mask = scores.allowed
+    if scores.bias is not None:
+        mask = scores.bias if mask is None else scores.bias.masked_fill(~mask, torch.finfo(scores.bias.dtype).min)
+        if scores.causal:
+            ahead = ~causal_keys(slice(0, scores.shape[2]), scores.shape[2], scores.shape[3], scores.query.device)
+            mask = mask.masked_fill(ahead, torch.finfo(mask.dtype).min)
+        mask = mask.to(scores.query.dtype)
+    causal = scores.causal and scores.bias is None
+    return F.scaled_dot_product_attention(
+        scores.query, scores.key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scores.scale
+    )
+
+
+def mixed(
+    weights: Float[Tensor, "batch head query key"],
+    value: Float[Tensor, "batch head key value_dim"],
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch head query value_dim"]:
+    """α v, from the matrix."""
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return weights.to(value.dtype) @ value

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention.call import Call
+from lorgnette.attention.call import Call, Site
 
 
 class Tap:
@@ -50,15 +50,22 @@ class Tap:
         return getattr(type(self), what) is not getattr(Tap, what)
 
 
+class Arrival(NamedTuple):
+    """Which site a module's call is of, and the state that is added to the heads' output, if it was kept."""
+
+    site: Site
+    residual: Tensor | None = None
+
+
 class Watch(Protocol):
-    """What follows a tapped model's passes: knows its modules, names the site of each call."""
+    """What follows a tapped model's passes: knows its modules, names the site of each call before it is made."""
 
     @property
     def taps(self) -> Sequence[Tap]: ...
 
     def contains(self, module: nn.Module) -> bool: ...
 
-    def arrive(self, module: nn.Module, call: Call) -> None: ...
+    def arrive(self, module: nn.Module) -> Arrival: ...
 
 
 ACTIVE: ContextVar[tuple[Watch, ...]] = ContextVar("lorgnette_watches", default=())

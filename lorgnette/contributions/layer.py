@@ -26,7 +26,6 @@ class LayerNorms:
     """Reads one call: first `measure`, which sweeps the weights once, then the properties."""
 
     def __init__(self, call: Call, around: SiteWeights, batch: Batch, *, gram: bool, residual: bool) -> None:
-        assert call.site is not None
         self.call, self.site = call, call.site
         self.parts = around[self.site]
         self.order = around.sites[self.site].order

@@ -7,8 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attention import Call, Site
-from lorgnette.attention.rows import cut
-from lorgnette.attention.scores import dense, softmax
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import all_heads_norms, gram
 from lorgnette.contributions.rollout import half_residual, row_shares
@@ -35,7 +33,7 @@ def mixing_of(call: Call, projections: SiteWeights | None) -> dict[str, Float[Te
     own = torch.empty(batch, heads, queries, dtype=wide, device=call.query.device)
     for b in (slice(at, at + texts) for at in range(0, batch, texts)):
         for r in (slice(at, min(at + rows, queries)) for at in range(0, queries, rows)):
-            weights = _rows(call, b, r).to(wide)
+            weights = call.block(b, r).to(wide)
             mean[b, r] = weights.mean(1)
             own[b, :, r] = weights[..., r].diagonal(dim1=-2, dim2=-1)
             if norms is not None and terms is not None:
@@ -45,12 +43,6 @@ def mixing_of(call: Call, projections: SiteWeights | None) -> dict[str, Float[Te
         norms.diagonal(dim1=-2, dim2=-1).copy_(terms.own(own))
         out["norms"] = row_shares(norms)
     return out
-
-
-def _rows(call: Call, texts: slice, rows: slice) -> Float[Tensor, "batch head row key"]:
-    if call._weights is not None:  # built already, and perhaps edited by a tap
-        return call._weights[texts, :, rows]
-    return softmax(dense(cut(call.scores, texts, rows)))
 
 
 class _Terms:
@@ -68,7 +60,6 @@ class _Terms:
     @classmethod
     def of(cls, call: Call, projections: SiteWeights | None) -> "_Terms | None":
         """None where the layer is not x + attention, or is followed by a norm that is not known."""
-        assert call.site is not None
         if projections is None or not projections.residual(call.site):
             return None
         around = projections[call.site]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import ACTIVE, Call, Site, Tap
+from lorgnette.attention import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.contributions.mixing import cosine_distance, off_diagonal_share
 from lorgnette.corpora.batch import Batch
 from lorgnette.models.switching import switched
@@ -78,8 +78,8 @@ class _Zero(Tap):
     def contains(self, module: nn.Module) -> bool:
         return module is self.module
 
-    def arrive(self, module: nn.Module, call: Call) -> None:
-        call.site = self.site
+    def arrive(self, module: nn.Module) -> Arrival:
+        return Arrival(self.site)
 
     def context(self, call: Call, context: Tensor) -> Tensor:
         if self.token < 0:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Recorder, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
@@ -84,17 +84,6 @@ def without_words(subject: Subject) -> Float[Tensor, "*model"]:
 EVEN = ("ah", "attnlrp", "gradient_x_input")
 
 
-class _Edges(Tap):
-    """Keeps the weights and values of every call."""
-
-    def __init__(self) -> None:
-        self.kept: dict[Site, tuple[Tensor, Tensor]] = {}
-
-    def see(self, call: Call) -> None:
-        assert call.site is not None
-        self.kept[call.site] = call.weights.detach(), call.value.detach()
-
-
 class _Pass:
     """One pass over one batch with rules in place, and where its graph begins."""
 
@@ -129,12 +118,12 @@ class _Pass:
         return outputs, start, whole
 
     def edges(self, target: Target) -> dict[Site, Float[Tensor, "batch head query key"]]:
-        heads, kept = self.rules.attention(), _Edges()
-        _, _, whole = self.forward(target, heads, kept)
+        heads, recorder = self.rules.attention(), Recorder.of("weights", "value")
+        _, _, whole = self.forward(target, heads, recorder)
         rates = torch.autograd.grad(whole, list(heads.outputs.values()), torch.ones_like(whole), allow_unused=True)
         out = {}
         for site, rate in zip(heads.outputs, rates, strict=True):
-            weights, value = kept.kept[site]
+            weights, value = recorder[site]["weights"], recorder[site]["value"]
             out[site] = weights * 0.0 if rate is None else weights * (rate @ value.mT)
         return out
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Call, Recorder, Site
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import LayerNorms
 from lorgnette.contributions.layer_mixing import mixing_of, rollable
@@ -30,79 +30,64 @@ Maps = dict[Site, Mixing]
 
 def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
     """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
-    measure = MEASURES[method]
-    watch = _Watch(subject, batch, measure)
+    rolling = rollable(subject.sites)
+    # A decoder's look at the encoder, or the pooler of our own classifier.
+    readers = {site for site in subject.sites if site.kind == "cross"}
+    layer = _Layer(subject, batch, MEASURES[method])
+    recorder = Recorder(layer, readers if method == "value_zeroing" else readers | rolling, residual=True)
     with torch.no_grad():
-        with subject.tapped(watch):
+        with subject.tapped(recorder):
             outputs = subject.run(batch, return_dict=True)
         start = explained(subject, batch, outputs, target)
-        reading = watch.reading(_rows(subject, batch, outputs))
+        maps = {site: mixing for site, mixing in recorder.records.items() if site in rolling}
+        reader = next((mixing for site, mixing in reversed(recorder.records.items()) if site in readers), None)
+        if method == "value_zeroing":
+            maps = {site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in rolling}
+        rows = _reading(reader, _rows(subject, batch, outputs))
+        if not maps and reader is None:
+            raise UserError(f"{subject.name!r} has no layer of self-attention over its text to explain by ({method}).")
         if method == "attention":
-            tokens = reading if watch.reads_source else _last(watch, reading)
+            tokens = rows if reader is not None else _through(rows, next(reversed(maps.values())))
         else:
-            if method == "value_zeroing":
-                watch.maps = {
-                    site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in watch.rolling
-                }
-            tokens = _rolled(watch, reading, method)
+            tokens = _rolled(maps, rows)
     return Explanation(method, start, masked(tokens.to(start.dtype), batch.source))
 
 
-class _Watch(Tap):
-    """Keeps the mixing of each layer, and the last weights with which something else reads the source."""
-
-    wants_residual = True
+class _Layer:
+    """How a layer mixes its tokens, by a measure; the mean of its heads' weights where there is none."""
 
     def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
         self.subject, self.batch, self.measure = subject, batch, measure
         self.around = SiteWeights(subject, layer_norm=True)
-        self.rolling = rollable(subject.sites)
-        self.maps: Maps = {}
-        self.reader: Mixing | None = None
-        self.last: Mixing | None = None
 
-    def see(self, call: Call) -> None:
-        site = call.site
-        assert site is not None
-        if site.kind == "cross":  # a decoder's look at the encoder, or the pooler of our own classifier
-            self.reader = call.weights.mean(1)
-        elif site in self.rolling:
-            self.last = call.weights.mean(1)
-            if self.measure is not None:
-                found = self.measure(call, self.around, self.batch)
-                if found is None:
-                    raise UserError(
-                        f"{site} of {self.subject.name!r} is not x + attention with a norm that is known: this method "
-                        "has no terms there. Use rollout, or a method of relevance."
-                    )
-                self.maps[site] = found
-
-    @property
-    def reads_source(self) -> bool:
-        return self.reader is not None
-
-    def reading(self, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch token"]:
-        """How much of each of the source's last states goes into the prediction: where it is made, or read from."""
-        if self.reader is None:
-            return rows
-        rows = rows if self.reader.shape[1] > 1 else rows.new_ones(len(rows), 1)
-        return (rows[:, None].to(self.reader.dtype) @ self.reader)[:, 0]
+    def __call__(self, call: Call) -> Mixing:
+        if self.measure is None or call.site.kind == "cross":
+            return call.weights.mean(1)
+        mixing = self.measure(call, self.around, self.batch)
+        if mixing is None:
+            raise UserError(
+                f"{call.site} of {self.subject.name!r} is not x + attention with a norm that is known: this method "
+                "has no terms there. Use rollout, or a method of relevance."
+            )
+        return mixing
 
 
-def _last(watch: _Watch, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch key"]:
-    if watch.last is None:
-        raise UserError(f"{watch.subject.name!r} has no attention over its text to explain by.")
-    return (rows[:, None].to(watch.last.dtype) @ watch.last)[:, 0]
+def _reading(reader: Mixing | None, rows: Float[Tensor, "batch row"]) -> Float[Tensor, "batch token"]:
+    """How much of each of the source's last states goes into the prediction: where it is made, or read from."""
+    if reader is None:
+        return rows
+    return _through(rows if reader.shape[1] > 1 else rows.new_ones(len(rows), 1), reader)
 
 
-def _rolled(watch: _Watch, rows: Float[Tensor, "batch query"], method: str) -> Float[Tensor, "batch key"]:
-    if not watch.maps:
-        if watch.reads_source:
-            return rows
-        raise UserError(f"{watch.subject.name!r} has no layer of self-attention to roll out ({method}).")
-    layers = [watch.maps[site] for site in sorted(watch.maps, key=lambda site: site.layer)]
-    product = rolled_out(torch.stack(layers))[-1]
-    return (rows[:, None].to(product.dtype) @ product)[:, 0]
+def _rolled(maps: Maps, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch key"]:
+    if not maps:
+        return rows
+    layers = [maps[site] for site in sorted(maps, key=lambda site: site.layer)]
+    return _through(rows, rolled_out(torch.stack(layers))[-1])
+
+
+def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor, "batch key"]:
+    return (rows[:, None].to(mixing.dtype) @ mixing)[:, 0]
 
 
 def _rows(subject: Subject, batch: Batch, outputs: Any) -> Float[Tensor, "batch query"]:

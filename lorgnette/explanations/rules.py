@@ -40,7 +40,6 @@ class Heads(Tap):
         self.outputs: dict[Site, Tensor] = {}
 
     def context(self, call: Call, context: Tensor) -> Tensor:
-        assert call.site is not None
         context = self.ruled(call, context)
         if not context.requires_grad:
             context = context.requires_grad_()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Call, Recorder, Site
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
@@ -34,21 +34,15 @@ class Shapes:
     @staticmethod
     def of(subject: Subject) -> "Shapes":
         """Run one word through the subject and look: configurations do not say it alike."""
-        seen = _Widths()
-        with torch.no_grad(), subject.tapped(seen):
+        recorder = Recorder(_heads_and_widths)
+        with torch.no_grad(), subject.tapped(recorder):
             outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
-        return Shapes(seen.shapes, states)
+        return Shapes(recorder.records, states)
 
 
-class _Widths(Tap):
-    def __init__(self) -> None:
-        self.shapes: dict[Site, tuple[tuple[int, int], ...]] = {}
-
-    def see(self, call: Call) -> None:
-        assert call.site is not None
-        tensors = (call.query, call.key, call.value)
-        self.shapes[call.site] = tuple((tensor.shape[1], tensor.shape[3]) for tensor in tensors)
+def _heads_and_widths(call: Call) -> tuple[tuple[int, int], ...]:
+    return tuple((tensor.shape[1], tensor.shape[3]) for tensor in (call.query, call.key, call.value))
 
 
 def any_text(subject: Subject) -> Batch:

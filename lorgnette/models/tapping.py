@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, prepare_padding_mask, sdpa_mask
 
-from lorgnette.attention import ACTIVE, Call, Tap, attend
+from lorgnette.attention import ACTIVE, Arrival, Site, Tap, attend
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
 from lorgnette.models.families import anatomy_of, drift
@@ -115,7 +115,7 @@ class _Watch:
         if self.here():
             self.residual = arguments[0] if arguments else keywords["hidden_states"]
 
-    def arrive(self, module: nn.Module, call: Call) -> None:
+    def arrive(self, module: nn.Module) -> Arrival:
         """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
         if self.running is None:
             raise drift(
@@ -123,8 +123,8 @@ class _Watch:
                 f"{type(module).__name__} called attention outside its stack's forward pass "
                 "(gradient checkpointing does this: switch it off while tapping)",
             )
-        call.site = self.running.next(module, self.model)
-        call.residual_state, self.residual = self.residual, None
+        residual, self.residual = self.residual, None
+        return Arrival(self.running.next(module, self.model), residual)
 
     def close(self, stack: Stack) -> None:
         finished, self.running = self.running, None
@@ -160,7 +160,7 @@ class _Pass:
     def __init__(self, stack: Stack) -> None:
         self.stack, self.position = stack, 0
 
-    def next(self, module: nn.Module, model: nn.Module) -> Any:
+    def next(self, module: nn.Module, model: nn.Module) -> Site:
         sites = self.stack.sites
         position = self.position
         # Layer dropout leaves sites out, in training only.

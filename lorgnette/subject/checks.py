@@ -39,7 +39,6 @@ class _Examiner(Tap):
 
     def see(self, call: Call) -> None:
         site = call.site
-        assert site is not None
         self.seen.append(site)
         queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
         swept, context = call.entropy(), call.context  # swept, before the matrix exists

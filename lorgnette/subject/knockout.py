@@ -38,7 +38,6 @@ class Knockout(Tap):
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
-        assert call.site is not None
         heads = self.heads.get(call.site, ())
         if not heads:
             return context

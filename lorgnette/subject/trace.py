@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Call, Recorder, Site, Tap
 from lorgnette.attention.words import spans, to_words
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
@@ -21,16 +21,6 @@ from lorgnette.subject.knockout import Head, Knockout, head_names
 from lorgnette.subject.knockout_effect import Change
 
 PARTS = ("query", "key", "value", "weights", "context")
-
-
-class _Keep(Tap):
-    def __init__(self) -> None:
-        self.calls: dict[Site, Call] = {}
-
-    def see(self, call: Call) -> None:
-        assert call.site is not None
-        _ = call.weights
-        self.calls[call.site] = call
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,10 +59,10 @@ class Trace(Shown):
         if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
         batch = subject.collate([encoded])
-        keep = _Keep()
-        with torch.no_grad(), subject.tapped(*taps, keep):
+        recorder = Recorder(_with_weights)
+        with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
-        made = Trace(subject, batch, keep.calls, output)
+        made = Trace(subject, batch, recorder.records, output)
         _refuse_not_finite(made)
         return made
 
@@ -167,7 +157,7 @@ class Trace(Shown):
             "value": {axes.KEY: columns, axes.DIM: None},
             "weights": {axes.QUERY: rows, axes.KEY: columns},
         }[part]  # type: ignore[assignment]
-        array = xr.DataArray(tensor.cpu().float().numpy(), dims=(axes.LAYER, axes.HEAD, *last), name=part)
+        array = xr.DataArray(tensor.detach().cpu().float().numpy(), dims=(axes.LAYER, axes.HEAD, *last), name=part)
         array = array.assign_coords({axes.LAYER: range(1, array.sizes[axes.LAYER] + 1)})
         array = array.assign_coords({axes.HEAD: range(1, array.sizes[axes.HEAD] + 1)})
         for axis, labels in last.items():
@@ -203,6 +193,12 @@ def _not_finite(what: str) -> str:
         f"{what} holds numbers that are not finite, so nothing behind it would be right. Try --dtype float32 (or "
         "bfloat16, whose range is wider than float16's), or a checkpoint from before training diverged."
     )
+
+
+def _with_weights(call: Call) -> Call:
+    """The call, its matrix built while the pass is where it is."""
+    _ = call.weights
+    return call
 
 
 def _translation(subject: Subject, example: Example, *taps: Tap) -> str:

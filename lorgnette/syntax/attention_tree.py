@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attention import Recorder, Site
 from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
@@ -112,11 +112,10 @@ def _edges(subject: Subject, scores: str, site: Site, batch: Batch, trees: GoldT
     made = EdgeScores(subject, scores)
     if scores == "relevance":
         return next((heads, layer) for _, heads, layer in made.of_batch(batch, [site], trees.there.shape[1]))
-    keep = _Keep(site)
-    with torch.no_grad(), subject.tapped(keep):
+    recorder = Recorder(lambda call: made(call, batch, trees), sites=[site])
+    with torch.no_grad(), subject.tapped(recorder):
         subject.run(batch)
-    assert keep.call is not None
-    return made(keep.call, batch, trees)
+    return recorder[site]
 
 
 def _site(subject: Subject, layer: int, head: int | None) -> Site:
@@ -128,19 +127,6 @@ def _site(subject: Subject, layer: int, head: int | None) -> Site:
             f"{subject.name!r} has no head {asked}: it has {len(sites)} layers of {subject.heads} heads, from 1 on."
         )
     return found
-
-
-class _Keep(Tap):
-    """Keeps the call of one site."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.call: Call | None = None
-
-    def see(self, call: Call) -> None:
-        if call.site == self.site:
-            self.call = call
-            _ = call.weights
 
 
 def drawn(words: Sequence[str], heads: Sequence[int | None], notes: Sequence[str]) -> list[str]:

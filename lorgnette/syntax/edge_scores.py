@@ -47,7 +47,6 @@ class EdgeScores:
     def __call__(
         self, call: Call, batch: Batch, trees: GoldTrees
     ) -> tuple[Float[Tensor, "batch head word word2"], Float[Tensor, "batch word word2"]]:
-        assert call.site is not None
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
         words = trees.there.shape[1]
         if self.projections is None:

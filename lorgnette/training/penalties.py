@@ -57,7 +57,6 @@ class Penalty(Tap):
         self._terms, self._mask = [], mask
 
     def see(self, call: Call) -> None:
-        assert call.site is not None
         if self.layers is None or call.site.layer + 1 in self.layers:
             self._terms.append(self.term(call))
 
@@ -99,7 +98,7 @@ class EntropyPenalty(Penalty):
 
     def term(self, call: Call) -> Float[Tensor, ""]:
         if self.rows == "cls":
-            nats, visible = entropy(call.rows([0])), call.seen_keys[:, :, :1]  # [batch head 1]
+            nats, visible = entropy(call.block(rows=[0])), call.seen_keys[:, :, :1]  # [batch head 1]
         else:
             nats, visible = _all_rows(call), call.seen_keys  # [batch head query]
         if self.normalise:
@@ -113,7 +112,7 @@ class EntropyPenalty(Penalty):
 
 def _all_rows(call: Call) -> Float[Tensor, "batch head query"]:
     """The entropy of every row, off the matrix only where it is there already or the scores are capped."""
-    if call._weights is None and call.scores.softcap is None:
+    if not call.has_weights and call.scores.softcap is None:
         return swept_entropy(call.scores)
     return entropy(call.weights)
 
@@ -145,7 +144,7 @@ class MapPenalty(Penalty):
     def term(self, call: Call) -> Float[Tensor, ""]:
         assert self._target is not None
         assert self._there is not None
-        row = call.rows([0])[:, :, 0].mean(dim=1)
+        row = call.block(rows=[0])[:, :, 0].mean(dim=1)
         target = self._target.to(row.dtype)
         distance = 1 - soft_jaccard(row, target) if self.loss == "jaccard" else kl_divergence(target, row)
         return mean_over(distance, self._there)

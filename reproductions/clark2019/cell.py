@@ -36,7 +36,6 @@ class SpecialRows(Lens):
         self.moments = Moments(self, ("cls_entropy", "sep_to_sep"))
 
     def update(self, call: Call, batch: Batch) -> None:
-        assert call.site is not None
         asking, read = batch.queries(call.site), batch.keys(call.site)
         rows = call.measure(Wanted(features=read.categories["sep"][..., None].to(call.query.dtype), entropy=True))
         values = torch.stack([rows.entropy, rows.average[..., 0]], -1)  # type: ignore[list-item,index]

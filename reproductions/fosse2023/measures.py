@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Tap
+from lorgnette.attention import Call, Recorder, Tap
 from lorgnette.lenses.convexity.formulas import angle, cone
 from lorgnette.lenses.geometry.cosine import directions, mean_pairwise_cosine
 from lorgnette.lenses.geometry.isotropy import effective_rank
@@ -18,16 +18,6 @@ from reproductions.fosse2023.texts import Text, Texts, batches
 
 RANKED = 300  # texts of which the effective rank is computed: an eigenvalue problem each
 Columns = dict[str, Float[Tensor, "layer text"]]
-
-
-class Calls(Tap):
-    """Keeps the calls of one pass, layer by layer."""
-
-    def __init__(self) -> None:
-        self.kept: list[Call] = []
-
-    def see(self, call: Call) -> None:
-        self.kept.append(call)
 
 
 @dataclass(frozen=True)
@@ -45,10 +35,10 @@ class Pass:
 
 def passed(subject: Subject, texts: Texts, *taps: Tap) -> Pass:
     """The model on some texts; `taps` may edit."""
-    calls = Calls()
-    with subject.tapped(*taps, calls):
+    recorder = Recorder(lambda call: call)
+    with subject.tapped(*taps, recorder):
         out = subject.model(input_ids=texts.ids, attention_mask=texts.mask, output_hidden_states=True)
-    return Pass(calls.kept, out.hidden_states, out.logits)
+    return Pass(list(recorder.records.values()), out.hidden_states, out.logits)
 
 
 @torch.no_grad()
@@ -112,7 +102,7 @@ def _rows(calls: Sequence[Call], mask: Bool[Tensor, "batch token"]) -> Columns:
     length = mask.sum(-1)
     out: dict[str, list[Tensor]] = {}
     for call in calls:
-        entropy = row_entropy(call.rows([0])[:, 0, 0].double())
+        entropy = row_entropy(call.block(rows=[0])[:, 0, 0].double())
         found = cone(call.scores, call.value)
         one = {
             "entropy": normalised_entropy(entropy, length),

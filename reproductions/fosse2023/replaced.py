@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attention import Call, Tap
-from lorgnette.attention.rows import visible_keys
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.subject import Subject
 from reproductions.fosse2023.measures import Pass, passed
@@ -24,7 +23,7 @@ class Uniform(Tap):
     """Every row of every layer looks at all that it may see alike."""
 
     def weights(self, call: Call, weights: Tensor) -> Tensor:
-        return uniform(visible_keys(call.scores)).to(weights.dtype)
+        return uniform(call.scores.visible_keys()).to(weights.dtype)
 
 
 class Permuted(Tap):
@@ -34,7 +33,7 @@ class Permuted(Tap):
         self.generator = generator
 
     def weights(self, call: Call, weights: Tensor) -> Tensor:
-        return permuted(weights, visible_keys(call.scores), self.generator)
+        return permuted(weights, call.scores.visible_keys(), self.generator)
 
 
 class Adversarial(Tap):
@@ -54,8 +53,7 @@ class Adversarial(Tap):
         self.model, self.slopes, self.predicted = model, slopes, predicted
 
     def weights(self, call: Call, weights: Tensor) -> Tensor:
-        assert call.site is not None
-        seen = visible_keys(call.scores)
+        seen = call.scores.visible_keys()
         chosen = all_on_least(self.slopes[call.site.layer] @ call.value.mT, seen)
         if call.site.layer == len(self.slopes) - 1:
             block: Any = self.model.encoder.layers[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Call, Tap
+from lorgnette.attention import Recorder
 from lorgnette.corpora import Example
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.subject import Subject
@@ -55,28 +55,18 @@ def trained(*, machine: Machine, draws: int, **told: Any) -> dict[str, Any]:
     return {**numbers_of(run), "plausibility": measured(words, examples, draws)}
 
 
-class Row(Tap):
-    """Keeps the one row of an attention pooler."""
-
-    def __init__(self) -> None:
-        self.row: Tensor | None = None
-
-    def see(self, call: Call) -> None:
-        self.row = call.rows([0])[:, 0, 0]
-
-
 def word_scores(subject: Subject, examples: Sequence[Example], max_length: int) -> Iterator[Tensor]:
     """For each text the attention on each of its words: the sum over the word's tokens, 0 for a word without one."""
-    tap = Row()
+    recorder = Recorder(lambda call: call.block(rows=[0])[:, 0, 0])  # the one row of an attention pooler
     for start in range(0, len(examples), _BATCH):
         chosen = examples[start : start + _BATCH]
         batch = subject.encode(chosen)
         if batch.source.ids.shape[1] > max_length:
             raise ValueError(f"a test text has {batch.source.ids.shape[1]} tokens, more than {max_length}")
-        with torch.no_grad(), subject.tapped(tap):
+        with torch.no_grad(), subject.tapped(recorder):
             subject.run(batch)
-        assert tap.row is not None
-        for row, place, example in zip(tap.row.double().cpu(), batch.source.word.cpu(), chosen, strict=True):
+        (rows,) = recorder.records.values()
+        for row, place, example in zip(rows.double().cpu(), batch.source.word.cpu(), chosen, strict=True):
             assert example.words is not None
             there = place >= 0
             yield torch.zeros(len(example.words), dtype=torch.float64).index_add_(0, place[there], row[there])

@@ -90,7 +90,6 @@ class Patterns(Tap):
 
     def see(self, call: Call) -> None:
         site = call.site
-        assert site is not None
         if site.stack != "encoder":
             return
         weights = call.weights.float()  # [text head query key]

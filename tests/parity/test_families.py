@@ -19,7 +19,6 @@ class Keep(Tap):
         self.weights_seen: dict[tuple[str, int], torch.Tensor] = {}
 
     def see(self, call: Call) -> None:
-        assert call.site is not None
         key = (call.site.name, call.site.layer)
         assert key not in self.calls
         self.calls[key] = call

@@ -69,7 +69,6 @@ class Alignment(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site.name != "cross" or site.stack != "decoder":
             return
         golds = [self._links(example) for example in batch.examples]

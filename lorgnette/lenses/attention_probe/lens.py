@@ -100,7 +100,6 @@ class AttentionProbe(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site not in self.parsing:
             return
         if batch is not self.batch:

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attention.rows import cut, visible_keys
 from lorgnette.attention.scores import Scores
 
 BLOCK = 2**20
@@ -52,8 +51,8 @@ def cone(scores: Scores, value: Float[Tensor, "batch head key dim"]) -> Cone:
     step = max(1, BLOCK // (batch * heads * keys))
     parts = []
     for start in range(0, rows, step):
-        block = cut(scores, slice(0, batch), slice(start, min(start + step, rows)))
-        parts.append(_cone(visible_keys(block), value))
+        block = scores.block(rows=slice(start, min(start + step, rows)))
+        parts.append(_cone(block.visible_keys(), value))
     return Cone(*(torch.cat([getattr(part, name) for part in parts], 2) for name in Cone.__dataclass_fields__))
 
 

@@ -50,7 +50,6 @@ class Convexity(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         asking = batch.queries(site).mask[:, None]  # [batch 1 query]
         found = cone(call.scores, call.value)
         rows, defined = _rows(call.context.double(), found)

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call
+from lorgnette.attention import Call, Recorder, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.lenses.distances.divergence import pairwise_jensen_shannon, smoothed
 from lorgnette.lenses.distances.embedding import metric_mds
-from lorgnette.lenses.distances.recorded import KeptCall, KeptPass
 from lorgnette.lenses.moments import Moments
 from lorgnette.lenses.weights.lens import Weights
 from lorgnette.results import Result
@@ -58,7 +57,7 @@ class Distances(Weights):
         if not 0 <= smoothing < 1:
             raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
         self.smoothing, self.seed = smoothing, seed
-        self.kept = KeptPass()
+        self.recorder = Recorder(_lean)
 
     def allocate(self, subject: Subject) -> None:
         super().allocate(subject)
@@ -66,31 +65,40 @@ class Distances(Weights):
         self.labels = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
         self.pairs = Moments(self, self.labels, "pairs_totals")
 
-    def update(self, call: Call, batch: Batch) -> None:
-        super().update(call, batch)
-        self.kept.add(call, batch)
+    def taps(self, batch: Batch) -> tuple[Tap, ...]:
+        self.recorder = Recorder(_lean)
+        return (self.recorder,)
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Compare the heads of every text, now that all its layers are there."""
         with torch.no_grad():
-            for calls in self.kept.calls.values():
+            stacks: dict[str, list[Call]] = {}
+            for site, call in self.recorder.records.items():
+                stacks.setdefault(site.name, []).append(call)
+            for calls in stacks.values():
                 asking, read = batch.queries(calls[0].site), batch.keys(calls[0].site)
                 for text, (queries, keys) in enumerate(zip(asking.lengths, read.lengths, strict=True)):
                     if queries > 0 and keys > 0:  # a text without a translation has nothing to say of the decoder
                         self._compare(calls, text, int(queries), int(keys))
-        self.kept.clear()
+        self.recorder = Recorder(_lean)
 
-    def _compare(self, calls: list[KeptCall], text: int, queries: int, keys: int) -> None:
+    def _compare(self, calls: list[Call], text: int, queries: int, keys: int) -> None:
         heads = [call.scores.shape[1] for call in calls]
         total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64)
         step = max(1, BLOCK // (sum(heads) * keys))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
-            block = torch.cat([smoothed(*call.rows(text, rows, keys), self.smoothing) for call in calls])
+            block = torch.cat([self._smoothed(call, text, rows, keys) for call in calls])
             total += pairwise_jensen_shannon(block).sum(-1, dtype=torch.float64).cpu()
         self._add(calls, heads, total / queries, queries)
 
-    def _add(self, calls: list[KeptCall], heads: list[int], mean: Float[Tensor, "head head"], queries: int) -> None:
+    def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
+        """Some rows of one text over its first `keys` keys; the rest is padding."""
+        one = slice(text, text + 1)
+        visible = call.scores.block(one, rows).visible_keys()[0, :, :, :keys]
+        return smoothed(call.block(one, rows)[0, :, :, :keys], visible, self.smoothing)
+
+    def _add(self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int) -> None:
         """Spread the block of each layer's heads over the columns of all heads."""
         place = [call.site.layer * self.heads + number for call in calls for number in self.numbers[call.site]]
         weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64)
@@ -148,3 +156,14 @@ class Distances(Weights):
         for name in reversed(KINDS[:-1]):
             kind = kind.where(~passed[name], name)
         return kind
+
+
+def _lean(call: Call) -> Call:
+    """What gives any rows of a call again: queries and keys, or the matrix where a tap has edited it.
+
+    Queries and keys grow with the length of a text, the matrix with its square.
+    """
+    lean = Call(call.site, call.scores, call.value)
+    if call.has_weights:
+        lean.weights = call.weights
+    return lean

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attention import Call, Site
-from lorgnette.attention.rows import visible_keys
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.corpora.batch import Batch, Tokens
@@ -97,7 +96,6 @@ class Frequency(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site.name not in self.stacks:
             return
         if batch is not self.batch:
@@ -215,7 +213,7 @@ def _askers(call: Call, asked: Tensor) -> Tensor:
     scores = call.scores
     if not scores.causal and (scores.allowed is None or scores.allowed.shape[2] == 1):
         return asked.sum(-1, keepdim=True)
-    return (visible_keys(scores).any(1) & asked[..., None]).sum(1)
+    return (scores.visible_keys().any(1) & asked[..., None]).sum(1)
 
 
 def _plain(word: str) -> str:

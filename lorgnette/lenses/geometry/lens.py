@@ -123,7 +123,6 @@ class Geometry(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         asking, read = self._counting(batch.queries(site)), self._counting(batch.keys(site))
         vectors = ((call.query, asking), (call.key, read), (call.value, read))
         self.heads_clouds.add(site, [(tensor.transpose(1, 2), mask) for tensor, mask in vectors])

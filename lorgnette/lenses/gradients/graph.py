@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attention import Call, Site, Tap
-from lorgnette.attention.rows import visible_keys
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Graph(Tap):
             raise RuntimeError("Graph needs a pass with gradients: set wants_gradients = True, or torch.enable_grad()")
         if not weights.requires_grad:
             weights.requires_grad_()
-        assert call.site is not None
-        self.calls[call.site] = InGraph(weights, visible_keys(call.scores))
+        self.calls[call.site] = InGraph(weights, call.scores.visible_keys())
         return weights
 
     def context(

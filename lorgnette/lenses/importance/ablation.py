@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette import axes
-from lorgnette.attention import ACTIVE, Call, Site, Tap
+from lorgnette.attention import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.lenses.base import Lens
 from lorgnette.models.anatomy import AttentionSite
@@ -36,7 +36,6 @@ class HeadMeans(Lens):
         self.sums("counts", len(self.sites))
 
     def update(self, call: Call, batch: Batch) -> None:
-        assert call.site is not None
         real = batch.queries(call.site).mask.to(call.context.dtype)
         total = torch.einsum("bhqd,bq->hd", call.context, real).double().cpu()
         number = self.position[call.site]
@@ -140,9 +139,10 @@ class _OneSite:
     def contains(self, module: nn.Module) -> bool:
         return module is self.module
 
-    def arrive(self, module: nn.Module, call: Call) -> None:
-        call.site = self.current = self.sites[self.arrived]
+    def arrive(self, module: nn.Module) -> Arrival:
+        self.current = self.sites[self.arrived]
         self.arrived += 1
+        return Arrival(self.current)
 
 
 def _replayed(layer: nn.Module, output: Any) -> Any:

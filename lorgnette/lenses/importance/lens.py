@@ -34,7 +34,6 @@ class Gates(Tap):
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
-        assert call.site is not None
         gate = torch.ones(*context.shape[:2], 1, 1, dtype=context.dtype, device=context.device, requires_grad=True)
         self.gates[call.site] = gate
         return context * gate

@@ -120,7 +120,6 @@ class Norms(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         assert self.around is not None
         layer = LayerNorms(call, self.around, batch, gram=self.all_heads or self.residual, residual=self.residual)
         pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None

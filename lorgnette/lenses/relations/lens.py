@@ -76,7 +76,6 @@ class Relations(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site not in self.parsing:
             return
         if batch is not self.batch:

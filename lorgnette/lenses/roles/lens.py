@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attention import Call, Site
-from lorgnette.attention.rows import visible_keys
 from lorgnette.attention.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
@@ -111,7 +110,6 @@ class Roles(Relations):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site in self.parsing and any(example.heads is not None for example in batch.examples):
             super().update(call, batch)
         parts = self._parts(call, batch)
@@ -132,7 +130,6 @@ class Roles(Relations):
     ) -> list[tuple[Float[Tensor, "text #head column"], Float[Tensor, "text column"]]]:
         """Means over the queries of each text and their numbers, in the order of the columns."""
         site = call.site
-        assert site is not None
         asking, read = batch.queries(site), batch.keys(site)
         word, weights = asking.mask & ~asking.special, call.weights
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
@@ -149,7 +146,6 @@ class Roles(Relations):
     def _simple(self, call: Call, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
         site = call.site
-        assert site is not None
         kinds = torch.stack([_sink(read), read.categories["punctuation"], read.categories["last"]], -1)
         norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
@@ -178,8 +174,7 @@ class Roles(Relations):
     def _repeats(self, call: Call, weights: Tensor, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Mass on the same word elsewhere, and on what followed it before; over queries that see such a key."""
         site = call.site
-        assert site is not None
-        visible = visible_keys(call.scores).any(1)
+        visible = call.scores.visible_keys().any(1)
         words = (asking.mask & ~asking.special)[:, :, None] & (read.mask & ~read.special)[:, None]
         both = [same_word(asking.ids, read.ids, itself=site.kind != "self")]
         both.append(after_same_word(asking.ids) if site.kind == "self" else torch.zeros_like(both[0]))

@@ -61,7 +61,6 @@ class Rollout(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         if site not in self.rolling:
             return
         if batch is not self.batch:
@@ -122,18 +121,17 @@ def rollout(
     From weights, or from norms if the subject's `SiteWeights(subject, layer_norm=True)` are given and the calls
     have kept their residual. With several stacks, `stack` says which.
     """
-    kept = [call for call in calls if call.site is not None]
-    rolling = rollable([call.site for call in kept if call.site is not None])
+    calls = list(calls)
+    rolling = rollable([call.site for call in calls])
     names = sorted({site.name for site in rolling})
     if stack is None and len(names) == 1:
         stack = names[0]
     if stack not in names:
         raise UserError(f"A rollout needs the self-attention of one stack: {' or '.join(names) or 'there is none'}.")
-    chosen = sorted((c for c in kept if c.site in rolling and c.site.name == stack), key=lambda c: c.site.layer)  # type: ignore[union-attr]
+    chosen = sorted((c for c in calls if c.site in rolling and c.site.name == stack), key=lambda c: c.site.layer)
     measure = MEASURES[projections is not None]
     mixing = []
     for call in chosen:
-        assert call.site is not None
         found = mixing_of(call, projections).get(measure)
         if found is None:
             raise UserError(f"{call.site} is not x + attention with a norm that is known: no rollout from norms.")

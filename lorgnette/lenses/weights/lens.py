@@ -55,7 +55,6 @@ class Weights(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        assert site is not None
         asking, read = batch.queries(site), batch.keys(site)
         query = asking.mask.to(torch.float32)
         wanted = Wanted(

@@ -111,7 +111,6 @@ class HeadGates(nn.Module, Penalty):
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
-        assert call.site is not None
         if call.site not in self.place:
             return context
         assert self._drawn is not None
