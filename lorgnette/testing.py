@@ -19,7 +19,7 @@ from lorgnette.attention import Call, Tap
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
 from lorgnette.lenses.base import Lens
-from lorgnette.models.anatomy import linear_weights
+from lorgnette.models.linear import linear_weights
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 

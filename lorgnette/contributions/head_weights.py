@@ -13,17 +13,6 @@ from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.subject import Subject
 
-# Where a post-norm encoder layer keeps the norm of its second half, for GlobEnc; relative to the layer.
-SECOND_NORM = {
-    "bert": "output.LayerNorm",
-    "albert": "full_layer_layer_norm",
-    "distilbert": "output_layer_norm",
-    "marian": "final_layer_norm",
-    "mpnet": "output.LayerNorm",
-    "deberta-v2": "output.LayerNorm",
-    "lorgnette": "transform.norm",
-}
-
 
 @dataclass(frozen=True)
 class Projections:
@@ -82,21 +71,12 @@ class SiteWeights:
         norm = second = normed = beta = None
         if self.layer_norm and around.order == "post" and around.site.kind == "self":
             norm = frozen(around.norm, wide)
-            second = frozen(self._second(around), wide)
+            second = frozen(around.second_norm, wide)
         if norm is not None:
             beta = getattr(around.norm, "bias", None)
             beta = None if beta is None else beta.detach().to(wide)
             normed = output_products(norm.directed(output))
         return Projections(output, bias, output_products(output), norm, beta, normed, second)
-
-    def _second(self, around: AttentionSite) -> nn.Module | None:
-        path = SECOND_NORM.get(self.subject.anatomy.family)
-        if path is None or around.site.stack != "encoder":
-            return None
-        try:
-            return around.layer.get_submodule(path)
-        except AttributeError:  # a layer of our own classifier need not have a second half
-            return None
 
 
 def frozen(norm: nn.Module | None, dtype: torch.dtype) -> FrozenNorm | None:

@@ -14,10 +14,12 @@ from lorgnette.attention import Recorder, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
-from lorgnette.explanations.rules import RULES, Heads, Rules, is_linear, is_norm, ruled
+from lorgnette.explanations.rules import RULES, Heads, Rules, ruled
 from lorgnette.explanations.target import Target, explained, fixed
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
+from lorgnette.models.linear import is_linear
+from lorgnette.models.norms import is_norm
 from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 

@@ -26,8 +26,9 @@ from lorgnette.explanations.relevance import (
     weighted_by_size,
     without_bias,
 )
-from lorgnette.models.anatomy import linear_weights
 from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.linear import is_linear, linear_weights
+from lorgnette.models.norms import is_norm, norm_form, norm_rate
 
 ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
 """(module, its input, its output) → the output with another way back"""
@@ -121,26 +122,9 @@ def linear_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
 
 def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
     """γ / s of every component, and whether the norm takes the mean away first."""
-    rate = norm_rate(module, x)
-    weight = getattr(module, "weight", None)
-    if weight is not None:
-        # Gemma keeps γ − 1.
-        rate = rate * (1.0 + weight.detach() if "Gemma" in type(module).__name__ else weight.detach())
-    return rate, isinstance(module, nn.LayerNorm | PureNorm)
-
-
-def norm_rate(module: Any, x: Tensor) -> Tensor:
-    """1 / s of every token."""
-    x = x.detach()
-    if isinstance(module, nn.LayerNorm):
-        return (x.var(-1, unbiased=False, keepdim=True) + module.eps).rsqrt()
-    if isinstance(module, PureNorm):
-        variance = x.var(-1, keepdim=True)
-        constant = (x.amax(-1, keepdim=True) == x.amin(-1, keepdim=True)) | (variance == 0)
-        return torch.where(constant, 0.0, variance.rsqrt())
-    eps: float = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
-    wide = x.float() if x.dtype.itemsize < 4 else x
-    return (wide.square().mean(-1, keepdim=True) + eps).rsqrt().to(x.dtype)
+    form = norm_form(module)
+    assert form is not None
+    return form.gain(module, norm_rate(module, x)), form.centred
 
 
 def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
@@ -179,14 +163,6 @@ RULES = {
         one=True,
     ),
 }
-
-
-def is_norm(module: nn.Module) -> bool:
-    return isinstance(module, nn.LayerNorm | PureNorm) or type(module).__name__.endswith(("RMSNorm", "T5LayerNorm"))
-
-
-def is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def is_activation(module: nn.Module) -> bool:

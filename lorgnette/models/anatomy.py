@@ -1,12 +1,15 @@
 """Where the attention of one loaded model lives: its stacks, their sites in order of calls, and their projections."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attention import Site
+from lorgnette.models.linear import linear_weights
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,23 @@ class HeadWeights:
 
 
 @dataclass(frozen=True)
+class Projection:
+    """A linear map that gives queries, keys or values of all heads; `which` of how many equal parts of a fused map."""
+
+    module: nn.Module
+    which: int = 0
+    of: int = 1
+
+    def weights(self, groups: int) -> tuple[Float[Tensor, "group model dim"], Float[Tensor, "group dim"] | None]:
+        """The map of each group, and its bias."""
+        weight, bias = linear_weights(self.module)  # [model, out]
+        size = weight.shape[1] // self.of
+        part = slice(self.which * size, (self.which + 1) * size)
+        own = None if bias is None else bias[part].unflatten(0, (groups, -1))
+        return weight[:, part].unflatten(1, (groups, -1)).transpose(0, 1), own
+
+
+@dataclass(frozen=True)
 class AttentionSite:
     """One site with the modules around it."""
 
@@ -31,12 +51,14 @@ class AttentionSite:
     module: nn.Module
     """calls the attention function"""
     layer: nn.Module
-    value: nn.Module
-    value_part: tuple[int, int]
-    """(which, of how many): fused projections hold query, key and value in turn"""
+    query: Projection
+    key: Projection
+    value: Projection
     output: nn.Module | None
     """None where the heads are simply concatenated"""
     norm: nn.Module | None
+    second_norm: nn.Module | None
+    """the norm of the layer's second half, where it ends a post-norm layer"""
     order: str
     """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); none"""
     heads: int
@@ -48,21 +70,14 @@ class AttentionSite:
     """how many heads there were before any was removed"""
 
     def head_weights(self) -> HeadWeights:
-        weight, bias = linear_weights(self.value)  # [model, out]
-        which, parts = self.value_part
-        size = weight.shape[1] // parts
-        if parts > 1 and self.groups != self.heads:
+        if self.value.of > 1 and self.groups != self.heads:
             raise NotImplementedError("fused projections with grouped heads")
-        weight = weight[:, which * size : (which + 1) * size]
-        value = weight.unflatten(1, (self.groups, -1)).transpose(0, 1)
-        value_bias = None
-        if bias is not None:
-            value_bias = bias[which * size : (which + 1) * size].unflatten(0, (self.groups, -1))
+        value, value_bias = self.value.weights(self.groups)
         if self.groups != self.heads:
             value = value.repeat_interleave(self.heads // self.groups, dim=0)
             value_bias = None if value_bias is None else value_bias.repeat_interleave(self.heads // self.groups, dim=0)
         if self.output is None:
-            identity = torch.eye(self.heads * value.shape[-1], dtype=weight.dtype, device=weight.device)
+            identity = torch.eye(self.heads * value.shape[-1], dtype=value.dtype, device=value.device)
             return HeadWeights(value, value_bias, identity.unflatten(0, (self.heads, -1)), None)
         output, output_bias = linear_weights(self.output)
         return HeadWeights(value, value_bias, output.unflatten(0, (self.heads, -1)), output_bias)
@@ -83,7 +98,8 @@ class Anatomy:
 
     family: str
     stacks: tuple[Stack, ...]
-    shim: str | None = None
+    shim: Callable[..., Any] | None = None
+    """stands in for the forward of attention modules that ignore the attention interface"""
 
     @property
     def sites(self) -> tuple[AttentionSite, ...]:
@@ -99,12 +115,3 @@ class Anatomy:
     def causal(self) -> bool:
         """True for a model with nothing but a decoder."""
         return all(stack.name == "decoder" for stack in self.stacks)
-
-
-def linear_weights(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Weight as [in, out] and bias of a Linear, or of GPT-2's transposed one."""
-    weight, bias = module.weight, module.bias
-    assert isinstance(weight, Tensor)
-    if type(module).__name__ == "Conv1D":
-        return weight, bias if isinstance(bias, Tensor) else None
-    return weight.T, bias if isinstance(bias, Tensor) else None

@@ -4,7 +4,6 @@ Each is put on the module *instances* while a model is tapped and taken off agai
 the softmax replaced by a call of `attend`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -78,6 +77,3 @@ def deberta_v2(
         position_bias=bias,
     )
     return context.flatten(2), weights if output_attentions else None
-
-
-SHIMS: dict[str, Callable[..., Any]] = {"mpnet": mpnet, "deberta-v2": deberta_v2}

@@ -14,7 +14,6 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.anatomy import Anatomy
-from lorgnette.models.shims import SHIMS
 
 # Not a name with "flash" in it: transformers would take it for a kernel to download.
 NAME = "lorgnette"
@@ -118,11 +117,11 @@ class _Forward:
         return type(self.module).forward.__get__(copy.deepcopy(self.module, memo))
 
 
-def _shimmed(shim: str | None) -> Callable[[nn.Module], Callable[[], None]]:
+def _shimmed(shim: Callable[..., Any] | None) -> Callable[[nn.Module], Callable[[], None]]:
     def put_on(module: nn.Module) -> Callable[[], None]:
         own = module.__dict__.get("forward")
         assert shim is not None
-        module.forward = _Forward(SHIMS[shim], module, own)
+        module.forward = _Forward(shim, module, own)
 
         def take_off() -> None:
             if own is None:

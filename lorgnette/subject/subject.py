@@ -14,7 +14,7 @@ from lorgnette.corpora.encoding import Encoded, Encoder
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
-from lorgnette.models.families import PRUNED, anatomy_of
+from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.loading import Loaded, load_model, state_hash, weights_hash
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
@@ -89,18 +89,7 @@ class Subject:
     @property
     def limit(self) -> int | None:
         """The longest text, in tokens, specials included, that the model takes; None if any."""
-        config = self.model.config
-        limits = []
-        positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-        if positions and positions > 0 and getattr(config, "model_type", "") != "t5":
-            # RoBERTa's positions start behind the padding id; so do those of the models built on it.
-            family = getattr(config, "model_type", "").removeprefix(PRUNED)
-            shift = config.pad_token_id + 1 if family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
-            limits.append(int(positions) - shift)
-        known = getattr(self.tokenizer, "model_max_length", None)
-        if known is not None and known < 10**6:
-            limits.append(int(known))
-        return min(limits) if limits else None
+        return longest_text(self.model.config, self.tokenizer)
 
     @cached_property
     def weights_hash(self) -> str:

@@ -16,7 +16,7 @@ from lorgnette.models.classifier.config import LEARNT_POSITIONS, SelfAttentionCl
 from lorgnette.models.classifier.embeddings import embedding_table, pretrained_embedding_table, set_embeddings
 from lorgnette.models.classifier.presets import PRESETS, preset
 from lorgnette.models.classifier.tokenizer import build_tokenizer
-from lorgnette.models.families import PRUNED
+from lorgnette.models.families import longest_text
 from lorgnette.models.loading import Loaded, find, known_names, load_model
 from lorgnette.models.marian_small import TRANSLATORS
 from lorgnette.training.data import text_and_pair
@@ -222,14 +222,7 @@ def _source(name: str) -> str:
 
 
 def _longest(asked: int | None, config: Any, tokenizer: Any, name: str) -> int | None:
-    limits = []
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions:
-        family = config.model_type.removeprefix(PRUNED)
-        shift = config.pad_token_id + 1 if family in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
-        limits.append(int(positions) - shift)
-    if tokenizer.model_max_length < 10**6:
-        limits.append(int(tokenizer.model_max_length))
-    if asked is not None and limits and asked > min(limits):
-        raise UserError(f"max_length {asked} is more than {name!r} takes, which is {min(limits)} tokens.")
-    return asked if asked is not None else min(limits, default=MAX_LENGTH)
+    limit = longest_text(config, tokenizer)
+    if asked is not None and limit is not None and asked > limit:
+        raise UserError(f"max_length {asked} is more than {name!r} takes, which is {limit} tokens.")
+    return asked if asked is not None else MAX_LENGTH if limit is None else limit

@@ -27,7 +27,7 @@ class Watch(Tap):
         """One pass; what each watched module was given and gave, in the order of its calls."""
         handles = []
         for site in self.subject.anatomy.sites:
-            for module in (site.value, site.output, site.norm, next_norm(site)):
+            for module in (site.value.module, site.output, site.norm, next_norm(site)):
                 if module is not None and id(module) not in self.before:
                     self.before[id(module)], self.after[id(module)] = [], []
                     handles.append(module.register_forward_hook(self._keep))
@@ -74,7 +74,7 @@ class Terms:
         self.around, turn = around, watch.turn(around)
         self.alpha = weights[text, :, :asked, :read]
         heads = around.head_weights()
-        given = watch.before[id(around.value)][turn][text, :read]
+        given = watch.before[id(around.value.module)][turn][text, :read]
         self.f = torch.stack([
             (given @ heads.value[h].double() + (0 if heads.value_bias is None else heads.value_bias[h].double()))
             @ heads.output[h].double()

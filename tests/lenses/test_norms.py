@@ -196,14 +196,14 @@ def layer_output(watched, around, batch, zeroed):
     kept = []
 
     def zero(module, arguments, output):
-        which, parts = around.value_part
+        which, parts = around.value.which, around.value.of
         size = output.shape[-1] // parts
         output[:, zeroed, which * size : (which + 1) * size] = 0.0
         return output
 
     handles = [around.layer.register_forward_hook(lambda m, a, o: kept.append(o[0] if isinstance(o, tuple) else o))]
     if zeroed is not None:
-        handles.append(around.value.register_forward_hook(zero))
+        handles.append(around.value.module.register_forward_hook(zero))
     with torch.no_grad():
         watched.run(batch)
     for handle in handles:

@@ -90,7 +90,7 @@ def test_head_weights_rebuild_the_output(family):
     seen: dict[int, tuple] = {}
     handles = []
     for number, site in enumerate(anatomy.sites):
-        for which, module in (("value", site.value), ("output", site.output)):
+        for which, module in (("value", site.value.module), ("output", site.output)):
 
             def hook(module, arguments, output, number=number, which=which):
                 seen.setdefault((number, which), (arguments[0], output))

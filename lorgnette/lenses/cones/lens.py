@@ -13,11 +13,9 @@ from lorgnette.lenses.base import Lens
 from lorgnette.lenses.cones.outcome import Sample, cone_variables
 from lorgnette.lenses.hidden_states import any_text, hidden_states
 from lorgnette.lenses.text_rows import TextRows
+from lorgnette.models.heads import CLASSIFIERS, classification_head
 from lorgnette.results import Result
 from lorgnette.subject import Subject
-
-HEADS = ("classifier", "score", "classification_head")
-"""What transformers calls the module that turns a text's vector into classes."""
 
 
 class Cones(Lens):
@@ -162,10 +160,10 @@ def _classes(subject: Subject) -> tuple[str, ...]:
 
 
 def _head(subject: Subject) -> Any:
-    for name in HEADS:
-        if hasattr(subject.model, name):
-            return getattr(subject.model, name)
-    raise UserError(
-        f"{type(subject.model).__name__} of {subject.name!r} has no classification head that is known "
-        f"({', '.join(HEADS)}). Use a model that has one."
-    )
+    head = classification_head(subject.model)
+    if head is None:
+        raise UserError(
+            f"{type(subject.model).__name__} of {subject.name!r} has no classification head that is known "
+            f"({', '.join(CLASSIFIERS)}). Use a model that has one."
+        )
+    return head

@@ -13,11 +13,10 @@ import transformers
 from transformers import AutoConfig
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
-from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
-from lorgnette.models.families import PRUNED
-from lorgnette.models.pruned.slicing import Kept, slice_heads
+from lorgnette.models.families import PRUNED, prunable_types
+from lorgnette.models.families.reading import Kept
+from lorgnette.models.pruned.slicing import slice_heads
 
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "mpnet", "gpt2", "marian")
 AUTO = (
     "AutoModel",
     "AutoModelForSequenceClassification",
@@ -120,8 +119,8 @@ def as_pruned(model: Any, kept: Kept) -> Any:
 
 def _register_configs() -> None:
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
-    for base in (*(known[family] for family in FAMILIES), SelfAttentionClassifierConfig):
-        own = pruned_config(base)
+    for kind in prunable_types():
+        own = pruned_config(known[kind])
         AutoConfig.register(own.model_type, own, exist_ok=True)
 
 

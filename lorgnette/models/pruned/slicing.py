@@ -1,11 +1,10 @@
 """Taking heads out of a model's modules: projections are sliced, a layer without heads keeps its output bias.
 
 Nothing here computes attention: a sliced module is the module it was, with smaller matrices. What each family calls its
-projections is data, like its layout.
+projections is in its record.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,39 +12,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.models.families import drift, layout_of, whole_anatomy
-
-Kept = Mapping[str, Sequence[Sequence[int]]]
-"""stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How one family names what must shrink; paths are relative to the module that calls attention."""
-
-    projections: tuple[str, ...]
-    output: str | None  # None: the output projection is a neighbour of the module, not inside it
-    head_counts: tuple[str, ...]
-    widths: tuple[str, ...] = ()
-    parts: int = 1  # a fused projection holds query, key and value in turn
-    returns: str = "pair"  # what a forward gives: (output, weights), (output,), or the output alone
-
-
-CUTS: dict[str, Cut] = {
-    "bert": Cut(("query", "key", "value"), None, ("num_attention_heads",), ("all_head_size",)),
-    "distilbert": Cut(("q_lin", "k_lin", "v_lin"), "out_lin", ("n_heads",)),
-    "mpnet": Cut(("q", "k", "v"), "o", ("num_attention_heads",), ("all_head_size",), returns="tuple"),
-    "gpt2": Cut(("c_attn",), "c_proj", ("num_heads",), ("split_size",), parts=3),
-    "marian": Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",)),
-    "lorgnette": Cut(("query", "key", "value"), "output", ("heads",), returns="state"),
-}
+from lorgnette.models.families import Cut, drift, family_of, prunable_types, whole_anatomy
+from lorgnette.models.families.reading import Kept
+from lorgnette.models.linear import is_transposed
 
 
 def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> None:
     """Keep only these heads, in place. `before`: what earlier slicing had left (None: the model is whole)."""
-    cut = CUTS.get(layout_of(model).family)
+    cut = family_of(model).cut
     if cut is None:
-        raise drift(model, f"heads cannot be removed from its family; from these they can: {', '.join(CUTS)}")
+        known = ", ".join(prunable_types())
+        raise drift(model, f"heads cannot be removed from its family; from these they can: {known}")
     for site in whole_anatomy(model, before).sites:
         if site.site.name not in kept or site.site.stack == "pooler":
             continue
@@ -60,12 +37,12 @@ def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> Non
 
 def scale_heads(site: AttentionSite, factors: Float[Tensor, " head"]) -> None:
     """Multiply each head's values, and so its output, by a number, in place: a gate becomes part of the weights."""
-    which, parts = site.value_part
-    weight, bias = site.value.weight, site.value.bias
+    value = site.value
+    weight, bias = value.module.weight, value.module.bias
     assert isinstance(weight, Tensor)
-    transposed = type(site.value).__name__ == "Conv1D"
-    size = weight.shape[1 if transposed else 0] // parts
-    rows = slice(which * size, (which + 1) * size)
+    transposed = is_transposed(value.module)
+    size = weight.shape[1 if transposed else 0] // value.of
+    rows = slice(value.which * size, (value.which + 1) * size)
     scale = factors.to(weight).repeat_interleave(size // site.heads)
     with torch.no_grad():
         if transposed:
@@ -91,31 +68,31 @@ def _shrink(site: AttentionSite, cut: Cut, positions: Sequence[int], numbers: Se
         setattr(module, name, len(positions))
     for name in cut.widths:
         setattr(module, name, len(positions) * dim)
-    _slice_biases(module, positions, numbers)
+    if cut.bias is not None and getattr(module, cut.bias) is not None:  # a table per layer
+        table = getattr(module, cut.bias)
+        table.bias = nn.Parameter(table.bias.detach()[list(positions)], table.bias.requires_grad)
+    if cut.shared_bias is not None:  # one table for all layers, which other layers still need whole
+        _hand_over_part(module, SlicedBias(numbers, *cut.shared_bias))
 
 
 def _width(module: Any, cut: Cut) -> int:
     """Of all heads together."""
     projection = getattr(module, cut.projections[0])
-    return int(projection.weight.shape[1 if type(projection).__name__ == "Conv1D" else 0]) // cut.parts
+    return int(projection.weight.shape[1 if is_transposed(projection) else 0]) // cut.parts
 
 
-def _slice_biases(module: Any, positions: Sequence[int], numbers: Sequence[int]) -> None:
-    relative = getattr(module, "relative", None)
-    if relative is not None:  # our own classifier: a table per layer
-        relative.bias = nn.Parameter(relative.bias.detach()[list(positions)], relative.bias.requires_grad)
-    if type(module).__name__ == "MPNetSelfAttention":  # one table for all layers, which other layers still need whole
-        for number, hook in list(module._forward_pre_hooks.items()):
-            if isinstance(hook, SlicedBias):
-                del module._forward_pre_hooks[number]
-                module._forward_pre_hooks_with_kwargs.pop(number, None)
-        module.register_forward_pre_hook(SlicedBias(numbers), with_kwargs=True)
+def _hand_over_part(module: Any, sliced: "SlicedBias") -> None:
+    for number, hook in list(module._forward_pre_hooks.items()):
+        if isinstance(hook, SlicedBias):
+            del module._forward_pre_hooks[number]
+            module._forward_pre_hooks_with_kwargs.pop(number, None)
+    module.register_forward_pre_hook(sliced, with_kwargs=True)
 
 
 def _empty(site: AttentionSite, cut: Cut) -> None:
     """Put a module in the place of the attention that gives the output bias (or nothing) for every token."""
-    value: Any = site.value
-    width = int(value.weight.shape[0 if type(value).__name__ == "Conv1D" else 1])
+    value: Any = site.value.module
+    width = int(value.weight.shape[0 if is_transposed(value) else 1])
     output: nn.Module
     if site.output is None or isinstance(site.output, SideBySide):
         output = Nothing(width)
@@ -128,9 +105,8 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
     else:
         silent.add_module(cut.output, output)
         silent.inner = cut.output
-        dropout = getattr(site.module, "resid_dropout", None)
-        if isinstance(dropout, nn.Module):  # GPT-2's
-            silent.resid_dropout = dropout
+        if cut.dropout is not None:
+            silent.dropout = getattr(site.module, cut.dropout)
     _replace(site.layer, site.module, silent)
 
 
@@ -145,7 +121,7 @@ def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 def _keep_outputs(module: Any, index: Sequence[int]) -> None:
     """Some outputs of a Linear, or of GPT-2's transposed one."""
-    axis = 1 if type(module).__name__ == "Conv1D" else 0
+    axis = 1 if is_transposed(module) else 0
     module.weight = _some(module.weight, axis, index)
     if module.bias is not None:
         module.bias = _some(module.bias, 0, index)
@@ -156,7 +132,7 @@ def _keep_inputs(module: Any, index: Sequence[int]) -> None:
     if isinstance(module, SideBySide):
         module.columns = [module.columns[number] for number in index]
         return
-    axis = 0 if type(module).__name__ == "Conv1D" else 1
+    axis = 0 if is_transposed(module) else 1
     module.weight = _some(module.weight, axis, index)
     setattr(module, "nx" if axis == 0 else "in_features", len(index))
 
@@ -167,16 +143,17 @@ def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parame
 
 
 class SlicedBias:
-    """Hands a layer of MPNet its own heads' part of the position bias that all layers share."""
+    """Hands a layer its own heads' part of the position bias that all layers share (MPNet)."""
 
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = list(numbers)
+    def __init__(self, numbers: Sequence[int], place: int, name: str) -> None:
+        self.numbers, self.place, self.name = list(numbers), place, name
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
-        if len(given) > 2 and given[2] is not None:
-            given = (*given[:2], given[2][:, self.numbers], *given[3:])
-        if named.get("position_bias") is not None:
-            named = {**named, "position_bias": named["position_bias"][:, self.numbers]}
+        at = self.place
+        if len(given) > at and given[at] is not None:
+            given = (*given[:at], given[at][:, self.numbers], *given[at + 1 :])
+        if named.get(self.name) is not None:
+            named = {**named, self.name: named[self.name][:, self.numbers]}
         return given, named
 
 
@@ -231,12 +208,12 @@ class NoHeads(nn.Module):
     """In the place of an attention without heads."""
 
     inner: str | None = None
-    resid_dropout: nn.Module | None
+    dropout: nn.Module | None
 
     def __init__(self, returns: str, layer_idx: int | None, is_cross: bool) -> None:
         super().__init__()
         self.returns, self.layer_idx, self.is_cross = returns, layer_idx, is_cross
-        self.resid_dropout = None
+        self.dropout = None
 
     def forward(
         self, hidden_states: Float[Tensor, "batch token model"], *_: Any, past_key_values: Any = None, **__: Any
@@ -244,8 +221,8 @@ class NoHeads(nn.Module):
         if past_key_values is not None and not self.is_cross:
             self._feed(past_key_values, hidden_states)
         output = hidden_states if self.inner is None else self.get_submodule(self.inner)(hidden_states)
-        if self.resid_dropout is not None:
-            output = self.resid_dropout(output)
+        if self.dropout is not None:
+            output = self.dropout(output)
         if self.returns == "state":
             return output
         return (output,) if self.returns == "tuple" else (output, None)

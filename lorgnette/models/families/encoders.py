@@ -1,0 +1,145 @@
+"""Encoders: BERT and what was built on it or after it."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
+from lorgnette.models.shims import deberta_v2, mpnet
+
+
+def _albert_layers(transformer: Any) -> list[nn.Module]:
+    """ALBERT runs the same modules again and again; its passes are unrolled here as its forward does."""
+    config = transformer.config
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    order = [transformer.albert_layer_groups[int(i / per_group)] for i in range(config.num_hidden_layers)]
+    return [layer for group in order for layer in group.albert_layers]
+
+
+_BERT = separate(
+    "attention.self",
+    "query key value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    second_norm="output.LayerNorm",
+)
+
+BERT = Family(
+    "bert",
+    ("bert", "electra"),
+    (Stack("encoder", "encoder", "layer", (_BERT,)),),
+    cut=Cut(("query", "key", "value"), None, ("num_attention_heads",), ("all_head_size",)),
+)
+
+ROBERTA = replace(
+    BERT,
+    name="roberta",
+    model_types=("roberta", "xlm-roberta", "camembert"),
+    positions=Positions(after_padding=True),
+)
+
+ALBERT = Family(
+    "albert",
+    ("albert",),
+    (
+        Stack(
+            "encoder",
+            "encoder",
+            _albert_layers,
+            (
+                separate(
+                    "attention",
+                    "query key value",
+                    "attention.dense",
+                    "attention.LayerNorm",
+                    second_norm="full_layer_layer_norm",
+                ),
+            ),
+        ),
+    ),
+)
+
+DISTILBERT = Family(
+    "distilbert",
+    ("distilbert",),
+    (
+        Stack(
+            "encoder",
+            "transformer",
+            "layer",
+            (
+                separate(
+                    "attention",
+                    "q_lin k_lin v_lin",
+                    "attention.out_lin",
+                    "sa_layer_norm",
+                    second_norm="output_layer_norm",
+                ),
+            ),
+        ),
+    ),
+    heads=("n_heads", "num_attention_heads"),
+    cut=Cut(("q_lin", "k_lin", "v_lin"), "out_lin", ("n_heads",)),
+)
+
+MODERNBERT = Family(
+    "modernbert",
+    ("modernbert",),
+    (Stack("encoder", "", "layers", (fused("attn", "Wqkv", "attn.Wo", "attn_norm", order="pre"),)),),
+)
+
+MPNET = Family(
+    "mpnet",
+    ("mpnet",),
+    (
+        Stack(
+            "encoder",
+            "encoder",
+            "layer",
+            (
+                separate(
+                    "attention.attn",
+                    "q k v",
+                    "attention.attn.o",
+                    "attention.LayerNorm",
+                    second_norm="output.LayerNorm",
+                ),
+            ),
+        ),
+    ),
+    positions=Positions(after_padding=True),
+    shim=mpnet,
+    cut=Cut(
+        ("q", "k", "v"),
+        "o",
+        ("num_attention_heads",),
+        ("all_head_size",),
+        returns="tuple",
+        shared_bias=(2, "position_bias"),
+    ),
+)
+
+DEBERTA_V2 = Family(
+    "deberta-v2",
+    ("deberta-v2",),
+    (
+        Stack(
+            "encoder",
+            "encoder",
+            "layer",
+            (
+                separate(
+                    "attention.self",
+                    "query_proj key_proj value_proj",
+                    "attention.output.dense",
+                    "attention.output.LayerNorm",
+                    second_norm="output.LayerNorm",
+                ),
+            ),
+        ),
+    ),
+    shim=deberta_v2,
+)
+
+ENCODERS = (BERT, ROBERTA, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA_V2)

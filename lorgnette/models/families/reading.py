@@ -1,0 +1,111 @@
+"""From a family's record to the anatomy of one loaded model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from lorgnette.attention import Site
+from lorgnette.models.anatomy import Anatomy, AttentionSite, Projection, Stack
+from lorgnette.models.families import record
+from lorgnette.models.families.record import Family, Part
+from lorgnette.models.families.table import drift, family_of
+
+Kept = Mapping[str, Sequence[Sequence[int]]]
+"""stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
+
+
+def anatomy_of(model: nn.Module) -> Anatomy:
+    """Find every attention site of a loaded model; a site that has lost all its heads is none."""
+    return whole_anatomy(model, getattr(getattr(model, "config", None), "kept_heads", None))
+
+
+def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:
+    """The sites as if these heads were there (stack → layer → numbers), whatever the config says; None: all."""
+    family = family_of(model)
+    base = getattr(model, "base_model", model)
+    crosses = any(attention.kind == "cross" for stack in family.stacks for attention in stack.attentions)
+    if getattr(base.config, "add_cross_attention", False) and not crosses:
+        raise drift(model, "cross-attention added to an encoder or decoder is not in its family's record")
+    stacks = []
+    for stack in family.stacks:
+        module = _descend(base, stack.module)
+        if module is None:  # T5EncoderModel has no decoder
+            continue
+        stacks.append(Stack(stack.name, module, _sites(model, module, stack, family, kept or {})))
+    if not stacks:
+        raise drift(model, f"no stack of the {family.name} family was found in it")
+    return Anatomy(family.name, tuple(stacks), family.shim)
+
+
+def _sites(
+    model: nn.Module, module: nn.Module, stack: record.Stack, family: Family, kept: Kept
+) -> tuple[AttentionSite, ...]:
+    layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
+    heads = _count_heads(model.config, stack, family)
+    sites = []
+    for number, layer in enumerate(layers):
+        for attention in stack.attentions:
+            site = Site(stack.name, attention.kind, number)
+            left = kept.get(site.name) if stack.name != "pooler" else None
+            numbers = tuple(range(heads)) if left is None else tuple(left[number])
+            if numbers:
+                sites.append(_site(model, layer, attention, site, numbers, heads, whole=left is None))
+    return tuple(sites)
+
+
+def _count_heads(config: Any, stack: record.Stack, family: Family) -> int:
+    if isinstance(stack.heads, int):
+        return stack.heads
+    names = stack.heads or family.heads
+    return next((int(getattr(config, name)) for name in names if hasattr(config, name)), 0)
+
+
+def _site(
+    model: Any,
+    layer: nn.Module,
+    attention: record.Attention,
+    site: Site,
+    numbers: tuple[int, ...],
+    total: int,
+    *,
+    whole: bool,
+) -> AttentionSite:
+    def inner(path: str | None) -> Any:
+        return None if path is None else _descend(layer, path)
+
+    def projection(part: Part) -> Projection:
+        return Projection(_need(layer, part.path, model), part.which, part.of)
+
+    groups = int(getattr(model.config, "num_key_value_heads", None) or total)
+    return AttentionSite(
+        site=site,
+        module=_need(layer, attention.module, model),
+        layer=layer,
+        query=projection(attention.query),
+        key=projection(attention.key),
+        value=projection(attention.value),
+        output=inner(attention.output),
+        norm=inner(attention.norm),
+        second_norm=inner(attention.second_norm),
+        order=str(getattr(layer, "norm_order", "none")) if attention.order == "own" else attention.order,
+        heads=len(numbers),
+        groups=groups if site.stack == "decoder" and whole else len(numbers),
+        numbers=numbers,
+        total=total,
+    )
+
+
+def _descend(module: Any, path: str) -> Any:
+    for name in path.split(".") if path else ():
+        module = module[int(name)] if name.isdigit() else getattr(module, name, None)
+        if module is None:
+            return None
+    return module
+
+
+def _need(module: Any, path: str, model: nn.Module) -> nn.Module:
+    inner = _descend(module, path)
+    if inner is None:
+        raise drift(model, f"{type(module).__name__} has no {path!r}")
+    return inner

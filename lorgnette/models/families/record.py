@@ -1,0 +1,105 @@
+"""What a family's record can say. Paths are those of modules; nothing here is looked up in a model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Part:
+    """A linear map, or one of several equal parts of a fused one: query, key and value in turn."""
+
+    path: str
+    which: int = 0
+    of: int = 1
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a layer; paths are relative to the layer."""
+
+    module: str
+    """calls the attention function"""
+    query: Part
+    key: Part
+    value: Part
+    output: str | None
+    """None where the heads are simply concatenated"""
+    norm: str | None
+    order: str = "post"
+    """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); own: as the
+    layer's `norm_order` says; none"""
+    kind: str = "self"
+    second_norm: str | None = None
+    """the norm of the layer's second half, where it ends a post-norm layer"""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One stack; `module` is relative to the base model, `layers` to the stack (a path, or a function of it)."""
+
+    name: str
+    module: str
+    layers: str | Callable[[Any], Sequence[nn.Module]]
+    attentions: tuple[Attention, ...]
+    heads: int | tuple[str, ...] | None = None
+    """a number, or names of it in the config; None: the family's names"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What must shrink with the heads; paths are relative to the module that calls attention."""
+
+    projections: tuple[str, ...]
+    output: str | None
+    """None: the output projection is a neighbour of the module, not inside it"""
+    head_counts: tuple[str, ...]
+    widths: tuple[str, ...] = ()
+    parts: int = 1
+    """a fused projection holds query, key and value in turn"""
+    returns: str = "pair"
+    """what a forward gives: (output, weights) "pair", (output,) "tuple", or the output alone "state"."""
+    dropout: str | None = None
+    """applied behind the output projection, inside the module"""
+    bias: str | None = None
+    """a module with a table `bias` that has one row for each head of this layer"""
+    shared_bias: tuple[int, str] | None = None
+    """place and name of an argument with a bias for each head that all layers share, and so must be cut on its way"""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """How long a text may be: where the config says so, and whether positions begin behind the padding id."""
+
+    names: tuple[str, ...] = ("max_position_embeddings", "n_positions")
+    after_padding: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """Everything that depends on a family, for all model types that share it."""
+
+    name: str
+    model_types: tuple[str, ...]
+    stacks: tuple[Stack, ...]
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    """what the config may call the number of heads, the first that is there"""
+    positions: Positions = Positions()
+    shim: Callable[..., Any] | None = None
+    """stands in for the forward of attention modules that ignore the attention interface"""
+    cut: Cut | None = None
+    """None: heads cannot be removed"""
+
+
+def separate(module: str, names: str, output: str | None, norm: str | None, **more: Any) -> Attention:
+    """An attention with a linear map each for query, key and value, named inside the module."""
+    query, key, value = (Part(f"{module}.{name}") for name in names.split())
+    return Attention(module, query, key, value, output, norm, **more)
+
+
+def fused(module: str, name: str, output: str | None, norm: str | None, **more: Any) -> Attention:
+    """An attention whose one linear map gives query, key and value in turn."""
+    query, key, value = (Part(f"{module}.{name}", which, 3) for which in range(3))
+    return Attention(module, query, key, value, output, norm, **more)
