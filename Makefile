@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean chromium release-check
+.PHONY: help demo test lint bench clean chromium docs release-check
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test               ruff, mypy and the tests"
 	@echo "make lint               ruff and mypy only"
 	@echo "make bench [ONLY=name]  one JSON line per figure"
+	@echo "make docs               the site, in out/docs"
 	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
 	@echo "make clean              remove caches and out/ (not .venv)"
 
@@ -37,6 +38,11 @@ chromium:
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+# A warning of Sphinx is an error.
+docs: $(INSTALLED)
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
+	@echo "out/docs/index.html"
 
 release-check:
 	@$(PYTHON) scripts/release_check.py

@@ -1,0 +1,57 @@
+"""The command reference, made from the commands themselves."""
+
+import re
+
+import typer
+from lorgnette.cli.app import app
+
+INTRODUCTION = """# Commands
+
+Every command explains itself with `--help`; this page is made from the same text. A wrong input ends with one line and
+exit status 1 (2 for a wrong option); `LORGNETTE_DEBUG=1` shows the traceback.
+"""
+
+
+def command_reference() -> str:
+    """A page with a section for every command."""
+    group = typer.main.get_command(app)
+    parts = [INTRODUCTION]
+    for name in sorted(group.commands):
+        command = group.commands[name]
+        if not command.hidden:
+            parts.append(_section(name, command))
+    return "\n".join(parts)
+
+
+def _section(name: str, command) -> str:  # noqa: ANN001
+    about, _, examples = (command.help or "").partition("[bold]Examples[/bold]")
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join(["lorgnette", name, *(_metavar(a) for a in arguments), "[OPTIONS]"])
+    lines = [f"## `{name}`", "", _plain(about), "", f"```text\n{usage}\n```", ""]
+    if examples.strip():
+        lines += ["```console", *(f"$ {line.strip()}" for line in examples.strip().splitlines() if line.strip()), "```", ""]
+    rows = [_row(p) for p in command.params if not getattr(p, "hidden", False) and "--help" not in p.opts]
+    if rows:
+        lines += ["| argument or option | what it does |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _row(parameter) -> str:  # noqa: ANN001
+    """Name, meaning and default of one parameter."""
+    names = _metavar(parameter) if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
+    about = _plain(getattr(parameter, "help", None) or "")
+    shown = getattr(parameter, "show_default", None)
+    default = shown if isinstance(shown, str) else parameter.default
+    if default not in (None, False, (), []) and not callable(default):
+        about += f" Default: `{default}`."
+    return f"| `{names}` | {about} |".replace("\n", " ")
+
+
+def _metavar(parameter) -> str:  # noqa: ANN001
+    return (parameter.metavar or parameter.name.upper()).replace("|", r"\|")
+
+
+def _plain(text: str) -> str:
+    """Without the markup of the terminal."""
+    text = re.sub(r"\[/?(bold|dim|italic)\]", "", text)
+    return re.sub(r"[ \t]+\n", "\n", re.sub(r"\n[ \t]+", "\n", text)).strip().replace("|", r"\|")

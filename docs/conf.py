@@ -1,0 +1,68 @@
+"""The site: Sphinx reads the Markdown of this folder, the docstrings and the commands. `make docs` builds it offline."""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from commands import command_reference  # noqa: E402
+
+import lorgnette  # noqa: E402
+
+project = "Lorgnette"
+author = "The Lorgnette developers"
+copyright = "2026, the Lorgnette developers"
+version = release = lorgnette.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+# A notebook is executed when it or the package changed, in the build; one that fails stops it.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "out" / "notebooks")
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+# Links out of this folder lead to files of the repository, which the site does not copy.
+suppress_warnings = ["myst.xref_missing"]
+
+html_theme = "furo"
+html_title = "Lorgnette"
+html_static_path = ["images"]
+html_copy_source = False
+html_show_sphinx = False
+templates_path: list[str] = []
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+add_module_names = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def as_rst(app, what, name, obj, options, lines):  # noqa: ANN001, ANN201
+    """Our docstrings are plain text with `code` and indented formulas; Sphinx reads reStructuredText."""
+    out: list[str] = []
+    literal = False
+    for line in lines:
+        indented = line.startswith("    ")
+        if indented and not literal and (not out or not out[-1].strip()):
+            out += ["::", ""]
+            literal = True
+        elif line.strip() and not indented:
+            literal = False
+        if not literal:
+            line = re.sub(r"`([^`]+)`", r"``\1``", line)
+            line = "".join(part if part.startswith("``") else re.sub(r"([*|_])", r"\\\1", part)
+                           for part in re.split(r"(``[^`]+``)", line))  # fmt: skip
+            line = re.sub(r"^(\s*)(\S+)$", r"\1\2", line)
+        out.append(line)
+    lines[:] = out
+
+
+def setup(app):  # noqa: ANN001, ANN201
+    app.connect("autodoc-process-docstring", as_rst)
+    (HERE / "reference" / "commands.md").write_text(command_reference(), encoding="utf-8")
