@@ -15,6 +15,7 @@ from lorgnette import look as look_function
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
+from lorgnette.looking import texts as texts_module
 from lorgnette.testing import assert_close
 
 look_module = sys.modules["lorgnette.looking.look"]
@@ -36,7 +37,7 @@ def test_order_and_batch_size_change_nothing():
 def test_windows_change_nothing(monkeypatch):
     subject = bert()
     expected = looked(subject, EXAMPLES)
-    monkeypatch.setattr(look_module, "WINDOW", 2)
+    monkeypatch.setattr(texts_module, "WINDOW", 2)
     assert_close(expected.data, looked(subject, EXAMPLES).data, "windows", 1e-10)
 
 
@@ -233,3 +234,29 @@ def test_resume_of_a_list_knows_its_texts(tmp_path):
         look_function(subject, ["the dog sat on the mat", "dog"], ["weights"], resume=True, **options)
     with pytest.raises(UserError, match="can be recognised"):
         look_function(subject, iter(["cat"]), ["weights"], resume=True, **options)
+
+
+def test_each_text_is_read_and_tokenised_once(monkeypatch):
+    """Also by a lens that looks twice, and by whoever takes examples afterwards; beyond the bound it streams."""
+    from lorgnette.corpora.encoding import Encoder
+    from lorgnette.looking.texts import TokenizedTexts
+    from lorgnette.report.examples import examples_of
+
+    read, encoded = [], []
+    stream = lambda: (read.append(e.id) or e for e in EXAMPLES)  # noqa: E731
+    corpus = Corpus("counted", stream, source=lambda: [b"five texts"])
+    plain = Encoder.encode
+    monkeypatch.setattr(Encoder, "encode", lambda self, e, **o: encoded.append(e.id) or plain(self, e, **o))
+    subject = bert()
+    texts = TokenizedTexts(subject, corpus)
+    look_function(subject, texts, ["weights", "importance" if subject.labels else "norms"], progress=False)
+    first = list(encoded)
+    assert sorted(first) == sorted(e.id for e in EXAMPLES)
+    monkeypatch.setattr("lorgnette.report.views.gather.gathered", lambda subject, example, **_: {"id": example.id})
+    shown = examples_of(subject, texts)
+    assert shown
+    assert encoded == first
+    assert read == [e.id for e in EXAMPLES]
+    few = TokenizedTexts(subject, corpus, keep=2)
+    assert [text.example.id for text in few] == [text.example.id for text in few] == [e.id for e in EXAMPLES]
+    assert len(few._first) == 2

@@ -11,9 +11,8 @@ import typer
 from lorgnette.cli import options
 
 if TYPE_CHECKING:
-    from lorgnette.corpora.corpus import Corpus
+    from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.results import Results
-    from lorgnette.subject import Subject
 
 
 def look(
@@ -60,40 +59,47 @@ def look(
     import torch
 
     from lorgnette.looking.look import look as run
+    from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.subject import load
 
     torch.manual_seed(seed)
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
         subject,
-        texts,
+        tokenized,
         chosen,
         batch_tokens=batch_tokens,
-        truncate=truncate,
         out=out,
         resume=resume,
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
+    _show(results)
     if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
-        _keep_examples(subject, texts, out)
-    _show(results, out)
+        _write_report(results, tokenized, out)
 
 
-def _keep_examples(subject: "Subject", texts: "Corpus", folder: Path) -> None:
-    """A few texts for the report. The results are there already: without examples the run is whole, and says so."""
+def _write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> None:
+    """The page and a few texts for it, from what is in memory. Without examples the run is whole, and says so."""
+    from rich.markup import escape
+
+    from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
+    from lorgnette.report import Report
     from lorgnette.report.examples import examples_of, keep_examples
 
     try:
-        found = examples_of(subject, texts)
+        examples = examples_of(texts.subject, texts)
     except UserError as error:
         typer.echo(f"The report shows no text: {error}", err=True)
-        found = []
-    keep_examples(found, folder, subject.weights_hash)
+        examples = []
+    keep_examples(examples, folder, texts.subject.weights_hash)
+    page = Report(results, examples=examples).write(folder / "report.html")
+    out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)
 
 
-def _show(results: "Results", folder: Path | None) -> None:
+def _show(results: "Results") -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
@@ -108,8 +114,3 @@ def _show(results: "Results", folder: Path | None) -> None:
     for finding in findings(results):
         out().print(f"- {escape(finding.text)}", highlight=False)
     out().print(summary(results))
-    if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, one page
-        from lorgnette.report import Report
-
-        page = Report(folder).write(folder / "report.html")
-        out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)

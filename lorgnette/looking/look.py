@@ -3,10 +3,8 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -15,38 +13,23 @@ from lorgnette.attention import Call, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.encoding import Encoded
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import Ranks
 from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import Keeper
+from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, batches
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 from lorgnette.results.result import refuse_other_folder
 from lorgnette.subject import Subject
 
-WINDOW = 4096
-"""Examples that are read ahead and sorted by length; memory holds one window, not the corpus."""
-
-
-@dataclass
-class Counts:
-    """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
-
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
-    empty: int = 0
-    untranslated: int = 0
-    batches: int = 0
-
 
 def look(
     subject: Subject,
-    corpus: Corpus | Iterable[Example | str],
+    corpus: Texts | TokenizedTexts,
     lenses: Sequence[Lens | str],
     *,
     batch_tokens: int = 4096,
@@ -61,29 +44,32 @@ def look(
 
     Batches hold texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on their
     order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
-    `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results.
+    `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results. Each text is
+    read and tokenised once: give `TokenizedTexts` to look at the same ones again.
     """
+    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=truncate)
+    corpus = texts.corpus
     chosen = _with_needed([_lens(lens) for lens in lenses])
     _refuse(subject, corpus, chosen, batch_tokens, resume)
     for lens in chosen:
         lens.bind(subject)
     if out is not None:
         refuse_other_folder(out, [lens.name for lens in chosen])
-    _prepare(subject, corpus, chosen, batch_tokens=batch_tokens, truncate=truncate, progress=progress)
+    _prepare(texts, chosen, batch_tokens=batch_tokens, progress=progress)
     ranks, counts = Ranks.join(), Counts()
     keeper = None
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(subject, corpus, chosen, batch_tokens, truncate), ranks)
+        keeper = Keeper.open(out, resume, _fingerprint(texts, chosen, batch_tokens), ranks)
     done = keeper.restore(chosen) if keeper is not None and resume else 0
     counts.batches = done
     bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
     kept = _kept_if_interrupted(keeper, chosen, counts, out)
     with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
-        for number, encoded in enumerate(batches(subject, corpus, batch_tokens, truncate, counts)):
+        for number, encoded in enumerate(batches(texts, batch_tokens, counts)):
             if number >= done and number % ranks.world == ranks.rank:
                 _pass(subject, encoded, chosen)
             counts.batches = max(counts.batches, number + 1)
-            _count(counts, encoded)
+            counts.add(encoded)
             bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
             if keeper is not None and number >= done:
                 keeper.due(chosen, counts.batches)
@@ -141,36 +127,15 @@ def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
     return [*map(_lens, needed), *sorted(lenses, key=lambda lens: bool(lens.needs))]
 
 
-def _prepare(subject: Subject, corpus: Any, lenses: Sequence[Lens], **options: Any) -> None:
+def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> None:
     """A look of its own for lenses that need to know something of the whole corpus before they begin."""
     for lens in lenses:
         if first := lens.before():
-            if iter(corpus) is corpus:
+            if texts.once:
                 raise UserError(
                     f"The lens {lens.name!r} goes through the corpus twice. Give a Corpus or a list of texts."
                 )
-            lens.prepare(look(subject, corpus, first, **options))
-
-
-def batches(
-    subject: Subject, corpus: Iterable[Example | str], batch_tokens: int, truncate: bool, counts: Counts
-) -> Iterator[list[Encoded]]:
-    """Encoded texts in batches of similar length, in an order that depends on nothing but the corpus."""
-    numbered = (
-        example if isinstance(example, Example) else Example(f"text {number + 1}", example)
-        for number, example in enumerate(corpus)
-    )
-    encoded = (subject.tokenize(example, truncate=truncate) for example in numbered)
-    while window := list(islice(encoded, WINDOW)):
-        full = [e for e in window if len(e.source) > 0]
-        counts.empty += len(window) - len(full)
-        full.sort(key=lambda e: (len(e.source), len(e.target or ())), reverse=True)
-        start = 0
-        while start < len(full):
-            # Sorted by length: the first is the longest, and all are padded to it.
-            stop = start + max(1, batch_tokens // full[start].tokens)
-            yield full[start:stop]
-            start = stop
+            lens.prepare(look(texts.subject, texts, first, **options))
 
 
 class _Looking(Tap):
@@ -231,13 +196,6 @@ def _too_large(text: Encoded, error: BaseException) -> UserError:
     )
 
 
-def _count(counts: Counts, encoded: list[Encoded]) -> None:
-    counts.texts += len(encoded)
-    counts.tokens += sum(e.tokens for e in encoded)
-    counts.truncated += sum(e.cut for e in encoded)
-    counts.untranslated += sum(e.target is not None and e.example.target is None for e in encoded)
-
-
 def _computed(lens: Lens) -> Any:
     # A rank that got no batch has nothing of its own to add, but must take part.
     lens._update_count = max(lens._update_count, 1)
@@ -258,17 +216,15 @@ def _name(corpus: Any) -> str:
     return str(getattr(corpus, "name", type(corpus).__name__))
 
 
-def _fingerprint(
-    subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, truncate: bool
-) -> dict[str, Any]:
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int) -> dict[str, Any]:
     """What must be the same for a kept state to be worth anything."""
     return {
-        "weights": subject.weights_hash,
-        "dtype": str(subject.dtype),
-        "corpus": _corpus_fingerprint(corpus),
+        "weights": texts.subject.weights_hash,
+        "dtype": str(texts.subject.dtype),
+        "corpus": _corpus_fingerprint(texts.corpus),
         "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,
-        "truncate": truncate,
+        "truncate": texts.truncate,
     }
 
 

@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
+from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 
@@ -19,20 +19,20 @@ _READ = 512  # texts of the corpus among which they are chosen
 _SHORTEST, _LONGEST = 5, 40  # tokens
 
 
-def examples_of(subject: Subject, corpus: Iterable[Example | str], count: int = COUNT) -> list[dict[str, Any]]:
+def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = COUNT) -> list[dict[str, Any]]:
     """A few short texts as documents for the views, always the same ones; none if the corpus has no short text.
 
-    For a classifier, those with words that people marked come first: they show most.
+    For a classifier, those with words that people marked come first: they show most. Texts that `look` has tokenised
+    already are not tokenised again.
     """
     from lorgnette.report.views.gather import gathered
 
+    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=True)
     short = []
-    for number, item in enumerate(islice(iter(corpus), _READ), 1):
-        example = item if isinstance(item, Example) else Example(f"text {number}", item)
-        if len(example.text) > 12 * _LONGEST:
-            continue
-        encoded = subject.tokenize(example, truncate=True)
-        if _SHORTEST <= len(encoded.source) <= _LONGEST and (example.target or not subject.encoder.translates):
+    for encoded in islice(texts, _READ):
+        example = encoded.example
+        fits = _SHORTEST <= len(encoded.source) <= _LONGEST and len(example.text) <= 12 * _LONGEST
+        if fits and (example.target or not subject.encoder.translates):
             short.append(example)
     says = subject.labels is not None
     chosen = sorted(short, key=lambda e: (says and not any(e.rationale or ()), text_key(e.id)))[:count]

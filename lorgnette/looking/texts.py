@@ -1,0 +1,80 @@
+"""A corpus as one subject's tokens: read and tokenised once for all who want it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.encoding import Encoded
+from lorgnette.corpora.example import Example
+from lorgnette.subject import Subject
+
+KEPT = 4096
+"""Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""
+WINDOW = 4096
+"""Texts that are sorted by length together; memory holds one window, not the corpus."""
+
+Texts = Corpus | Iterable[Example | str]
+
+
+class TokenizedTexts:
+    """The texts of a corpus, tokenised for a subject. Iterating gives them in the order of the corpus."""
+
+    def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = KEPT) -> None:
+        self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
+        self._first: list[Encoded] = []
+        self._whole = False
+
+    @property
+    def once(self) -> bool:
+        """Whether the corpus can be read only once (an iterator)."""
+        return iter(self.corpus) is self.corpus
+
+    def __iter__(self) -> Iterator[Encoded]:
+        if self._whole:
+            yield from self._first
+            return
+        count = 0
+        for count, item in enumerate(self.corpus, 1):
+            if count <= len(self._first):
+                yield self._first[count - 1]
+                continue
+            example = item if isinstance(item, Example) else Example(f"text {count}", item)
+            encoded = self.subject.tokenize(example, truncate=self.truncate)
+            if len(self._first) == count - 1 < self.keep:
+                self._first.append(encoded)
+            yield encoded
+        self._whole = count == len(self._first)
+
+
+@dataclass
+class Counts:
+    """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    empty: int = 0
+    untranslated: int = 0
+    batches: int = 0
+
+    def add(self, batch: Sequence[Encoded]) -> None:
+        self.texts += len(batch)
+        self.tokens += sum(text.tokens for text in batch)
+        self.truncated += sum(text.cut for text in batch)
+        self.untranslated += sum(text.target is not None and text.example.target is None for text in batch)
+
+
+def batches(texts: Iterable[Encoded], batch_tokens: int, counts: Counts) -> Iterator[list[Encoded]]:
+    """Texts in batches of similar length, in an order that depends on the corpus alone; empty ones are counted."""
+    stream = iter(texts)
+    while window := list(islice(stream, WINDOW)):
+        full = [text for text in window if len(text.source) > 0]
+        counts.empty += len(window) - len(full)
+        full.sort(key=lambda text: (len(text.source), len(text.target or ())), reverse=True)
+        start = 0
+        while start < len(full):
+            # Sorted by length: the first is the longest, and all are padded to it.
+            stop = start + max(1, batch_tokens // full[start].tokens)
+            yield full[start:stop]
+            start = stop
