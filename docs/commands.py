@@ -3,6 +3,7 @@
 import re
 
 import typer
+
 from lorgnette.cli.app import app
 
 INTRODUCTION = """# Commands
@@ -23,20 +24,25 @@ def command_reference() -> str:
     return "\n".join(parts)
 
 
-def _section(name: str, command) -> str:  # noqa: ANN001
+def _section(name: str, command) -> str:
     about, _, examples = (command.help or "").partition("[bold]Examples[/bold]")
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join(["lorgnette", name, *(_metavar(a) for a in arguments), "[OPTIONS]"])
     lines = [f"## `{name}`", "", _plain(about), "", f"```text\n{usage}\n```", ""]
     if examples.strip():
-        lines += ["```console", *(f"$ {line.strip()}" for line in examples.strip().splitlines() if line.strip()), "```", ""]
+        lines += [
+            "```console",
+            *(f"$ {line.strip()}" for line in examples.strip().splitlines() if line.strip()),
+            "```",
+            "",
+        ]
     rows = [_row(p) for p in command.params if not getattr(p, "hidden", False) and "--help" not in p.opts]
     if rows:
         lines += ["| argument or option | what it does |", "|---|---|", *rows, ""]
     return "\n".join(lines)
 
 
-def _row(parameter) -> str:  # noqa: ANN001
+def _row(parameter) -> str:
     """Name, meaning and default of one parameter."""
     names = _metavar(parameter) if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
     about = _plain(getattr(parameter, "help", None) or "")
@@ -47,7 +53,7 @@ def _row(parameter) -> str:  # noqa: ANN001
     return f"| `{names}` | {about} |".replace("\n", " ")
 
 
-def _metavar(parameter) -> str:  # noqa: ANN001
+def _metavar(parameter) -> str:
     return (parameter.metavar or parameter.name.upper()).replace("|", r"\|")
 
 

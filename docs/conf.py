@@ -43,7 +43,7 @@ add_module_names = False
 copybutton_exclude = ".linenos, .gp, .go"
 
 
-def as_rst(app, what, name, obj, options, lines):  # noqa: ANN001, ANN201
+def as_rst(app, what, name, obj, options, lines):
     """Our docstrings are plain text with `code` and indented formulas; Sphinx reads reStructuredText."""
     out: list[str] = []
     literal = False
@@ -63,6 +63,6 @@ def as_rst(app, what, name, obj, options, lines):  # noqa: ANN001, ANN201
     lines[:] = out
 
 
-def setup(app):  # noqa: ANN001, ANN201
+def setup(app):
     app.connect("autodoc-process-docstring", as_rst)
     (HERE / "reference" / "commands.md").write_text(command_reference(), encoding="utf-8")

@@ -106,10 +106,18 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 }
 
 
+SINKS: dict[str, Callable[[], Any]] = {
+    "gpt-oss": lambda: hf.GptOssForCausalLM(
+        hf.GptOssConfig(**LLAMA, sliding_window=5, num_local_experts=4, num_experts_per_tok=2)
+    ),
+}
+"""Models whose rows give a part of their mass to no key."""
+
+
 def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
     """A tiny random model with weights large enough for peaked attention."""
     torch.manual_seed(seed)
-    model = FAMILIES[family]().eval().to(dtype)
+    model = {**FAMILIES, **SINKS}[family]().eval().to(dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:

@@ -1,15 +1,31 @@
 """The one attention function: what models call, and where every watch is handed the call."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorgnette.attention.call import Call
 from lorgnette.attention.scores import Scores, dense, fused, softmax
 from lorgnette.attention.taps import ACTIVE, Tap
+from lorgnette.errors import CaptureError
+
+# fmt: off
+HARMLESS = frozenset((
+    # Windows and packed texts are in the mask, which transformers makes by our name.
+    "sliding_window", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+    "cu_seqlens", "seq_idx",
+    # What is asked of the model, and what a layer passes on to everything inside it.
+    "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "num_items_in_batch",
+    "logits_to_keep", "use_cache", "cache_position", "past_key_values", "past_key_value", "layer_idx",
+    "position_embeddings", "target_dtype", "deterministic", "hidden_states", "encoder_hidden_states",
+    "encoder_attention_mask", "token_type_ids", "is_cross_attention",
+))
+# fmt: on
+"""Keywords that models pass to an attention function and that change nothing of softmax(scores) v."""
 
 
 def attend(
@@ -23,15 +39,24 @@ def attend(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
-    **_: Any,
+    s_aux: Float[Tensor, " head"] | None = None,
+    indices: Tensor | None = None,
+    **more: Any,
 ) -> tuple[Float[Tensor, "batch query head value_dim"], Float[Tensor, "batch head query key"] | None]:
     """softmax(scaling · q kᵀ + position_bias) v, with the signature of transformers' attention interface.
 
-    Windows and padding come in the mask; a causal model that passes no mask is masked here.
+    Windows and padding come in the mask; a causal model that passes no mask is masked here. `s_aux` is a learnt sink's
+    score for each head; `indices` [batch query kept] are the only keys that a row may see. A keyword that is not known
+    to be harmless is refused.
     """
+    _refuse_unknown(module, more)
     scores, value = _scores(
         module, query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
     )
+    if s_aux is not None:
+        scores = replace(scores, sink=s_aux)
+    if indices is not None:
+        scores = replace(scores, allowed=_chosen(scores, indices))
     watches = [watch for watch in ACTIVE.get() if watch.contains(module)]
     if not watches:
         return fused(scores, value, dropout).transpose(1, 2).contiguous(), None
@@ -45,13 +70,29 @@ def attend(
     return call.context.transpose(1, 2).contiguous(), call.weights if call.has_weights else None
 
 
+def _refuse_unknown(module: nn.Module, keywords: dict[str, Any]) -> None:
+    unknown = [name for name, value in keywords.items() if name not in HARMLESS and value is not None]
+    if unknown:
+        raise CaptureError(
+            f"{type(module).__name__} passes {', '.join(map(repr, unknown))} to its attention function, and it is not "
+            "known what that does to the result: its attention cannot be watched exactly."
+        )
+
+
+def _chosen(scores: Scores, indices: Tensor) -> Bool[Tensor, "batch heads query key"]:
+    """Of the keys that each row may see, those at `indices`."""
+    batch, _, queries, keys = scores.shape
+    chosen = torch.zeros(batch, queries, keys, dtype=torch.bool, device=indices.device)
+    return scores.visible_keys() & chosen.scatter(-1, indices.long(), True)[:, None]
+
+
 def _edit(call: Call, taps: Sequence[Tap]) -> None:
     scorers = [tap for tap in taps if tap.edits("scores")]
     if scorers:
         scores = dense(call.scores)
         for tap in scorers:
             scores = tap.scores(call, scores)
-        call.weights = softmax(scores)
+        call.weights = softmax(scores, call.scores.sink)
     for tap in taps:
         if tap.edits("weights"):
             call.weights = tap.weights(call, call.weights)

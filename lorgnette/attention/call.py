@@ -69,7 +69,7 @@ class Call:
 
     @property
     def differentiable(self) -> bool:
-        tensors = (self.query, self.key, self.value, self.scores.bias)
+        tensors = (self.query, self.key, self.value, self.scores.bias, self.scores.sink)
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
     @property
@@ -81,7 +81,7 @@ class Call:
     def weights(self) -> Float[Tensor, "batch head query key"]:
         """α, built on first use; rows of padded queries that may see nothing are zero. To set it is an edit."""
         if self._weights is None:
-            self._weights = softmax(dense(self.scores))
+            self._weights = softmax(dense(self.scores), self.scores.sink)
         return self._weights
 
     @weights.setter
@@ -92,7 +92,7 @@ class Call:
     def context(self) -> Float[Tensor, "batch head query value_dim"]:
         """Σ_j α_ij v_j per head, before the output projection. To set it is an edit."""
         if self._context is None:
-            if self._weights is None and self.scores.softcap is None:
+            if self._weights is None and self.scores.softcap is None and self.scores.sink is None:
                 self._context = fused(self.scores, self.value, self.dropout)
             else:
                 self._context = mixed(self.weights, self.value, self.dropout)
@@ -108,17 +108,25 @@ class Call:
         """α of some query rows of some texts and heads, as edited, differentiable, without building the others."""
         if self._weights is not None:
             return self._weights[texts, heads][:, :, rows]
-        return softmax(dense(self.scores.block(texts, rows, heads)))
+        scores = self.scores.block(texts, rows, heads)
+        return softmax(dense(scores), scores.sink)
+
+    @property
+    def sink(self) -> Float[Tensor, "batch head query"]:
+        """1 − Σ_j α_ij, what a learnt sink takes of each row; zero without one, and in rows that see nothing."""
+        if self.scores.sink is None:
+            return self.query.new_zeros(self.query.shape[:3])
+        return self.measure(Wanted(sink=True))["sink"]
 
     @cached_property
     def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
-        """Number of keys each row may see."""
+        """Number of keys each row may see, a sink counted as one of them."""
         return self.scores.visible()
 
     def measure(self, wanted: Wanted) -> Measured:
         """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
         if self._weights is not None or self.differentiable:
-            return from_matrix(self.weights, wanted)
+            return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
         kernels = _kernels() if self.query.is_cuda else None
         if kernels is not None and kernels.refusal(self.scores, self.value, wanted) is not None:
             kernels = None
@@ -139,7 +147,7 @@ class Call:
         return self.measure(Wanted(features=features))["average"]
 
     def entropy(self) -> Float[Tensor, "batch head query"]:
-        """−Σ_j α_ij log α_ij in nats."""
+        """−Σ_j α_ij log α_ij in nats; what a learnt sink takes is one of the terms."""
         return self.measure(Wanted(entropy=True))["entropy"]
 
     def at(self, offset: int) -> Float[Tensor, "batch head query"]:

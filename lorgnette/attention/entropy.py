@@ -13,11 +13,11 @@ from lorgnette.attention.sweep import BLOCK, Wanted, _blocks, swept
 def swept_entropy(scores: Scores) -> Float[Tensor, "batch head query"]:
     """H_i = −Σ_j α_ij log α_ij in nats, differentiable in query, key and bias; O(block) memory in both directions.
 
-    ∂H_i/∂s_ij = −α_ij (log α_ij + H_i), with α computed again from the scores when the gradient is asked. Soft-capped
-    scores are not taken.
+    ∂H_i/∂s_ij = −α_ij (log α_ij + H_i), with α computed again from the scores when the gradient is asked. Scores with
+    a cap or a sink are not taken.
     """
-    if scores.softcap is not None:
-        raise ValueError("soft-capped scores have no swept entropy: read it off the matrix")
+    if scores.softcap is not None or scores.sink is not None:
+        raise ValueError("scores with a cap or a sink have no swept entropy: read it off the matrix")
     return _Entropy.apply(scores.query, scores.key, scores.bias, scores.allowed, scores.scale, scores.causal)
 
 

@@ -22,7 +22,8 @@ class Scores:
 
     `bias`, `allowed`: broadcastable to [batch head query key]; `causal` lets row i see keys up to i + offset, where
     offset = number of keys − number of queries (a cache of earlier keys). `softcap` c replaces s by c·tanh(s/c), before
-    bias and mask, as Gemma-2 does.
+    bias and mask, as Gemma-2 does. `sink` is a score for each head, the same for every row, that takes part in the
+    softmax and belongs to no key (gpt-oss): the weights of a row add up to less than one, the rest is the sink's.
     """
 
     query: Float[Tensor, "batch head query dim"]
@@ -32,6 +33,7 @@ class Scores:
     bias: Float[Tensor, "..."] | None = None
     causal: bool = False
     softcap: float | None = None
+    sink: Float[Tensor, " head"] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -44,7 +46,14 @@ class Scores:
         return self.bias is None and self.softcap is None
 
     def visible(self) -> Int[Tensor, "batch 1 query"]:
-        """Number of keys that each row may see: the n whose log is the largest entropy the row can have."""
+        """Number of keys that each row may see: the n whose log is the largest entropy the row can have.
+
+        A sink counts as one more, in rows that may see anything.
+        """
+        count = self._visible()
+        return count if self.sink is None else count + (count > 0).to(count.dtype)
+
+    def _visible(self) -> Int[Tensor, "batch 1 query"]:
         batch, _, queries, keys = self.shape
         allowed = self.allowed
         if allowed is None and not self.causal:
@@ -80,7 +89,8 @@ class Scores:
             allowed = behind[None, None] if allowed is None else allowed & behind
         bias = None if self.bias is None else part(self.bias, texts, heads, rows)
         query, key = self.query[texts, heads][:, :, rows], self.key[texts, heads]
-        return Scores(query, key, self.scale, allowed, bias, False, self.softcap)
+        sink = None if self.sink is None else self.sink[heads]
+        return Scores(query, key, self.scale, allowed, bias, False, self.softcap, sink)
 
 
 def causal_keys(rows: slice, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "row key"]:
@@ -112,17 +122,25 @@ def dense(scores: Scores) -> Float[Tensor, "batch head query key"]:
     return out
 
 
-def softmax(scores: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest key"]:
-    """Softmax over keys, at least in float32; a row that may see nothing gets zeros, not NaN."""
+def softmax(
+    scores: Float[Tensor, "*rest key"], sink: Float[Tensor, " head"] | None = None
+) -> Float[Tensor, "*rest key"]:
+    """Softmax over keys, at least in float32; a row that may see nothing gets zeros, not NaN.
+
+    With a sink, what it takes is missing from the rows.
+    """
     wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    if sink is not None:
+        column = sink.to(wide.dtype)[:, None, None].expand(*wide.shape[:-1], 1)
+        return torch.softmax(torch.cat([wide, column], dim=-1), dim=-1)[..., :-1]
     weights = torch.softmax(wide, dim=-1)
     return weights.masked_fill(torch.isneginf(wide).all(-1, keepdim=True), 0.0)
 
 
 def fused(scores: Scores, value: Float[Tensor, "batch head key value_dim"], dropout: float = 0.0) -> Tensor:
-    """softmax(scores) v by torch's own kernel, which never builds the matrix; soft-capped scores it does not take."""
-    if scores.softcap is not None:
-        return mixed(softmax(dense(scores)), value, dropout)
+    """softmax(scores) v by torch's own kernel, which never builds the matrix; caps and sinks it does not take."""
+    if scores.softcap is not None or scores.sink is not None:
+        return mixed(softmax(dense(scores), scores.sink), value, dropout)
     mask = scores.allowed
     if scores.bias is not None:
         mask = scores.bias if mask is None else scores.bias.masked_fill(~mask, torch.finfo(scores.bias.dtype).min)

@@ -8,6 +8,9 @@ With scores s_ij, m_i = max_j s_ij, e_ij = exp(s_ij − m_i), Z_i = Σ_j e_ij an
     at        α_{i,i+o}             = e_{i,i+o} / Z_i
     received  Σ_i w_i α_ij
 
+A learnt sink with score s_h is one more term e_i = exp(s_h − m_i) of Z_i and of the entropy, and m_i is the maximum
+with it; peak is then max_j e_ij / Z_i, and sink = e_i / Z_i.
+
 Everything comes from one exponential, in a block that stays in the cache. Working with s − m keeps the entropy exact
 to rounding even for scores of hundreds, and never below zero by more than rounding (it is clamped).
 """
@@ -41,6 +44,8 @@ class Wanted:
     received: Float[Tensor, "batch query"] | None = None
     """Weights w_i of the queries in Σ_i w_i α_ij."""
     context: bool = False
+    sink: bool = False
+    """What the sink takes of each row, where there is one."""
     block: Callable[[Float[Tensor, "text head row key"], slice, slice], None] | None = None
     """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
     For what needs heads together, such as the norm of their sum."""
@@ -59,6 +64,7 @@ class Measured:
     at: Float[Tensor, "batch head query offset"] | None = None
     received: Float[Tensor, "batch head key"] | None = None
     context: Float[Tensor, "batch head query dim"] | None = None
+    sink: Float[Tensor, "batch head query"] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         """A statistic that was wanted."""
@@ -67,13 +73,23 @@ class Measured:
         return found
 
 
-def from_matrix(weights: Float[Tensor, "batch head query key"], wanted: Wanted) -> Measured:
-    """The same statistics read off a matrix that is there already; differentiable."""
+def from_matrix(
+    weights: Float[Tensor, "batch head query key"], wanted: Wanted, sunk: Bool[Tensor, "batch 1 query"] | None = None
+) -> Measured:
+    """The same statistics read off a matrix that is there already; differentiable.
+
+    `sunk`: the rows of which a sink has what is missing to one.
+    """
     out = Measured()
+    sink = None if sunk is None else (1 - weights.sum(-1)).clamp(min=0).masked_fill(~sunk, 0.0)
+    if wanted.sink:
+        out.sink = sink
     if wanted.features is not None:
         out.average = weights @ per_head(wanted.features).to(weights.dtype)
     if wanted.entropy:
         out.entropy = entropy(weights)
+        if sink is not None:
+            out.entropy = out.entropy + entropy(sink[..., None])
     if wanted.peak:
         out.peak, out.peak_position = _maximum(weights, wanted.positions)
     if wanted.among is not None:
@@ -170,6 +186,9 @@ class _Sweep:
         self.mixed = None if self.columns is None else new(batch, head, queries, self.columns.shape[-1])
         self.entropy = new(batch, head, queries) if wanted.entropy else None
         self.total = new(batch, head, queries)
+        sunk = scores.sink is not None
+        self.top = new(batch, head, queries) if sunk and wanted.peak else None
+        self.sink = new(batch, head, queries) if sunk and wanted.sink else None
         self.position = new(batch, head, queries, dtype=torch.long) if wanted.peak and wanted.positions else None
         self.among = new(batch, head, queries) if wanted.among is not None else None
         among_where = wanted.among is not None and wanted.positions
@@ -237,9 +256,21 @@ class _Sweep:
             m, self.position[b, h, r] = s.max(-1)
         else:
             m = s.amax(-1)
+        sunk = None
+        if self.scores.sink is not None:
+            top, score = m, self.scores.sink[h].to(m.dtype)[:, None]
+            m = torch.maximum(m, score)
+            below = score - m
+            sunk = below.exp()
         s.sub_(m[..., None])
         torch.exp(s, out=e)
         z = e.sum(-1)
+        if sunk is not None:
+            z += sunk
+            if self.top is not None:
+                self.top[b, h, r] = (top - m).exp_()
+            if self.sink is not None:
+                self.sink[b, h, r] = sunk
         self.total[b, h, r] = z
         if self.mixed is not None and self.columns is not None:
             flat = e.reshape(-1, *e.shape[2:])
@@ -255,6 +286,8 @@ class _Sweep:
             self.at[b, h, r, number] = _diagonal(e, r.start, offset)  # type: ignore[index]
         if self.entropy is not None:
             self.entropy[b, h, r] = torch.mul(s, e, out=s).sum(-1)
+            if sunk is not None:
+                self.entropy[b, h, r] += below * sunk
         if wanted.block is not None:
             weights = torch.div(e, z[..., None], out=s)  # the scores are not needed any more
             if self.empty is not None:
@@ -277,7 +310,10 @@ class _Sweep:
         if self.entropy is not None:
             out.entropy = self._blank((total.log() - self.entropy / total).clamp_(min=0.0))
         if wanted.peak:
-            out.peak, out.peak_position = self._blank(1.0 / total), self.position
+            out.peak = self._blank((1.0 if self.top is None else self.top) / total)
+            out.peak_position = self.position
+        if self.sink is not None:
+            out.sink = self._blank(self.sink / total)
         if self.among is not None:
             out.peak_among = self._blank(self.among / total)
             out.peak_among_position = self.among_position

@@ -103,7 +103,7 @@ class LayerNorms:
             return {}
         mean = self.own_weight.mean(1)  # heads are averaged first
         seen = (self.call.seen_keys[:, 0] > 0).to(mean.dtype)
-        others = (seen - mean).clamp(min=0)
+        others = (seen - mean - self.call.sink.mean(1).to(mean.dtype)).clamp(min=0)
         out = {"attn_w": mixing_ratio(others, mean), "attn_n": mixing_ratio(self.others_norm, self.own_norm)}
         if self.added:
             out["attn_res_w"] = mixing_ratio(0.5 * others, 0.5 * mean + 0.5)

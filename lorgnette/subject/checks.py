@@ -41,15 +41,15 @@ class _Examiner(Tap):
         site = call.site
         self.seen.append(site)
         queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
-        swept, context = call.entropy(), call.context  # swept, before the matrix exists
+        swept, sink, context = call.entropy(), call.sink, call.context  # swept, before the matrix exists
         weights = call.weights
         asked = queries[:, None, :].expand(weights.shape[:3])
-        self.rows = max(self.rows, _largest((weights.sum(-1) - 1)[asked]))
+        self.rows = max(self.rows, _largest((weights.sum(-1) + sink - 1)[asked]))
         self.padding = max(self.padding, _largest(weights.masked_fill(keys[:, None, None, :], 0)[asked]))
         mixed = weights.to(call.value.dtype) @ call.value
         scale = float(mixed.abs().max()) or 1.0
         self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
-        again = entropy(weights)
+        again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
         self.streamed = max(self.streamed, _largest((again - swept)[asked]))
 
 

@@ -98,7 +98,7 @@ class EntropyPenalty(Penalty):
 
     def term(self, call: Call) -> Float[Tensor, ""]:
         if self.rows == "cls":
-            nats, visible = entropy(call.block(rows=[0])), call.seen_keys[:, :, :1]  # [batch head 1]
+            nats, visible = _first_row(call), call.seen_keys[:, :, :1]  # [batch head 1]
         else:
             nats, visible = _all_rows(call), call.seen_keys  # [batch head query]
         if self.normalise:
@@ -111,10 +111,17 @@ class EntropyPenalty(Penalty):
 
 
 def _all_rows(call: Call) -> Float[Tensor, "batch head query"]:
-    """The entropy of every row, off the matrix only where it is there already or the scores are capped."""
-    if not call.has_weights and call.scores.softcap is None:
+    """The entropy of every row, off the matrix only where it is there already or the scores have a cap or a sink."""
+    if not call.has_weights and call.scores.softcap is None and call.scores.sink is None:
         return swept_entropy(call.scores)
-    return entropy(call.weights)
+    return call.entropy()
+
+
+def _first_row(call: Call) -> Float[Tensor, "batch head 1"]:
+    row = call.block(rows=[0])
+    if call.scores.sink is not None:
+        row = torch.cat([row, 1 - row.sum(-1, keepdim=True)], -1)
+    return entropy(row)
 
 
 class MapPenalty(Penalty):

@@ -89,6 +89,8 @@ class Distances(Weights):
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
             block = torch.cat([self._smoothed(call, text, rows, keys) for call in calls])
+            if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
+                block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
             total += pairwise_jensen_shannon(block).sum(-1, dtype=torch.float64).cpu()
         self._add(calls, heads, total / queries, queries)
 

@@ -15,7 +15,7 @@ _GEMMA2 = separate("self_attn", "q_proj k_proj v_proj", "self_attn.o_proj", "inp
 
 LLAMA = Family(
     "llama",
-    ("llama", "qwen2", "qwen3", "mistral", "gemma"),
+    ("llama", "qwen2", "qwen3", "mistral", "gemma", "gpt_oss"),
     (Stack("decoder", "", "layers", (_LLAMA,)),),
 )
 

@@ -1,6 +1,7 @@
 """Every statistic of rows against loops in float64, for both paths."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,22 +13,23 @@ from lorgnette.attention.scores import Scores, causal_keys, dense, softmax
 from lorgnette.attention.sweep import Wanted, from_matrix, swept
 
 
-def slow_row(query, key, scale, allowed, bias, softcap):
-    """The weights of one row from the definition."""
+def slow_row(query, key, scale, allowed, bias, softcap, sink=None):
+    """The weights of one row from the definition; a sink is a key that is left out at the end."""
     scores = []
     for j in range(len(key)):
         s = scale * float(query @ key[j])
         if softcap is not None:
             s = softcap * math.tanh(s / softcap)
         scores.append(s + float(bias[j]) if allowed[j] else -math.inf)
-    top = max(scores)
-    if top == -math.inf:
+    if max(scores) == -math.inf:
         return [0.0] * len(scores)
-    exps = [math.exp(s - top) for s in scores]
-    return [e / sum(exps) for e in exps]
+    if sink is not None:
+        scores.append(sink)
+    exps = [math.exp(s - max(scores)) for s in scores]
+    return [e / sum(exps) for e in exps][: len(key)]
 
 
-def case(seed, batch=2, head=3, queries=5, keys=5, spread=1.0, mask="padding", bias=False, softcap=None):
+def case(seed, batch=2, head=3, queries=5, keys=5, spread=1.0, mask="padding", bias=False, softcap=None, sink=False):
     g = torch.Generator().manual_seed(seed)
     rand = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     query, key, value = rand(batch, head, queries, 4) * spread, rand(batch, head, keys, 4), rand(batch, head, keys, 6)
@@ -39,7 +41,8 @@ def case(seed, batch=2, head=3, queries=5, keys=5, spread=1.0, mask="padding", b
         allowed = torch.rand(batch, 1, queries, keys, generator=g) < 0.6
         allowed[0, 0, 1] = False  # a row that may see nothing
     extra = rand(1, head, queries, keys) if bias else None
-    return Scores(query, key, 0.5, allowed, extra, mask == "causal", softcap), value
+    sinks = rand(head) * 2 if sink else None
+    return Scores(query, key, 0.5, allowed, extra, mask == "causal", softcap, sinks), value
 
 
 def slow_weights(scores):
@@ -55,7 +58,8 @@ def slow_weights(scores):
         for h in range(head):
             for i in range(queries):
                 row = slow_row(scores.query[b, h, i], scores.key[b, h], scores.scale, allowed[b, h, i],
-                               bias[b, h, i], scores.softcap)  # fmt: skip
+                               bias[b, h, i], scores.softcap,
+                               None if scores.sink is None else float(scores.sink[h]))  # fmt: skip
                 out[b, h, i] = torch.tensor(row, dtype=torch.float64)
     return out
 
@@ -76,13 +80,16 @@ def wanted(scores, seed=0, positions=False):
     )
 
 
-def assert_matches(measured, weights, want, value):
+def assert_matches(measured, weights, want, value, sinks=False):
     batch, head, queries, keys = weights.shape
     for b in range(batch):
         for h in range(head):
             for i in range(queries):
                 row = weights[b, h, i].tolist()
-                entropy = -sum(p * math.log(p) for p in row if p > 0)
+                left = 1 - sum(row) if sinks and sum(row) > 0 else 0.0
+                entropy = -sum(p * math.log(p) for p in (*row, left) if p > 0)
+                if sinks:
+                    assert float(measured.sink[b, h, i]) == pytest.approx(left, abs=1e-9)
                 assert float(measured.entropy[b, h, i]) == pytest.approx(entropy, abs=1e-9)
                 assert float(measured.peak[b, h, i]) == pytest.approx(max(row), abs=1e-9)
                 among = max([p for p, keep in zip(row, want.among[b].tolist(), strict=True) if keep], default=0.0)
@@ -109,7 +116,16 @@ KINDS = [
     {"mask": "full", "bias": True},
     {"mask": "padding", "bias": True, "softcap": 3.0},
     {"mask": "causal", "softcap": 2.0},
+    {"sink": True},
+    {"mask": "full", "bias": True, "sink": True},
+    {"mask": "causal", "queries": 3, "sink": True},
 ]
+
+
+def matrix(scores, want):
+    """What is read off the matrix."""
+    sunk = None if scores.sink is None else scores.visible() > 0
+    return from_matrix(softmax(dense(scores), scores.sink), want, sunk)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -118,8 +134,10 @@ def test_swept_and_matrix_match_the_definition(kind, block, monkeypatch):
     monkeypatch.setitem(sweep.BLOCK, "cpu", block)
     scores, value = case(1, **kind)
     weights, want = slow_weights(scores), wanted(scores)
-    assert_matches(swept(scores, value, want), weights, want, value)
-    assert_matches(from_matrix(softmax(dense(scores)), want), weights, want, value)
+    sinks = scores.sink is not None
+    want = replace(want, sink=sinks)
+    assert_matches(swept(scores, value, want), weights, want, value, sinks)
+    assert_matches(matrix(scores, want), weights, want, value, sinks)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(KINDS), st.sampled_from([3, 11, 2**19]))
@@ -132,7 +150,7 @@ def test_paths_agree_with_positions(seed, kind, block):
         one = swept(scores, value, want)
     finally:
         sweep.BLOCK["cpu"] = before
-    other = from_matrix(softmax(dense(scores)), want)
+    other = matrix(scores, want)
     sees = scores.visible().expand(scores.shape[:3]) > 0
     assert torch.equal(one.peak_position[sees], other.peak_position[sees])
     for name in ("average", "entropy", "peak", "peak_among", "at", "received"):
