@@ -166,3 +166,9 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_public_names_agree():
     assert set(lorgnette._HOME) | {"lenses", "__version__"} == set(lorgnette.__all__)
+
+
+def test_lenses_load_without_charts():
+    load = "import sys, lorgnette.lenses as lenses\nfor name in lenses.OURS: lenses.find(name)\n"
+    code = f"{load}print('altair' in sys.modules)"
+    assert fresh(code) == "False\n"

@@ -104,7 +104,7 @@ def _show(results: "Results") -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.report.findings import findings
+    from lorgnette.report.contents import findings
 
     origin = next(iter(results.values())).provenance
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""

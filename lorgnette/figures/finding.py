@@ -7,7 +7,7 @@ from typing import Any
 
 import xarray as xr
 
-from lorgnette.axes import HEAD, LAYER
+from lorgnette.axes import HEAD, LAYER, STACK
 
 HALF = 0.5
 
@@ -59,3 +59,9 @@ def heads(array: xr.DataArray) -> list[HeadValue]:
 def above(array: xr.DataArray, threshold: float = HALF) -> list[HeadValue]:
     """The heads above a threshold, the highest first."""
     return [one for one in heads(array) if one.value > threshold]
+
+
+def head_places(array: xr.DataArray) -> list[tuple[str, int, int]]:
+    """Stack, layer and head of every head that has a number."""
+    flat = array.stack(cell=(STACK, LAYER, HEAD)).dropna("cell")
+    return [(str(stack), int(layer), int(head)) for stack, layer, head in flat["cell"].values.tolist()]

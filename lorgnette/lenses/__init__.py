@@ -1,54 +1,58 @@
-"""Lenses by name: ours, and those that installed packages register under the entry point group `lorgnette.lenses`."""
+"""Lenses by name: ours, and those that installed packages register under the entry point group `lorgnette.lenses`.
+
+A lens is one room: its folder holds `lens.py` (what it measures) and `report.py` (what the pages show of it).
+"""
 
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lorgnette.errors import UserError, near
 
 if TYPE_CHECKING:
+    from lorgnette.figures.lens_report import LensReport
     from lorgnette.lenses.base import Lens
 
+GROUP = "lorgnette.lenses"
 OURS = {
-    "weights": ("lorgnette.lenses.weights.lens", "Weights"),
-    "norms": ("lorgnette.lenses.norms.lens", "Norms"),
-    "distances": ("lorgnette.lenses.distances.lens", "Distances"),
-    "gradients": ("lorgnette.lenses.gradients.lens", "Gradients"),
-    "importance": ("lorgnette.lenses.importance.lens", "Importance"),
-    "roles": ("lorgnette.lenses.roles.lens", "Roles"),
-    "agreement": ("lorgnette.lenses.agreement.lens", "Agreement"),
-    "rationales": ("lorgnette.lenses.rationales.lens", "Rationales"),
-    "relevance": ("lorgnette.lenses.relevance.lens", "Relevance"),
-    "rollout": ("lorgnette.lenses.rollout.lens", "Rollout"),
-    "frequency": ("lorgnette.lenses.frequency.lens", "Frequency"),
-    "alignment": ("lorgnette.lenses.alignment.lens", "Alignment"),
-    "trees": ("lorgnette.lenses.trees.lens", "Trees"),
-    "coreference": ("lorgnette.lenses.coreference.lens", "Coreference"),
-    "attention-probe": ("lorgnette.lenses.attention_probe.lens", "AttentionProbe"),
-    "relations": ("lorgnette.lenses.relations.lens", "Relations"),
-    "probes": ("lorgnette.lenses.probes.lens", "Probes"),
-    "geometry": ("lorgnette.lenses.geometry.lens", "Geometry"),
-    "cones": ("lorgnette.lenses.cones.lens", "Cones"),
-    "convexity": ("lorgnette.lenses.convexity.lens", "Convexity"),
+    "weights": "lorgnette.lenses.weights.lens:Weights",
+    "norms": "lorgnette.lenses.norms.lens:Norms",
+    "frequency": "lorgnette.lenses.frequency.lens:Frequency",
+    "distances": "lorgnette.lenses.distances.lens:Distances",
+    "rollout": "lorgnette.lenses.rollout.lens:Rollout",
+    "roles": "lorgnette.lenses.roles.lens:Roles",
+    "relations": "lorgnette.lenses.relations.lens:Relations",
+    "trees": "lorgnette.lenses.trees.lens:Trees",
+    "attention-probe": "lorgnette.lenses.attention_probe.lens:AttentionProbe",
+    "coreference": "lorgnette.lenses.coreference.lens:Coreference",
+    "alignment": "lorgnette.lenses.alignment.lens:Alignment",
+    "geometry": "lorgnette.lenses.geometry.lens:Geometry",
+    "cones": "lorgnette.lenses.cones.lens:Cones",
+    "convexity": "lorgnette.lenses.convexity.lens:Convexity",
+    "probes": "lorgnette.lenses.probes.lens:Probes",
+    "rationales": "lorgnette.lenses.rationales.lens:Rationales",
+    "relevance": "lorgnette.lenses.relevance.lens:Relevance",
+    "gradients": "lorgnette.lenses.gradients.lens:Gradients",
+    "agreement": "lorgnette.lenses.agreement.lens:Agreement",
+    "importance": "lorgnette.lenses.importance.lens:Importance",
 }
-"""name → (module, class); loaded when first used."""
+"""name → module:class, as an entry point says it; in the order of the report; loaded when first used."""
 
-_CLASSES = {cls: module for module, cls in OURS.values()}
+_CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 
 def names() -> tuple[str, ...]:
     """Every lens that can be asked for."""
-    return tuple(sorted({*OURS, *(entry.name for entry in entry_points(group="lorgnette.lenses"))}))
+    return tuple(sorted(registered()))
 
 
 def find(name: str) -> "type[Lens]":
     """The class of a lens."""
-    if name in OURS:
-        module, cls = OURS[name]
-        return getattr(import_module(module), cls)
-    for entry in entry_points(group="lorgnette.lenses", name=name):
-        return entry.load()
-    raise UserError(f"There is no lens {name!r}.{near(name, names())} There are: {', '.join(names())}.")
+    entry = _entry(name)
+    if entry is None:
+        raise UserError(f"There is no lens {name!r}.{near(name, names())} There are: {', '.join(names())}.")
+    return entry.load()
 
 
 def get(name: str, **options: Any) -> "Lens":
@@ -56,9 +60,41 @@ def get(name: str, **options: Any) -> "Lens":
     return find(name)(**options)
 
 
+def report_of(name: str) -> "LensReport":
+    """What the pages need of a lens: `REPORT` of the module `report` in the folder of the lens, or of its own module.
+
+    A lens without one, or one that is not installed here, gets what a lens of any kind can have.
+    """
+    from lorgnette.figures.lens_report import LensReport
+
+    entry = _entry(name)
+    module = None if entry is None else _report_module(entry.module)
+    return getattr(module, "REPORT", None) or LensReport(title=name)
+
+
+def registered() -> dict[str, EntryPoint]:
+    """All lenses in the order of the report: ours, then those of installed packages."""
+    ours = {name: EntryPoint(name, value, GROUP) for name, value in OURS.items()}
+    installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {**ours, **{entry.name: entry for entry in installed if entry.name not in ours}}
+
+
+def _entry(name: str) -> EntryPoint | None:
+    if name in OURS:
+        return EntryPoint(name, OURS[name], GROUP)
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def _report_module(module: str) -> Any:
+    """The lens is not loaded for its report, nor the drawing of charts for the lens."""
+    folder = module.rpartition(".")[0]
+    has_report = folder and find_spec(f"{folder}.report") is not None
+    return import_module(f"{folder}.report" if has_report else module)
+
+
 def __getattr__(name: str) -> Any:
     if name in _CLASSES:
-        return getattr(import_module(_CLASSES[name]), name)
+        return find(_CLASSES[name])
     raise AttributeError(f"module 'lorgnette.lenses' has no attribute {name!r}")
 
 

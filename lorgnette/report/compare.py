@@ -5,27 +5,13 @@ from dataclasses import dataclass
 
 import xarray as xr
 
+from lorgnette import lenses
 from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.results import Result, Results
 
 SURE = 1.96
-WANTED = {
-    "weights": ("confidence", "entropy_normalised", "mass"),
-    "norms": ("norm_share", "f_norm", "mixing"),
-    "geometry": ("state_sim", "state_isoscore", "self_similarity", "sim"),
-    "importance": ("loss_change", "sensitivity"),
-    "relevance": ("relevance", "layer_share"),
-    "convexity": ("used", "distance"),
-    "frequency": ("spearman",),
-    "rollout": ("share", "entropy"),
-    "gradients": ("gradient",),
-    "probes": ("accuracy", "selectivity"),
-}
-"""What is compared of a lens; of another, all that has a number for every layer."""
-NOT_NUMBERS = ("distances", "agreement", "roles")
-"""Lenses whose numbers have no difference head by head: places on a map, correlations, labels."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +49,9 @@ def differences(
         notes.append("the runs are on different texts, which makes a difference too")
     out = {}
     for lens in common:
-        if lens not in NOT_NUMBERS:
-            data = _difference(first[lens], second[lens])
-            if data.data_vars:
-                out[lens] = Result(lens, data, second[lens].provenance)
+        data = _difference(first[lens], second[lens])
+        if data.data_vars:
+            out[lens] = Result(lens, data, second[lens].provenance)
     return Differences(before, after, Results(out), tuple(notes))
 
 
@@ -91,16 +76,15 @@ def _shape(data: xr.Dataset) -> str:
     return f"{layers} layers" + (f" of {heads} heads" if heads else "") + stacks
 
 
-def _variables(lens: str, before: Result, after: Result) -> list[str]:
-    known = [name for name in WANTED.get(lens, ()) if name in before.data and name in after.data]
-    if lens in WANTED:
-        return known
-    return [name for name in shown(before) if name in after.data]
+def _variables(before: Result, after: Result) -> list[str]:
+    compared = lenses.report_of(after.lens).compared
+    names = shown(before) if compared is None else [one.variable for one in compared]
+    return [name for name in names if name in before.data and name in after.data]
 
 
 def _difference(before: Result, after: Result) -> xr.Dataset:
     out: dict[str, xr.DataArray] = {}
-    for name in _variables(after.lens, before, after):
+    for name in _variables(before, after):
         if before.data[name].dims == after.data[name].dims and before.data[name].dtype.kind in "fiu":
             out |= _between(name, before.data, after.data)
     return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})

@@ -1,38 +1,28 @@
 """`Comparison`: the page on what differs between two runs."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-import pandas as pd
 import xarray as xr
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, ROLE, STACK, STATE
+from lorgnette import lenses
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE
 from lorgnette.figures.cells import BESIDE, said, shown, titled
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import Changes
+from lorgnette.figures.sentences import literal
+from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.files import written_whole
-from lorgnette.report.chapters import CHAPTERS, in_chapters
 from lorgnette.report.compare import Differences, differences, surely
-from lorgnette.report.heads import role_map
+from lorgnette.report.contents import in_chapters
 from lorgnette.report.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
-from lorgnette.report.sections import TITLES, states_as_layers, variable_figure
 from lorgnette.results import Result, Results
 
-WORDS = {
-    "mass": "weight on a kind of token",
-    "norm_share": "share of the norm by kind of token",
-    "f_norm": "length of what a token would give, ‖f(x)‖",
-    "entropy_normalised": "entropy, of what is possible",
-    "state_sim": "mean cosine of the tokens of a text",
-    "self_similarity": "mean cosine of the occurrences of a word",
-    "state_isoscore": "IsoScore",
-    "sim": "mean cosine of queries, keys and values of a text",
-    "loss_change": "growth of the loss without the head",
-}
 _NAMED = 3
 _KINDS = ("cls", "sep", "punctuation", "other", "previous", "next", "self")
 
@@ -58,23 +48,26 @@ class Comparison:
 
     def findings(self) -> list[Finding]:
         """What differs, in sentences whose numbers are those of `differences`."""
-        return [finding for _, found in self._found(self.differences()) for finding in found]
+        changes = self._changes(self.differences())
+        return [finding for part in in_chapters(self._shown(changes)).values() for lens in part
+                for finding in changes[lens].findings]  # fmt: skip
 
     def html(self) -> str:
         """The page as text."""
-        found = self.differences()
-        said_of = dict(self._found(found))
-        sections = {lens: self._figures(lens, found) for lens in said_of}
+        compared = self.differences()
+        changes = self._changes(compared)
         chapters = []
-        for chapter, there in in_chapters({lens: self.after[_key(self.after, lens)] for lens in said_of}).items():
+        for chapter, results in in_chapters(self._shown(changes)).items():
             here = f"s1-{chapter.name}"
             parts = []
-            for place, lens in enumerate(there, 1):
-                figures = [shown_figure(f"{here}-{place}-{k}", figure) for k, figure in enumerate(sections[lens], 1)]
-                parts.append(Section(f"{here}-{place}", TITLES.get(lens, lens), lens, figures))
-            chapters.append(ChapterPart(here, chapter.title, [one for lens in there for one in said_of[lens]], parts))
+            for place, lens in enumerate(results, 1):
+                drawn = enumerate(changes[lens].figures, 1)
+                figures = [shown_figure(f"{here}-{place}-{number}", figure) for number, figure in drawn]
+                parts.append(Section(f"{here}-{place}", lenses.report_of(lens).title, lens, figures))
+            sentences = [finding for lens in results for finding in changes[lens].findings]
+            chapters.append(ChapterPart(here, chapter.title, sentences, parts))
         origins = [next(iter(run.values())).provenance for run in (self.before, self.after)]
-        origins[1] = replace(origins[1], notes=(*origins[1].notes, *found.notes))
+        origins[1] = replace(origins[1], notes=(*origins[1].notes, *compared.notes))
         part = SubjectPart("s1", " and ".join(self.names), origins, chapters, head_count(self.after))
         return rendered("page.html", title=f"From {self.names[0]} to {self.names[1]}: what differs", subjects=[part])
 
@@ -85,28 +78,28 @@ class Comparison:
             partial.write_text(html, encoding="utf-8")
         return Path(path)
 
-    def _found(self, found: Differences) -> Iterator[tuple[str, list[Finding]]]:
-        lenses = [*found.results]
-        if all(_key(run, "roles") for run in (self.before, self.after)):
-            lenses.append("roles")
-        order = [lens for chapter in CHAPTERS for lens in chapter.lenses]
-        for lens in sorted(lenses, key=lambda name: order.index(name) if name in order else len(order)):
-            if lens == "roles":
-                yield lens, [role_changes(*self._roles())]
-            else:
-                before, after = (run[_key(run, lens)] for run in (self.before, self.after))
-                yield lens, list(sentences(found.results[lens], before, after, self.names))
+    def _changes(self, compared: Differences) -> dict[str, Changes]:
+        """What differs by lens: in the lens's own way where it has one, else as differences of numbers."""
+        out = {}
+        runs = [{result.lens: result for result in run.values()} for run in (self.before, self.after)]
+        for lens in (lens for lens in runs[0] if lens in runs[1]):
+            before, after = (run[lens] for run in runs)
+            own = lenses.report_of(lens).changes
+            if own is not None:
+                out[lens] = own(before, after, self.names)
+            elif lens in compared.results:
+                result = compared.results[lens]
+                out[lens] = Changes(list(sentences(result, before, after, self.names)), figures(result, self.names))
+        return out
 
-    def _roles(self) -> tuple[Result, Result]:
-        return self.before[_key(self.before, "roles")], self.after[_key(self.after, "roles")]
-
-    def _figures(self, lens: str, found: Differences) -> list[Figure]:
-        return role_figures(*self._roles(), self.names) if lens == "roles" else figures(found.results[lens], self.names)
+    def _shown(self, changes: Mapping[str, Changes]) -> dict[str, Result]:
+        return {result.lens: result for result in self.after.values() if result.lens in changes}
 
 
-def _key(run: Results, lens: str) -> str:
-    """The name of a lens's result in a run; empty if it has none."""
-    return next((name for name, result in run.items() if result.lens == lens), "")
+def _words(lens: str, variable: str) -> str:
+    """A compared variable in words."""
+    compared = lenses.report_of(lens).compared or ()
+    return next((one.words for one in compared if one.variable == variable), titled(variable))
 
 
 def sentences(result: Result, before: Result, after: Result, names: tuple[str, str]) -> Iterator[Finding]:
@@ -118,9 +111,7 @@ def sentences(result: Result, before: Result, after: Result, names: tuple[str, s
             )
             if not bool(value.notnull().any()):
                 continue
-            what = f"{WORDS.get(name, titled(name))}{f', {label}' if label else ''}".replace("{", "{{").replace(
-                "}", "}}"
-            )
+            what = literal(f"{_words(result.lens, name)}{f', {label}' if label else ''}")
             numbers: dict[str, Any] = {"before": float(old.mean()), "after": float(new.mean())}
             numbers |= {"first": names[0], "second": names[1]}
             told = f"{what[:1].upper()}{what[1:]}: {{before:.3g}} on average in {{first}}, {{after:.3g}} in {{second}}"
@@ -167,9 +158,8 @@ def _slices(array: xr.DataArray) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def figures(result: Result, names: tuple[str, str]) -> list[Figure]:
     """Differences as heat maps around zero, by layer with their intervals."""
-    states = Result(result.lens, states_as_layers(result.data), result.provenance)
     out = []
-    for source in (result, states):
+    for source in (result, states_as_layers(result)):
         for name in shown(source):
             pick = {}
             if CATEGORY in source.data[name].dims:
@@ -178,7 +168,7 @@ def figures(result: Result, names: tuple[str, str]) -> list[Figure]:
                 pick = {CATEGORY: [k for k in there if bool(part.sel({CATEGORY: k}).notnull().any())]}
                 if not pick[CATEGORY]:
                     continue
-            words = WORDS.get(name, titled(name))
+            words = _words(result.lens, name)
             figure = variable_figure(
                 source, name, f"{words[:1].upper()}{words[1:]}: {names[1]} less {names[0]}", **pick
             )
@@ -188,45 +178,3 @@ def figures(result: Result, names: tuple[str, str]) -> list[Figure]:
         chart = alt.Chart(alt.Data(values=[{"text": "no difference"}])).mark_text().encode(text="text:N")
         out.append(Figure("same", "Nothing differs", "Every difference is zero.", chart, frame.head(1), frame))
     return out
-
-
-def role_changes(before: Result, after: Result) -> Finding:
-    """How many heads have other labels than before."""
-    table = changed_roles(before, after)
-    total = int((after.data["confidence"].notnull().any("part")).sum())
-    if not len(table):
-        return Finding("No head of {heads} changed its role.", {"heads": total})
-    named = "; ".join(f"{row.layer}.{row.head} ({row.before} → {row.after})" for row in table.head(_NAMED).itertuples())
-    numbers = {"count": len(table), "heads": total, "named": named}
-    return Finding(
-        "{count} of {heads} heads changed their role: {named}" + (" …" if len(table) > _NAMED else "."), numbers
-    )
-
-
-def changed_roles(before: Result, after: Result) -> pd.DataFrame:
-    """Heads whose labels differ, with both."""
-    rows = []
-    old, new = before.data["label"], after.data["label"]
-    for stack in new[STACK].values.tolist():
-        for layer in new[LAYER].values.tolist():
-            for head in new[HEAD].values.tolist():
-                cell = {STACK: stack, LAYER: layer, HEAD: head}
-                said_of = [
-                    ", ".join(str(role) for role in label[ROLE].values if bool(label.sel({**cell, ROLE: role})))
-                    or "none"
-                    for label in (old, new)
-                ]
-                if said_of[0] != said_of[1]:
-                    rows.append({STACK: stack, LAYER: layer, HEAD: head, "before": said_of[0], "after": said_of[1]})
-    return pd.DataFrame(rows, columns=[STACK, LAYER, HEAD, "before", "after"])
-
-
-def role_figures(before: Result, after: Result, names: tuple[str, str]) -> list[Figure]:
-    table = changed_roles(before, after)
-    chart = alt.hconcat(
-        *(role_map(one).properties(title=name) for one, name in zip((before, after), names, strict=True))
-    )
-    every = pd.DataFrame({"note": ["no head changed its role"]}) if not len(table) else table
-    return [
-        Figure("roles", "What heads are for, in both", "The table names those that changed.", chart, every, every, True)
-    ]

@@ -3,7 +3,7 @@
 from html import escape
 
 from lorgnette.figures.drawing import inline_svg
-from lorgnette.report.sections import figures_of
+from lorgnette.report.contents import figures_of
 from lorgnette.report.views.gather import induced_trees, methods_of, relevance
 from lorgnette.report.views.pack import pack
 from lorgnette.report.views.page import notebook_html

@@ -9,17 +9,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lorgnette import lenses
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import number
 from lorgnette.figures.drawing import drawn, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import Measure
 from lorgnette.files import written_whole
-from lorgnette.report.atlas import Card, Measure, atlas, measures
-from lorgnette.report.chapters import in_chapters
+from lorgnette.report.atlas import Card, atlas, measures
+from lorgnette.report.contents import figures_of, findings, in_chapters
 from lorgnette.report.examples import kept_examples
-from lorgnette.report.findings import findings
-from lorgnette.report.sections import TITLES, figures_of
 from lorgnette.report.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
@@ -77,9 +77,8 @@ class SubjectPart:
 
     @property
     def first(self) -> str:
-        """What cards are sorted by until the reader chooses: what matters, or else what is sure."""
-        there = [measure.name for measure in self.measures]
-        return next((name for name in ("importance", "relevance", "confidence", *there) if name in there), "")
+        """What cards are sorted by until the reader chooses."""
+        return max(self.measures, key=lambda measure: measure.rank).name if self.measures else ""
 
     @property
     def packed(self) -> str:
@@ -208,7 +207,7 @@ def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]
 
 def _section(here: str, key: str, result: Result) -> Section:
     shown = [shown_figure(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
-    return Section(here, TITLES.get(result.lens, result.lens), key, shown)
+    return Section(here, lenses.report_of(result.lens).title, key, shown)
 
 
 def shown_figure(place: str, figure: Figure) -> Shown:

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
+from lorgnette.lenses.roles.report import changed_roles
 from lorgnette.report import Comparison
 from lorgnette.report.compare import differences
-from lorgnette.report.comparison import changed_roles
 from lorgnette.results import Result, Results
 
 

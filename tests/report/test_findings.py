@@ -5,7 +5,9 @@ import pytest
 from made import norms, nothing, plugin, weights
 
 from lorgnette.figures.finding import Finding
-from lorgnette.report.findings import arriving, findings, focus, neighbours, sinks, surest
+from lorgnette.lenses.norms.report import arriving
+from lorgnette.lenses.weights.report import focus, neighbours, sinks, surest
+from lorgnette.report import findings
 from lorgnette.results import Result, Results
 
 

@@ -1,7 +1,7 @@
-"""Explanations and how far to trust them: do they point to the words that people marked, and that the model needs?"""
+"""What the pages show of rationales: do explanations point to the marked words, and to those that the model needs?"""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
@@ -9,9 +9,11 @@ from lorgnette.axes import MEASURE, METHOD
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
-from lorgnette.report.findings import findings_for
-from lorgnette.report.sections import figures_for
+from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BLIND = ("random", "first", "last")
 """Ways to choose words that look at neither the model nor the words."""
@@ -22,43 +24,37 @@ _PANELS = {
 }
 
 
-@figures_for("rationales")
-def of_rationales(result: Result) -> list[Figure]:
+def figures(result: Result) -> list[Figure]:
     frame = result.to_dataframe("score").dropna(subset=["score"])
     frame = frame[frame[MEASURE].isin(list(_PANELS))]
     chance = float(result.data["chance"])
     panels = [_dots(frame[frame[MEASURE] == name], title, chance if name == "auprc" else 0.0)
               for name, title in _PANELS.items() if (frame[MEASURE] == name).any()]  # fmt: skip
-    chart = alt.concat(*panels, columns=3)
     caption = (
         "Dots are means over texts with ± 1.96 standard errors; grey ones look at neither the model nor the words. "
         f"The stroke is what knows nothing: {chance:.2f} of a text's words are marked."
     )
     table = frame.pivot_table(index=METHOD, columns=MEASURE, values="score", sort=False).reset_index()
     title = "Which explanation points to the marked words, and to those the model needs"
-    return [Figure("score", title, caption, chart, table, result.to_dataframe("score"), wide=True)]
+    chart, data = alt.concat(*panels, columns=3), result.to_dataframe("score")
+    return [Figure("score", title, caption, chart, table, data, wide=True)]
 
 
-def _dots(frame: Any, title: str, nothing: float) -> Any:
+def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Any:
     rows = []
     for row in frame.to_dict("records"):
         error = row.get("score_se")
         half = 1.96 * error if error is not None and error == error else 0.0
-        kind = "blind" if row[METHOD] in BLIND else "looks"
-        mean = float(row["score"])
+        mean, kind = float(row["score"]), "blind" if row[METHOD] in BLIND else "looks"
         label = f"{row[METHOD]}: {mean:.3f} ± {half:.3f}"
         one = {"method": str(row[METHOD]), "kind": kind, "label": label}
         rows.append({**one, "mean": mean, "low": mean - half, "high": mean + half})
     order = [row["method"] for row in rows]
     y = alt.Y(field="method", type="nominal", sort=order, title=None)
-    colour = alt.Color(
-        field="kind",
-        type="nominal",
-        scale=alt.Scale(domain=["looks", "blind"], range=[COLOURS[0], COLOURS[-1]]),
-        legend=None,
-    )
+    scale = alt.Scale(domain=["looks", "blind"], range=[COLOURS[0], COLOURS[-1]])
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=None)
     base = alt.Chart(alt.Data(values=rows), width=200, height=alt.Step(22), title=title)
-    rule = alt.Chart(alt.Data(values=[{"x": nothing}])).mark_rule(strokeDash=[3, 3], opacity=0.5)
+    rule = alt.Chart(alt.Data(values=[{"x": chance}])).mark_rule(strokeDash=[3, 3], opacity=0.5)
     rule = rule.encode(x=alt.X(field="x", type="quantitative"))
     bars = base.mark_rule().encode(
         x=alt.X(field="low", type="quantitative", title=None), x2=alt.X2(field="high"), y=y, color=colour
@@ -72,8 +68,7 @@ def _dots(frame: Any, title: str, nothing: float) -> Any:
     return alt.layer(rule, bars, dots)
 
 
-@findings_for("rationales")
-def trust(result: Result) -> Iterator[Finding]:
+def findings(result: Result) -> Iterator[Finding]:
     """The most plausible explanation, the most faithful one, and words at random beside both."""
     score = result.data["score"]
     looking = [name for name in score[METHOD].values.tolist() if name not in BLIND]
@@ -101,3 +96,8 @@ def trust(result: Result) -> Iterator[Finding]:
         f"{{least}} {{small:.2f}}, without words at random {{guess:.2f}}: {verdict}.",
         {"most": most, "drop": float(faithful.max()), "least": least, "small": float(faithful.min()), "guess": guess},
     )
+
+
+REPORT = LensReport(
+    title="Do explanations point to the right words?", chapter=EXPLANATIONS, figures=figures, findings=findings
+)

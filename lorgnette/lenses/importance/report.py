@@ -1,5 +1,6 @@
-"""What to prune: heads in the order in which the loss can do without them, one at a time."""
+"""What the pages show of importance: what the loss does without each head, and which heads it can do without."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -9,13 +10,16 @@ from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMED = 5
-_SURE = 1.96
+_CANDIDATES = 5  # heads that are named as the first to go
+_Z = 1.96
 _ROOM = 8  # names of heads that do not lie over each other
 _COULD_GO, _NEEDED, _IN_THE_WAY = "could go", "surely needed", "surely in the way"
 
@@ -37,23 +41,30 @@ def changes(result: Result) -> tuple[xr.DataArray, xr.DataArray] | None:
     return change, error
 
 
-def ranked(result: Result) -> list[Figure]:
+def figures(result: Result) -> list[Figure]:
+    drawn = []
+    if replacement(result) is not None:
+        drawn = [ranked(result), variable_figure(result, "loss_change", "What the loss does without the head")]
+    return [*drawn, variable_figure(result, "sensitivity", "How steeply the loss depends on the head")]
+
+
+def ranked(result: Result) -> Figure:
     """Every head with its 95 % interval, the ones that can go first."""
-    found = changes(result)
-    if found is None:
-        return []
-    frame = xr.Dataset({"loss_change": found[0], "se": found[1].fillna(0.0)}).to_dataframe().reset_index().dropna()
+    measured = changes(result)
+    assert measured is not None
+    change, error = measured
+    frame = xr.Dataset({"loss_change": change, "se": error.fillna(0.0)}).to_dataframe().reset_index().dropna()
     frame = frame.sort_values(["loss_change", LAYER, HEAD], kind="stable").reset_index(drop=True)
     several = STACK in frame and frame[STACK].nunique() > 1
     name = frame[LAYER].astype(str) + "." + frame[HEAD].astype(str)
     frame.insert(0, "which", (frame[STACK] + " " + name) if several else name)
-    frame["low"], frame["high"] = frame.loss_change - _SURE * frame.se, frame.loss_change + _SURE * frame.se
+    frame["low"], frame["high"] = frame.loss_change - _Z * frame.se, frame.loss_change + _Z * frame.se
     caption = (
         "The loss without the head less the loss with it, 95 % interval over texts. Heads stand in for each other: "
         "those that could go one at a time need not be able to go together."
     )
     table = frame.drop(columns="se").round(5)
-    return [Figure("order", "In which order heads could go", caption, _line(frame), table, frame, wide=True)]
+    return Figure("order", "In which order heads could go", caption, _line(frame), table, frame, wide=True)
 
 
 def _line(frame: "pd.DataFrame") -> Any:
@@ -90,20 +101,51 @@ def _line(frame: "pd.DataFrame") -> Any:
     return alt.layer(zero, bars, dots, names)
 
 
-def candidates(result: Result) -> Finding | None:
+def findings(result: Result) -> Iterator[Finding]:
+    """The heads that the loss misses most, and how many it does not miss."""
+    measured = changes(result)
+    if measured is None:
+        return
+    change, error = measured
+    cells = heads(change)
+    what = {"mean": "its mean", "zero": "nothing"}[str(replacement(result))]
+    named = ", ".join(f"{one.layer}.{one.head} ({one.value:+.2g})" for one in cells[:NAMED])
+    numbers = {"count": int((change > _Z * error).sum()), "heads": len(cells), "named": named}
+    yield Finding(
+        f"With {what} in the place of one head, the loss surely grows for {{count}} of {{heads}} heads; "
+        "it grows most without {named}.",
+        numbers,
+    )
+    yield candidates(change, error)
+
+
+def candidates(change: xr.DataArray, error: xr.DataArray) -> Finding:
     """How many heads the loss would not surely miss, and which it misses least."""
-    found = changes(result)
-    if found is None:
-        return None
-    change, error = found
-    low = change - _SURE * error.fillna(0.0)
-    free = heads(change.where(low <= 0))
+    free = heads(change.where(change - _Z * error.fillna(0.0) <= 0))
     if not free:
         return Finding("No head could go: without any one of them the loss surely grows.")
-    named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_NAMED:]))
+    named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_CANDIDATES:]))
     numbers = {"count": len(free), "heads": len(heads(change)), "named": named}
     return Finding(
         "{count} of {heads} heads could go one at a time: without them the loss does not surely grow. First in line: "
         "{named}.",
         numbers,
     )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    measured = changes(result)
+    if measured is not None:
+        yield Measure("importance", "growth of the loss without it", measured[0], "+.3f", rank=3)
+    else:
+        yield Measure("importance", "|∂loss/∂gate|", result.data["sensitivity"], ".3f", rank=3)
+
+
+REPORT = LensReport(
+    title="Does the head matter?",
+    chapter=PRUNING,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("loss_change", "growth of the loss without the head"), Compared("sensitivity")),
+    cards=cards,
+)

@@ -1,0 +1,100 @@
+"""What a lens tells the report, the comparison of runs and the head atlas: one declaration in the lens's own room."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import xarray as xr
+
+from lorgnette.figures.cells import titled
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.sentences import about_first_variable
+from lorgnette.figures.variables import figure_per_variable
+from lorgnette.results import Result
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Lenses that answer one question of the reader."""
+
+    name: str
+    title: str
+
+
+READING = Chapter("read", "What is read, and what arrives")
+FUNCTION = Chapter("for", "What heads are for")
+GEOMETRY = Chapter("geometry", "Geometry by layer")
+EXPLANATIONS = Chapter("trust", "Explanations, and how far to trust them")
+PRUNING = Chapter("prune", "What to prune")
+OTHER = Chapter("further", "Further lenses")
+CHAPTERS = (READING, FUNCTION, GEOMETRY, EXPLANATIONS, PRUNING, OTHER)
+"""In the order of the page."""
+
+HeadPlace: TypeAlias = tuple[str, int, int]
+"""Stack, layer and head, the numbers counted from 1."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A variable whose difference between two runs is shown, with its name in words."""
+
+    variable: str
+    name: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.name or titled(self.variable)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of every head on the cards: the array, its name, what it means, and how it is written.
+
+    Cards are first sorted by the measure with the highest `rank`; of two lenses with a measure of one name the first
+    on the page gives it.
+    """
+
+    name: str
+    about: str
+    array: xr.DataArray
+    form: str = ".2f"
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class HeadRole:
+    """What a head is for, in words, and the family that gives the colour."""
+
+    words: str
+    family: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs between two runs, for a lens that compares in a way of its own."""
+
+    findings: list[Finding]
+    figures: list[Figure]
+
+
+def _no_measures(result: Result) -> Iterable[Measure]:
+    return ()
+
+
+@dataclass(frozen=True)
+class LensReport:
+    """All that pages need of a lens; what is left out gets the default that a lens of any kind can have.
+
+    `findings` are asked for one stack at a time. `compared` are the variables that `compare` subtracts: None stands for
+    all with a number for every layer, () for none. `changes` compares where a difference of numbers says nothing.
+    """
+
+    title: str
+    chapter: Chapter = OTHER
+    figures: Callable[[Result], list[Figure]] = figure_per_variable
+    findings: Callable[[Result], Iterable[Finding]] = about_first_variable
+    compared: tuple[Compared, ...] | None = None
+    cards: Callable[[Result], Iterable[Measure]] = _no_measures
+    roles: Callable[[Result], Mapping[HeadPlace, HeadRole]] | None = None
+    changes: Callable[[Result, Result, tuple[str, str]], Changes] | None = None

@@ -1,0 +1,98 @@
+"""What the pages show of agreement: which cheap signal ranks the heads as ablation does."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from lorgnette.axes import SIGNAL, SIGNAL_B, STACK
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
+from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NOISY = 0.5
+
+
+def figures(result: Result) -> list[Figure]:
+    drawn = []
+    titles = {
+        "spearman": "Do the signals rank the heads of a stack alike? (Spearman's ρ)",
+        "within": "Do they rank the heads of a layer alike?",
+    }
+    for name, title in titles.items():
+        rows = result.to_dataframe(name).dropna(subset=[name])
+        if len(rows):
+            caption = "1: the same order, 0: no relation, −1: the opposite order. Intervals are in the table."
+            chart = signal_matrix(rows, name)
+            drawn.append(Figure(name, title, caption, chart, rows, rows, rows[STACK].nunique() > 1))
+    return drawn
+
+
+def signal_matrix(frame: "pd.DataFrame", value: str) -> Any:
+    """Signal × signal with ρ in each cell, a panel for each stack."""
+    scale = alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0, reverse=True)
+    panels = []
+    for stack, part in frame.groupby(STACK, sort=False):
+        rows = [
+            {"down": _words(d), "across": _words(a), "value": float(v), "label": f"{v:.2f}"}
+            for d, a, v in part[[SIGNAL, SIGNAL_B, value]].itertuples(index=False)
+        ]
+        axis = alt.Axis(ticks=False, domain=False)
+        base = alt.Chart(alt.Data(values=rows), width=alt.Step(36), height=alt.Step(28)).encode(
+            x=alt.X(field="across", type="nominal", title=None, sort=None, axis=alt.Axis(labelAngle=-40, ticks=False)),
+            y=alt.Y(field="down", type="nominal", title=None, sort=None, axis=axis),
+        )
+        cells = base.mark_rect().encode(color=alt.Color(field="value", type="quantitative", scale=scale, title="ρ"))
+        text = base.mark_text(fontSize=10).encode(text=alt.Text(field="label", type="nominal"))
+        panels.append((cells + text).properties(title=str(stack)))
+    return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
+
+
+def _words(signal: Any) -> str:
+    return str(signal).replace("_", ", ", 1).replace("_", " ")
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The signal that ranks the heads most like ablation does."""
+    rho = result.data["spearman"]
+    reliability = {
+        name: _reliability(result, name) for name in ("ablation_mean", "ablation_zero") if name in rho[SIGNAL].values
+    }
+    reference = max(reliability, key=lambda name: reliability[name], default=None)
+    others = [name for name in rho[SIGNAL].values.tolist() if not name.startswith("ablation")]
+    if reference is None or not others:
+        return
+    row = rho.sel({SIGNAL: reference}).sel({SIGNAL_B: others}).dropna(SIGNAL_B)
+    if not row.size:
+        return
+    best, worst = (str(row[SIGNAL_B].values[place(row.values)]) for place in (np.argmax, np.argmin))
+    cell = {SIGNAL: reference, SIGNAL_B: best}
+    numbers = {"best": _words(best), "rho": float(row.max()), "worst": _words(worst), "least": float(row.min())}
+    numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
+    words = (
+        "Of the cheap signals, {best} ranks the heads most as ablation does "
+        "(ρ {rho:.2f}, 95 % {low:.2f} to {high:.2f}), {worst} least ({least:.2f})."
+    )
+    if reliability[reference] < _NOISY:
+        numbers["trust"] = reliability[reference]
+        words += " But of what ablation tells the heads apart by, all but {trust:.0%} is noise: look at more texts."
+    yield Finding(words, numbers)
+
+
+def _reliability(result: Result, signal: str) -> float:
+    value = float(result.data["reliability"].sel({SIGNAL: signal}))
+    return value if value == value else 0.0
+
+
+REPORT = LensReport(
+    title="Which signal ranks the heads as taking them away does",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    compared=(),
+)

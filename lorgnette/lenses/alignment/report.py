@@ -1,0 +1,48 @@
+"""What the pages show of alignment: which head of the cross-attention links words as people do."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lorgnette.axes import MEASURE, READING
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.variables import titled_figures
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    titles = {
+        "aer": "Alignment error rate of each head's links (low is good)",
+        "layer_aer": "The heads of a layer together",
+    }
+    return titled_figures(result, titles)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The head whose links are nearest to the gold ones, by weights and by norms."""
+    aer, best = result.data["aer"], {}
+    for measure in aer[MEASURE].values.tolist():
+        # The lowest error over both readings of the decoder's rows.
+        cells = [
+            (one.value, f"{one.layer}.{one.head}", reading)
+            for reading in aer[READING].values.tolist()
+            for one in heads(aer.sel({MEASURE: measure, READING: reading}))
+        ]
+        if cells:
+            best[measure] = min(cells)
+    if set(best) != {"weights", "norms"}:
+        return
+    numbers: dict[str, Any] = {}
+    for measure, (value, head, reading) in best.items():
+        numbers |= {measure: value, f"{measure}_head": head, f"{measure}_row": f"{reading} row"}
+    yield Finding(
+        "Words are aligned best by head {norms_head} by norms (AER {norms:.0%}, {norms_row}) and by head "
+        "{weights_head} by weights ({weights:.0%}, {weights_row}).",
+        numbers,
+    )
+
+
+REPORT = LensReport(
+    title="Does cross-attention translate word by word?", chapter=FUNCTION, figures=figures, findings=findings
+)

@@ -1,0 +1,52 @@
+"""What the pages show of the attention probe: all heads together as a parser."""
+
+from collections.abc import Iterator
+
+import altair as alt
+
+from lorgnette.axes import DECODING, FEATURES
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.variables import variable_figure
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    frame = result.to_dataframe("uas").dropna(subset=["uas"])
+    weight = variable_figure(result, "weight", "Weight of each head in the combination")
+    if not len(frame):
+        return [weight]
+    values = [
+        {"features": str(row[FEATURES]).replace("_", " + "), "decoding": str(row[DECODING]), "uas": float(row["uas"])}
+        for row in frame.to_dict("records")
+    ]
+    chart = alt.Chart(alt.Data(values=values), width=260, height=alt.Step(18)).mark_bar()
+    chart = chart.encode(
+        x=alt.X(field="uas", type="quantitative", scale=alt.Scale(domain=[0, 1]), title="UAS, held-out texts"),
+        y=alt.Y(field="features", type="nominal", title=None, sort=None),
+        yOffset=alt.YOffset(field="decoding", type="nominal"),
+        color=alt.Color(field="decoding", type="nominal", scale=alt.Scale(range=list(COLOURS[:2])), title=None),
+    )
+    following = float(result.data["head_is_next_uas"])
+    caption = f"Trained on the development part, scored on held-out texts. The next word as head: {following:.3f}."
+    return [Figure("uas", "All heads together as a parser", caption, chart, frame.round(3), frame), weight]
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How many heads of words the trained combination finds, beside the next word."""
+    uas = result.data["uas"].sel({FEATURES: "attention", DECODING: "argmax"})
+    if bool(uas.isnull()):
+        return
+    numbers = {"uas": float(uas), "next": float(result.data["head_is_next_uas"])}
+    yield Finding(
+        "A trained combination of all heads finds {uas:.0%} of the heads of held-out words; the next word is right in "
+        "{next:.0%}.",
+        numbers,
+    )
+
+
+REPORT = LensReport(
+    title="How much of the tree all heads hold together", chapter=FUNCTION, figures=figures, findings=findings
+)

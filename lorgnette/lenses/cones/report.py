@@ -1,0 +1,50 @@
+"""What the pages show of cones: the angles between classes, and the texts of each class in the cone of each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lorgnette.axes import DIRECTION, DIRECTION_B, LABEL
+from lorgnette.figures import charts
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import GEOMETRY, LensReport
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    matrices = (
+        ("class_cosine", DIRECTION_B, "Cosine between the classes' mean directions"),
+        ("cosine", LABEL, "Mean cosine of a class's texts with a representative of each class"),
+    )
+    drawn = []
+    for name, across, title in matrices:
+        rows = result.to_dataframe(name).dropna(subset=[name])
+        if len(rows):
+            caption = "1 is the same direction, 0 a right angle, −1 the opposite direction."
+            chart = charts.class_matrix(rows, DIRECTION, across, name)
+            drawn.append(Figure(name, title, caption, chart, rows, rows))
+    return drawn
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How well the direction of one text of a class tells the class, and the angle between classes."""
+    auroc = result.data["auroc"].dropna(DIRECTION)
+    if not auroc.sizes[DIRECTION]:
+        return
+    worst = str(auroc[DIRECTION].values[int(auroc.values.argmin())])
+    numbers: dict[str, Any] = {"mean": float(auroc.mean()), "least": float(auroc.min()), "worst": worst}
+    words = (
+        "A text lies nearer in direction to a text of its own class than a text of another class does with a chance of "
+        "{mean:.0%} (least for {worst}, {least:.0%})"
+    )
+    between = result.data["class_cosine"].transpose(DIRECTION, DIRECTION_B).values
+    other = between[np.eye(*between.shape) == 0]
+    if np.isfinite(other).any():
+        numbers["cosine"] = float(np.nanmean(other))
+        words += "; the mean directions of two classes have a cosine of {cosine:+.2f}"
+    yield Finding(words + ".", numbers)
+
+
+REPORT = LensReport(title="A direction for each class", chapter=GEOMETRY, figures=figures, findings=findings)

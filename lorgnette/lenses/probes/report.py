@@ -1,0 +1,56 @@
+"""What the pages show of probes: what can be read off each layer."""
+
+from collections.abc import Iterator
+
+from lorgnette.axes import LABEL, PROBE, STATE
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
+from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    label = _label(result)
+    titles = {
+        "accuracy": f"What each layer knows: {label}",
+        "selectivity": f"The same, less what a probe learns by heart: {label}",
+    }
+    return titled_figures(states_as_layers(result), titles) or figure_per_variable(result)
+
+
+def _label(result: Result) -> str:
+    return str(result.data.attrs.get("label", "the label"))
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The layer that knows most, beside its control and the most frequent label."""
+    accuracy = result.data["accuracy"]
+    for probe in accuracy[PROBE].values.tolist():
+        row = accuracy.sel({PROBE: probe}).dropna(STATE)
+        if not row.sizes[STATE]:
+            continue
+        state = int(row.idxmax(STATE))
+        numbers = {
+            "accuracy": float(row.max()),
+            "state": state,
+            "probe": str(probe),
+            "majority": float(result.data["majority"]),
+            "selectivity": float(result.data["selectivity"].sel({PROBE: probe, STATE: state})),
+            LABEL: _label(result),
+        }
+        yield Finding(
+            "A {probe} probe reads {label} best after layer {state}: {accuracy:.0%} right, {selectivity:+.2f} beyond "
+            "its control; the most frequent label is right in {majority:.0%}.",
+            numbers,
+        )
+        return
+
+
+REPORT = LensReport(
+    title="What each layer knows",
+    chapter=GEOMETRY,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("accuracy"), Compared("selectivity")),
+)

@@ -1,0 +1,73 @@
+"""What the pages show of relevance: which heads, layers and kinds of token the prediction goes through."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+
+from lorgnette.axes import CATEGORY, LAYER
+from lorgnette.figures.cells import said
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import titled_figures, variable_figure
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    by_head = variable_figure(result, "relevance", "How much of the prediction goes through each head")
+    by_layer = titled_figures(result, {"layer_share": "Each layer's share of the relevance of heads"})
+    return [by_head, *by_layer, *_token_bars(result)]
+
+
+def _token_bars(result: Result) -> list[Figure]:
+    frame = result.to_dataframe("token_share").dropna(subset=["token_share"])
+    frame = frame[frame["token_share"] != 0]
+    if not len(frame):
+        return []
+    rows = [
+        {"kind": said(kind), "value": float(v)} for kind, v in frame[[CATEGORY, "token_share"]].itertuples(index=False)
+    ]
+    chart = alt.Chart(alt.Data(values=rows), width=300, height=alt.Step(20)).mark_bar(color=COLOURS[0]).encode(
+        x=alt.X(field="value", type="quantitative", title="share of the relevance of all tokens, signed"),
+        y=alt.Y(field="kind", type="nominal", title=None, sort=None),
+    )  # fmt: skip
+    caption = "Kinds overlap: punctuation can be the last token too. Below zero: speaks against the prediction."
+    return [
+        Figure("token_share", "Which kinds of token the prediction comes from", caption, chart, frame.round(4), frame)
+    ]
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The heads that carry most of their layer's relevance, and those that speak against the prediction."""
+    carriers = heads(result.data["relevance"])
+    if not carriers:
+        return
+    numbers: dict[str, Any] = {
+        "named": ", ".join(map(str, carriers[:NAMED])),
+        "against": sum(one.value < 0 for one in carriers),
+        "heads": len(carriers),
+    }
+    words = "Most of its layer's relevance for the prediction goes through heads {named}; {against} of {heads} heads "
+    words += "speak against the prediction on average."
+    share = result.data["layer_share"].dropna(LAYER)
+    if share.sizes[LAYER] > 1:
+        numbers |= {"layer": int(share.idxmax(LAYER)), "share": float(share.max())}
+        words += " Layer {layer} carries {share:.0%} of it."
+    yield Finding(words, numbers)
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    yield Measure("relevance", "share of its layer's", result.data["relevance"], "+.2f", rank=2)
+
+
+REPORT = LensReport(
+    title="What the prediction goes through",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("relevance"), Compared("layer_share")),
+    cards=cards,
+)

@@ -1,0 +1,150 @@
+"""What the pages show of roles: what each head is for, and which heads have another role in another run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from lorgnette.axes import HEAD, LAYER, PART, ROLE, STACK
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, head_places
+from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure
+from lorgnette.figures.sentences import NAMED
+from lorgnette.results import Result
+
+FAMILIES = {
+    "dead": ("dead",),
+    "syntactic": ("syntactic",),
+    "rare words": ("rare",),
+    "positional": ("positional", "self", "previous", "next"),
+    "repeats": ("same_word", "induction"),
+    "punctuation": ("punctuation",),
+    "special tokens": ("special", "last"),
+    "broad": ("broad",),
+    "none": (),
+}
+"""What a head with several labels is drawn as: the first of these that fits."""
+_FAMILY_COLOURS = dict(
+    zip(FAMILIES, ("#9A9A9A", *(COLOURS[place] for place in (2, 4, 0, 3, 5, 1, 6)), "#E4E4E4"), strict=True)
+)
+_NO_ROLE = "no role found"
+
+
+def figures(result: Result) -> list[Figure]:
+    frame = result.to_dataframe("roles")
+    table = frame[frame["roles"].notnull()]
+    caption = "Labels that fit in both parts of the corpus; a head with several is drawn as the first of the legend."
+    return [Figure("roles", "What each head is for", caption, role_map(result), table, result.to_dataframe("number"))]
+
+
+def labels_at(result: Result, place: HeadPlace) -> list[str]:
+    """The roles of one head."""
+    label = result.data["label"].sel(dict(zip((STACK, LAYER, HEAD), place, strict=True)))
+    return [str(role) for role in label[ROLE].values[label.values.astype(bool)]]
+
+
+def family(labels: list[str]) -> str:
+    return next((name for name, members in FAMILIES.items() if set(members) & set(labels)), "none")
+
+
+def role_map(result: Result) -> Any:
+    """Layer × head, coloured by what the head is for; stacks side by side."""
+    peaks = result.data["peak_count"].sum(PART)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for place in head_places(peaks.where(peaks > 0)):
+        stack, layer, head = place
+        words = str(result.data["roles"].sel({STACK: stack, LAYER: layer, HEAD: head}).item())
+        row = {"family": family(labels_at(result, place)), "label": f"{layer}.{head}: {words}"}
+        rows.setdefault(stack, []).append({"layer": layer, "head": head, **row})
+    several = result.data.sizes[STACK] > 1
+    panels = [_panel(cells).properties(title=stack if several else "") for stack, cells in rows.items()]
+    return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
+
+
+def _panel(rows: list[dict[str, Any]]) -> Any:
+    axis = alt.Axis(labelAngle=0, ticks=False, domain=False)
+    scale = alt.Scale(domain=list(_FAMILY_COLOURS), range=list(_FAMILY_COLOURS.values()))
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(22), height=alt.Step(22)).mark_rect(stroke="white")
+    return chart.encode(
+        x=alt.X(field="head", type="ordinal", title="head", axis=axis),
+        y=alt.Y(field="layer", type="ordinal", title="layer", axis=axis),
+        color=alt.Color(field="family", type="nominal", scale=scale, title=None),
+        description=alt.Description(field="label", type="nominal"),
+        tooltip=alt.Tooltip(field="label", type="nominal"),
+    )
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How many heads have each label."""
+    label = result.data["label"]
+    looked_at = result.data["peak_count"].sum(PART) > 0
+    total = int(looked_at.sum())
+    counts = {str(role): int(label.sel({ROLE: role}).sum()) for role in label[ROLE].values}
+    named = {role: count for role, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
+    if not total:
+        return
+    none = int(((label.sum(ROLE) == 0) & looked_at).sum())
+    words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
+    sentence = f"Of {{heads}} heads: {words}; {{none}} fit no role (a head may have several)."
+    yield Finding(
+        sentence if named else "None of {heads} heads fits any role.", {**named, "heads": total, "none": none}
+    )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    yield Measure("confidence", "largest weight on a word, mean", result.data["confidence"].mean(PART), rank=1)
+
+
+def roles(result: Result) -> dict[HeadPlace, HeadRole]:
+    """Every head with its labels in words, or that none fits."""
+    out = {}
+    for place in head_places(result.data["confidence"].mean(PART)):
+        labels = labels_at(result, place)
+        words = str(result.data["roles"].sel(dict(zip((STACK, LAYER, HEAD), place, strict=True))).item())
+        out[place] = HeadRole(words.replace("_", "-") if labels else _NO_ROLE, family(labels))
+    return out
+
+
+def changes(before: Result, after: Result, names: tuple[str, str]) -> Changes:
+    """Heads with other labels than before, in a sentence and on two maps side by side."""
+    table = changed_roles(before, after)
+    maps = [role_map(run).properties(title=name) for run, name in zip((before, after), names, strict=True)]
+    rows = table if len(table) else pd.DataFrame({"note": ["no head changed its role"]})
+    caption = "The table names those that changed."
+    figure = Figure("roles", "What heads are for, in both", caption, alt.hconcat(*maps), rows, rows, True)
+    return Changes([_changed(table, int(after.data["confidence"].notnull().any(PART).sum()))], [figure])
+
+
+def _changed(table: pd.DataFrame, total: int) -> Finding:
+    if not len(table):
+        return Finding("No head of {heads} changed its role.", {"heads": total})
+    named = "; ".join(f"{row.layer}.{row.head} ({row.before} → {row.after})" for row in table.head(NAMED).itertuples())
+    numbers = {"count": len(table), "heads": total, "named": named}
+    return Finding(
+        "{count} of {heads} heads changed their role: {named}" + (" …" if len(table) > NAMED else "."), numbers
+    )
+
+
+def changed_roles(before: Result, after: Result) -> pd.DataFrame:
+    """Heads whose labels differ, with both."""
+    rows = []
+    every = after.data["label"].isel({ROLE: 0}, drop=True).astype(float)
+    for place in head_places(every):
+        old, new = (", ".join(labels_at(run, place)) or "none" for run in (before, after))
+        if old != new:
+            rows.append({**dict(zip((STACK, LAYER, HEAD), place, strict=True)), "before": old, "after": new})
+    return pd.DataFrame(rows, columns=[STACK, LAYER, HEAD, "before", "after"])
+
+
+REPORT = LensReport(
+    title="What each head is for",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(),
+    cards=cards,
+    roles=roles,
+    changes=changes,
+)

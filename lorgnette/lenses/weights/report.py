@@ -1,0 +1,121 @@
+"""What the pages show of the attention weights: sinks, neighbours, confidence, entropy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lorgnette.axes import CATEGORY, HEAD, LAYER
+from lorgnette.figures import charts
+from lorgnette.figures.cells import shown
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, above, heads
+from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED, SPECIAL, the_category
+from lorgnette.figures.variables import (
+    OF_HEADS,
+    categories_present,
+    figure_per_variable,
+    figures_by_stack,
+    share_figure,
+    titled_figures,
+)
+from lorgnette.results import Result
+
+NEIGHBOURS = {"previous": "the previous token", "next": "the next token", "self": "the token itself"}
+_DRAWN = ("cls", "sep", "punctuation", "other", "previous", "self", "next")
+
+
+def figures(result: Result) -> list[Figure]:
+    if "mass" not in shown(result):
+        return figure_per_variable(result)
+    titles = {
+        "entropy_normalised": "Entropy: 0 one token, 1 all tokens alike",
+        "confidence": "Confidence: the largest weight on a word",
+    }
+    drawn = titled_figures(result, titles)
+    entropy = next((figure for figure in drawn if figure.name == "entropy_normalised"), None)
+    title = "What is read: the share of the weight by kind of token"
+    drawn += figures_by_stack(result, "mass", title, categories_present(result, "mass", _DRAWN))
+    drawn.append(share_figure(result, "By layer: what the weight is spent on"))
+    if entropy is not None:
+        curves = charts.layer_curves(result, "entropy_normalised")
+        title = "By layer: entropy"
+        drawn.append(replace(entropy, name="entropy_by_layer", title=title, caption=OF_HEADS, chart=curves))
+    return drawn
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    sentences = [sinks(result), *(neighbours(result, kind) for kind in NEIGHBOURS), surest(result), focus(result)]
+    return (finding for finding in sentences if finding is not None)
+
+
+def sinks(result: Result) -> Finding | None:
+    """How many heads put more than half of their weight on one kind of special token: the kind with the most."""
+    mass = result.data["mass"]
+    kinds = [kind for kind in SPECIAL if bool(mass.sel({CATEGORY: kind}).notnull().any())]
+    if not kinds or (kinds == ["period_comma"] and not above(mass.sel({CATEGORY: "period_comma"}))):
+        return None
+    by_kind = {kind: mass.sel({CATEGORY: kind}) for kind in kinds}
+    most = max(kinds, key=lambda kind: (len(above(by_kind[kind])), float(by_kind[kind].mean())))
+    count, total = len(above(by_kind[most])), len(heads(by_kind[most]))
+    numbers = {"count": count, "heads": total, "mean": float(by_kind[most].mean()), "kind": the_category(most)}
+    if count == 0:
+        return Finding(
+            "No head puts more than half of its weight on {kind}; the mean over heads is {mean:.2f}.", numbers
+        )
+    verb = "puts more than half of its" if count == 1 else "put more than half of their"
+    return Finding(
+        f"{{count}} of {{heads}} heads {verb} weight on {{kind}}; the mean over heads is {{mean:.2f}}.", numbers
+    )
+
+
+def neighbours(result: Result, kind: str) -> Finding | None:
+    """The heads that read mostly the previous token, the next one, or the token itself."""
+    readers = above(result.data["mass"].sel({CATEGORY: kind}))
+    if not readers:
+        return None
+    named = ", ".join(map(str, readers[:NAMED])) + (" …" if len(readers) > NAMED else "")
+    numbers = {"count": len(readers), "named": named, "what": NEIGHBOURS[kind]}
+    verb = "head reads" if len(readers) == 1 else "heads read"
+    return Finding(f"{{count}} {verb} mostly {{what}} (mean weight above .5): {{named}}.", numbers)
+
+
+def surest(result: Result) -> Finding | None:
+    """The heads with the highest confidence; None if no text had a word to be sure about."""
+    top = heads(result.data["confidence"])[:NAMED]
+    if not top:
+        return None
+    numbers = {"first": str(top[0]), "named": ", ".join(map(str, top)), "confidence": top[0].value}
+    return Finding("The surest heads, by their largest weight on a word (confidence): {named}.", numbers)
+
+
+def focus(result: Result) -> Finding | None:
+    """The layers where attention is broadest and most focused, by normalised entropy."""
+    mean = result.data["entropy_normalised"].mean(HEAD).dropna(LAYER)
+    if mean.sizes[LAYER] < 2:
+        return None
+    broad, narrow = mean.idxmax(LAYER).item(), mean.idxmin(LAYER).item()
+    numbers = {"broad": int(broad), "most": float(mean.max()), "narrow": int(narrow), "least": float(mean.min())}
+    return Finding(
+        "Attention is broadest in layer {broad} (entropy {most:.2f} of what is possible) "
+        "and most focused in layer {narrow} ({least:.2f}).",
+        numbers,
+    )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    yield Measure("confidence", "largest weight on a word, mean", result.data["confidence"], rank=1)
+    yield Measure("entropy", "of what is possible", result.data["entropy_normalised"])
+
+
+REPORT = LensReport(
+    title="Where the weight goes",
+    chapter=READING,
+    figures=figures,
+    findings=findings,
+    compared=(
+        Compared("confidence"),
+        Compared("entropy_normalised", "entropy, of what is possible"),
+        Compared("mass", "weight on a kind of token"),
+    ),
+    cards=cards,
+)
