@@ -30,12 +30,8 @@ def _section(name: str, command) -> str:
     usage = " ".join(["lorgnette", name, *(_metavar(a) for a in arguments), "[OPTIONS]"])
     lines = [f"## `{name}`", "", _plain(about), "", f"```text\n{usage}\n```", ""]
     if examples.strip():
-        lines += [
-            "```console",
-            *(f"$ {line.strip()}" for line in examples.strip().splitlines() if line.strip()),
-            "```",
-            "",
-        ]
+        calls = [f"$ {line.strip()}" for line in examples.strip().splitlines() if line.strip()]
+        lines += ["```console", *calls, "```", ""]
     rows = [_row(p) for p in command.params if not getattr(p, "hidden", False) and "--help" not in p.opts]
     if rows:
         lines += ["| argument or option | what it does |", "|---|---|", *rows, ""]

@@ -1,4 +1,4 @@
-"""The site: Sphinx reads the Markdown of this folder, the docstrings and the commands. `make docs` builds it offline."""
+"""The site: Sphinx reads the Markdown of this folder, the docstrings and the commands; `make docs` builds it."""
 
 import re
 import sys

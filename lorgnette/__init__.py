@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lorgnette import lenses
     from lorgnette.attention import Call, Site, Tap, attend
+    from lorgnette.bare.batch import batch
+    from lorgnette.bare.callback import LensCallback
+    from lorgnette.bare.effects import effect, gradient_effects
+    from lorgnette.bare.interventions import patched, scaled, without
+    from lorgnette.bare.watching import watch
     from lorgnette.corpora import corpus, corpus_names
     from lorgnette.corpora.batch import Batch
     from lorgnette.errors import CaptureError, UserError
@@ -26,6 +31,7 @@ __all__ = [
     "Batch",
     "Call",
     "CaptureError",
+    "LensCallback",
     "Report",
     "Result",
     "Results",
@@ -36,18 +42,26 @@ __all__ = [
     "UserError",
     "__version__",
     "attend",
+    "batch",
     "corpus",
     "corpus_names",
+    "effect",
+    "gradient_effects",
     "lenses",
     "load",
     "look",
+    "patched",
+    "scaled",
     "tapped",
+    "watch",
+    "without",
 ]
 
 _HOME = {
     "Batch": "lorgnette.corpora.batch",
     "Call": "lorgnette.attention",
     "CaptureError": "lorgnette.errors",
+    "LensCallback": "lorgnette.bare.callback",
     "Report": "lorgnette.report",
     "Result": "lorgnette.results",
     "Results": "lorgnette.results",
@@ -57,11 +71,18 @@ _HOME = {
     "Trace": "lorgnette.subject.trace",
     "UserError": "lorgnette.errors",
     "attend": "lorgnette.attention",
+    "batch": "lorgnette.bare.batch",
     "corpus": "lorgnette.corpora",
     "corpus_names": "lorgnette.corpora",
+    "effect": "lorgnette.bare.effects",
+    "gradient_effects": "lorgnette.bare.effects",
     "load": "lorgnette.subject",
     "look": "lorgnette.looking.look",
+    "patched": "lorgnette.bare.interventions",
+    "scaled": "lorgnette.bare.interventions",
     "tapped": "lorgnette.models.tapping",
+    "watch": "lorgnette.bare.watching",
+    "without": "lorgnette.bare.interventions",
 }
 
 

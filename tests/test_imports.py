@@ -31,6 +31,7 @@ LEVELS = (
     "syntax",
     "lenses",
     "looking",
+    "bare",
     "training",
     "report",
     "serve",

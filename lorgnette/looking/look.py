@@ -138,7 +138,7 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
             lens.prepare(look(texts.subject, texts, first, **options))
 
 
-class _Looking(Tap):
+class Looking(Tap):
     """Hands each call to the lenses."""
 
     def __init__(self, lenses: Sequence[Lens], batch: Batch) -> None:
@@ -172,7 +172,7 @@ def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) ->
         hidden = any(lens.wants_hidden_states for lens in lenses)
         own = [tap for lens in lenses for tap in lens.taps(batch)]
         with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
-            with subject.tapped(*own, _Looking(lenses, batch)):
+            with subject.tapped(*own, Looking(lenses, batch)):
                 outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
             for lens in lenses:
                 lens.finish(batch, outputs)

@@ -35,17 +35,27 @@ DTYPES = {
 class Subject:
     """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None, loaded: Loaded | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, name: str | None = None, loaded: Loaded | None = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name or type(model).__name__
         self.loaded = loaded
         self.anatomy: Anatomy = anatomy_of(model)
-        self.encoder = Encoder(tokenizer, model.config, self.limit)
 
     def __repr__(self) -> str:
         stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
         return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks} of {self.heads} heads)"
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """What makes ids of texts; a subject of a bare model has none."""
+        if self.tokenizer is None:
+            raise UserError(
+                f"{self.name!r} has no tokenizer, so it takes tensors only. Give one: Subject(model, tokenizer)."
+            )
+        return Encoder(self.tokenizer, self.model.config, self.limit)
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,9 @@
+"""Models and tensors that you hold already: no corpus, no command, in a loop of your own.
+
+attention     → `attention`: what was seen of one pass, by name
+batch         → `batch`: a Batch from tensors
+watching      → `watch`: lenses on a pass that you run
+interventions → `without`, `scaled`, `patched`: heads off, scaled, or with another text's output
+effects       → `effect`, `gradient_effects`: what an intervention does to logits and loss
+callback      → `LensCallback`: lenses during training with the Trainer
+"""

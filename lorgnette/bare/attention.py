@@ -1,0 +1,177 @@
+"""`lo.attention(model, **inputs)`: what was seen of one pass of any Hugging Face model, by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette import axes
+from lorgnette.attention import Recorder, Site
+from lorgnette.attention.recorder import PARTS
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.norms import head_norms
+from lorgnette.errors import UserError, near
+from lorgnette.models.tapping import tapped
+from lorgnette.subject import Subject
+
+_DIMS = {
+    "query": (axes.TEXT, axes.HEAD, axes.QUERY, axes.DIM),
+    "key": (axes.TEXT, axes.HEAD, axes.KEY, axes.DIM),
+    "value": (axes.TEXT, axes.HEAD, axes.KEY, axes.DIM),
+    "weights": (axes.TEXT, axes.HEAD, axes.QUERY, axes.KEY),
+    "context": (axes.TEXT, axes.HEAD, axes.QUERY, axes.DIM),
+    "norms": (axes.TEXT, axes.HEAD, axes.QUERY, axes.KEY),
+}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Queries, keys, values, weights and contexts of one pass, by site.
+
+    `seen["encoder.3.weights"]` is [batch head query key]; `seen["weights"]` has all layers of the only stack in front.
+    `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), made from weights, values and the output projection.
+    `output` is what the model returned.
+    """
+
+    subject: Subject
+    records: dict[Site, dict[str, Tensor]]
+    output: Any
+    heads: tuple[int, ...] | None = None
+    projections: SiteWeights | None = field(default=None, repr=False)
+
+    def names(self) -> tuple[str, ...]:
+        """Everything that can be asked for: `encoder.1.query`, …"""
+        return tuple(
+            f"{site.name}.{site.layer + 1}.{part}"
+            for site, parts in self.records.items()
+            for part in self._parts(parts)
+        )
+
+    def __iter__(self) -> Any:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    def __getitem__(self, name: str) -> Tensor:
+        *where, part = name.split(".")
+        sites = self._sites(name, where)
+        tensors = [self._part(site, part, name) for site in sites]
+        if len(where) == 2:
+            return tensors[0]
+        if len({tensor.shape for tensor in tensors}) > 1:
+            raise UserError(f"The layers have {part} of different shapes: ask for one, such as {self.names()[0]!r}.")
+        return torch.stack(tensors)
+
+    def data(self, name: str) -> xr.DataArray:
+        """The same as a labelled array; layers and heads are numbered from 1."""
+        *where, part = name.split(".")
+        sites = self._sites(name, where)
+        tensor = self[name].detach().float().cpu()
+        numbers = self.subject.anatomy[sites[0]].numbers
+        chosen = numbers if self.heads is None else [numbers[head] for head in self.heads]
+        coordinates: dict[str, Any] = {axes.HEAD: [number + 1 for number in chosen]}
+        dims: tuple[str, ...] = _DIMS[part]
+        if len(where) < 2:
+            dims = (axes.LAYER, *dims)
+            coordinates[axes.LAYER] = [site.layer + 1 for site in sites]
+        return xr.DataArray(tensor.numpy(), dims=dims, coords=coordinates, name=part)
+
+    def _parts(self, kept: dict[str, Tensor]) -> list[str]:
+        return [*kept, *(["norms"] if {"weights", "value"} <= set(kept) else [])]
+
+    def _sites(self, name: str, where: Sequence[str]) -> list[Site]:
+        stacks = list(dict.fromkeys(site.name for site in self.records))
+        if not where and len(stacks) > 1:
+            raise UserError(f"There are several stacks: ask for {' or '.join(f'{stack}.{name}' for stack in stacks)}.")
+        stack = where[0] if where else stacks[0]
+        sites = [site for site in self.records if site.name == stack]
+        if len(where) == 2:
+            sites = [site for site in sites if str(site.layer + 1) == where[1]]
+        if not sites or len(where) > 2:
+            raise UserError(f"This pass has no {name!r}.{near(name, self.names())} It has {self.names()[0]}, …")
+        return sites
+
+    def _part(self, site: Site, part: str, name: str) -> Tensor:
+        kept = self.records[site]
+        if part == "norms" and {"weights", "value"} <= set(kept):
+            return self._norms(site, kept)
+        if part not in kept:
+            raise UserError(
+                f"{name!r} was not kept.{near(part, self._parts(kept))} Kept: {', '.join(self._parts(kept))}."
+            )
+        return kept[part]
+
+    def _norms(self, site: Site, kept: dict[str, Tensor]) -> Float[Tensor, "batch head query key"]:
+        projections = self.projections or SiteWeights(self.subject, layer_norm=False)
+        output = projections[site].output
+        output = output if self.heads is None else output[list(self.heads)]
+        flat = output.flatten(0, 1)
+        products = (flat @ flat.T).unflatten(0, output.shape[:2])
+        return kept["weights"] * head_norms(kept["value"].to(products.dtype), products)[:, :, None].to(kept["weights"])
+
+
+def attention(
+    model: nn.Module | Subject,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    parts: Sequence[str] = PARTS,
+    **inputs: Any,
+) -> Attention:
+    """Run `model(**inputs)` once and keep what its attention did.
+
+        tokens = tokenizer("The cat sat.", return_tensors="pt")
+        seen = lo.attention(model, **tokens)
+        seen["encoder.1.weights"]                           # [batch head query key]
+
+    `inputs` are whatever the model takes (input_ids, inputs_embeds, pixel_values, …). `layers` and `heads` count from
+    1, `rows` are query positions from 0: only they are kept, and weights of the other rows are never built. Under
+    `torch.no_grad()` the tensors are plain; with gradients on they are in the graph. In training mode weights are
+    those before dropout. Equal to transformers' own weights (`attn_implementation="eager"`) to rounding.
+
+    What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
+    """
+    subject = model if isinstance(model, Subject) else Subject(model, None)
+    sites = _chosen_sites(subject, layers)
+    picked = _chosen_heads(subject, heads)
+    recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
+    with tapped(subject, recorder):
+        output = subject.model(**inputs)
+    if not recorder.records:
+        raise UserError(f"{subject.name!r} made no attention call in this pass: are these its inputs?")
+    return Attention(subject, dict(recorder.records), output, picked)
+
+
+def _known_parts(parts: Sequence[str]) -> Sequence[str]:
+    parts = [parts] if isinstance(parts, str) else parts
+    for part in parts:
+        if part not in PARTS:
+            raise UserError(f"A pass has no {part!r}.{near(part, PARTS)} There are: {', '.join(PARTS)}.")
+    return parts
+
+
+def _chosen_sites(subject: Subject, layers: Sequence[int] | None) -> list[Site] | None:
+    if layers is None:
+        return None
+    sites = [site for site in subject.sites if site.layer + 1 in layers]
+    missing = set(layers) - {site.layer + 1 for site in sites}
+    if missing:
+        most = max(site.layer + 1 for site in subject.sites)
+        raise UserError(f"{subject.name!r} has no layer {min(missing)}: its layers are 1 to {most}.")
+    return sites
+
+
+def _chosen_heads(subject: Subject, heads: Sequence[int] | None) -> tuple[int, ...] | None:
+    if heads is None:
+        return None
+    fewest = min(site.heads for site in subject.anatomy.sites)
+    for head in heads:
+        if not 1 <= head <= fewest:
+            raise UserError(f"{subject.name!r} has no head {head}: its heads are 1 to {fewest}.")
+    return tuple(head - 1 for head in heads)

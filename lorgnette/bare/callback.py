@@ -1,0 +1,102 @@
+"""`lo.LensCallback`: lenses during training with the Trainer of transformers."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import xarray as xr
+from transformers import TrainerCallback
+
+from lorgnette.axes import HEAD
+from lorgnette.corpora.corpus import Corpus
+from lorgnette.corpora.example import Example
+from lorgnette.errors import UserError
+from lorgnette.looking.look import look
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+STEP = "step"
+
+
+class LensCallback(TrainerCallback):
+    """Looks at some texts every so many steps, logs a mean for each variable, and keeps the results by step.
+
+        callback = lo.LensCallback(["weights"], corpus=texts, every=100).attach(trainer)
+        trainer.train()
+        callback.by_step("weights")["entropy"]              # [step stack layer head]
+
+    `attach` adds it to a trainer and lets it log to whatever the trainer reports to (TensorBoard, W&B, MLflow), as
+    `lens/weights/entropy`, the mean over heads. Handed over as `callbacks=[…]` it keeps its results, and logs nothing.
+    The model is in evaluation mode and without gradients while it is looked at; the random state is put back, so that
+    training goes on as it would have.
+    """
+
+    def __init__(
+        self,
+        lenses: Sequence[str],
+        corpus: Corpus | Iterable[Example | str],
+        *,
+        every: int = 100,
+        tokenizer: Any = None,
+        batch_tokens: int = 4096,
+    ) -> None:
+        if every < 1:
+            raise UserError(f"every must be at least 1 step. Got {every} instead.")
+        if isinstance(lenses, str):
+            lenses = [lenses]
+        self.lenses, self.every, self.tokenizer, self.batch_tokens = list(lenses), every, tokenizer, batch_tokens
+        self.corpus = corpus if isinstance(corpus, Corpus) else list(corpus)
+        self.results: dict[int, dict[str, Result]] = {}
+        self.trainer: Trainer | None = None
+
+    def attach(self, trainer: "Trainer") -> "LensCallback":
+        """Add it to a trainer, whose log it then writes to."""
+        trainer.add_callback(self)
+        self.trainer = trainer
+        return self
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step == 0:
+            self._look(state.global_step, given)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step % self.every == 0:
+            self._look(state.global_step, given)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step not in self.results:
+            self._look(state.global_step, given)
+
+    def by_step(self, lens: str) -> xr.Dataset:
+        """The results of a lens with a step axis in front."""
+        steps = [step for step, results in self.results.items() if lens in results]
+        if not steps:
+            raise UserError(f"There is no result of {lens!r} yet. This callback has: {', '.join(self.lenses)}.")
+        return xr.concat([self.results[step][lens].data for step in steps], xr.IndexVariable(STEP, steps))
+
+    def _look(self, step: int, given: dict[str, Any]) -> None:
+        tokenizer = self.tokenizer or given.get("processing_class")
+        if tokenizer is None:
+            raise UserError("LensCallback needs a tokenizer: give tokenizer=, or processing_class= to the Trainer.")
+        subject = Subject(given["model"], tokenizer)
+        devices = [subject.device] if subject.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            results = look(subject, self.corpus, self.lenses, batch_tokens=self.batch_tokens, progress=False)
+        self.results[step] = dict(results)
+        if self.trainer is not None:
+            self.trainer.log(_means(results.values()))
+
+
+def _means(results: Iterable[Result]) -> dict[str, float]:
+    """The mean over heads of every variable that has one number for each head."""
+    out = {}
+    for result in results:
+        for name, array in result.data.data_vars.items():
+            plain = array.dtype.kind == "f" and not str(name).endswith("_se")
+            if plain and HEAD in array.dims and array.ndim <= 3 and bool(array.notnull().any()):
+                out[f"lens/{result.lens}/{name}"] = float(np.nanmean(array.values))
+    return out

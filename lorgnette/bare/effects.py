@@ -1,0 +1,151 @@
+"""What an intervention does to the logits and the loss; exactly, and to first order for all heads at once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attention import Call, Site, Tap
+from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
+from lorgnette.errors import UserError
+from lorgnette.models.tapping import tapped
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import Head
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over rows of logits."""
+
+    before: Float[Tensor, "*batch label"]
+    after: Float[Tensor, "*batch label"]
+    loss: tuple[float, float] | None
+
+    @property
+    def logits(self) -> Float[Tensor, "*batch label"]:
+        """What was added to each logit."""
+        return self.after - self.before
+
+    @property
+    def loss_change(self) -> float | None:
+        return None if self.loss is None else self.loss[1] - self.loss[0]
+
+    @property
+    def divergence(self) -> float:
+        p, q = self.before.double().log_softmax(-1), self.after.double().log_softmax(-1)
+        return max(0.0, float((p.exp() * (p - q)).sum(-1).mean()))
+
+
+def effect(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    without: Iterable[Head] = (),
+    scaled: Mapping[Head, float] | None = None,
+    patched: tuple[Source, Iterable[Head]] | None = None,
+    positions: Sequence[int] | None = None,
+) -> Effect:
+    """Run the model twice, as it is and with heads off, scaled or patched, and compare what it says.
+
+    The loss is there if `inputs` have labels. What it does not tell you: what the model would do had it been trained
+    without the head; other heads may take over within a pass (self-repair).
+    """
+    taps: list[Tap] = []
+    if without := list(without):
+        taps.append(knockout(model, without))
+    if scaled:
+        taps.append(scaling(model, scaled))
+    if patched is not None:
+        taps.append(patching(model, patched[0], patched[1], positions))
+    if not taps:
+        raise UserError("Nothing to compare: give heads in without=, scaled= or patched=.")
+    network = model.model if isinstance(model, Subject) else model
+    with torch.no_grad():
+        intact = network(**inputs)
+        with tapped(model, *taps):
+            changed = network(**inputs)
+    before, after = _logits(intact), _logits(changed)
+    losses = (getattr(intact, "loss", None), getattr(changed, "loss", None))
+    loss = None if losses[0] is None or losses[1] is None else (float(losses[0]), float(losses[1]))
+    return Effect(before, after, loss)
+
+
+def gradient_effects(
+    model: Model,
+    inputs: Mapping[str, Any],
+    from_: Source | None = None,
+    *,
+    metric: Callable[[Any], Tensor] | None = None,
+) -> xr.DataArray:
+    """What patching (or, without `from_`, switching off) each head would do to the metric, to first order, in one pass.
+
+        Σ (c' − c) · ∂metric/∂c        c the head's context, c' its context in the other pass, or zero
+
+    (attribution patching; Syed et al. 2023.) `metric` takes the model's output; by default the loss if there are
+    labels, else the sum of the largest logits. Gives [stack layer head]. Exact for a metric that is linear in the
+    head's output; a saturated softmax or a large change makes it wrong, which `effect` shows.
+    """
+    subject = model if isinstance(model, Subject) else Subject(model, None)
+    other = None if from_ is None else contexts_of(from_)
+    leaves = _Leaves()
+    with torch.enable_grad(), tapped(subject, leaves):
+        output = subject.model(**inputs)
+        value = (metric or _default_metric)(output)
+        gradients = torch.autograd.grad(value, list(leaves.contexts.values()), allow_unused=True)
+    effects: dict[Site, Tensor] = {}
+    for (site, context), gradient in zip(leaves.contexts.items(), gradients, strict=True):
+        target = torch.zeros_like(context) if other is None else other[site].to(context).expand_as(context)
+        slope = torch.zeros_like(context) if gradient is None else gradient
+        effects[site] = ((target - context.detach()) * slope).double().sum((0, 2, 3))
+    return _by_head(subject, effects)
+
+
+class _Leaves(Tap):
+    """Cuts the graph at every head's output, so that its gradient is that of the rest of the model."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[Site, Tensor] = {}
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        if not context.requires_grad:
+            context = context.detach().requires_grad_()
+        self.contexts[call.site] = context
+        return context
+
+
+def _by_head(subject: Subject, effects: Mapping[Site, Tensor]) -> xr.DataArray:
+    stacks = list(dict.fromkeys(site.name for site in subject.sites))
+    layers = 1 + max(site.layer for site in subject.sites)
+    out = torch.full((len(stacks), layers, subject.heads), torch.nan, dtype=torch.float64)
+    for site, values in effects.items():
+        out[stacks.index(site.name), site.layer, list(subject.anatomy[site].numbers)] = values.cpu()
+    coordinates = {
+        axes.STACK: stacks,
+        axes.LAYER: list(range(1, layers + 1)),
+        axes.HEAD: list(range(1, subject.heads + 1)),
+    }
+    return xr.DataArray(out.numpy(), dims=axes.PER_HEAD, coords=coordinates, name="effect")
+
+
+def _logits(output: Any) -> Tensor:
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        raise UserError(f"The model returns no logits ({type(output).__name__}): give one with an output head.")
+    return logits.detach()
+
+
+def _default_metric(output: Any) -> Tensor:
+    loss = getattr(output, "loss", None)
+    if loss is not None:
+        return loss
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        raise UserError("The model returns neither loss nor logits: give metric=, a function of its output.")
+    return logits.amax(-1).sum()

@@ -1,0 +1,136 @@
+"""Heads switched off, scaled, or given another pass's output, on a bare model; undone at the end of a context."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attention import Call, Site, Tap
+from lorgnette.bare.attention import Attention
+from lorgnette.errors import UserError
+from lorgnette.models.tapping import tapped
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import Head, Knockout, heads_at
+from lorgnette.subject.trace import Trace
+
+Model = nn.Module | Subject
+Source = Attention | Trace
+
+
+class Scaled(Tap):
+    """Multiplies the output of some heads, before the output projection, by a factor each."""
+
+    def __init__(self, factors: Mapping[Site, Mapping[int, float]]) -> None:
+        self.factors = factors
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        if call.site not in self.factors:
+            return context
+        scale = context.new_ones(context.shape[1])
+        for head, factor in self.factors[call.site].items():
+            scale[head] = factor
+        return context * scale[:, None, None]
+
+
+class Patched(Tap):
+    """Puts the output of some heads from another pass in the place of their own, at all or some query positions."""
+
+    def __init__(
+        self,
+        contexts: Mapping[Site, Tensor],
+        heads: Mapping[Site, Sequence[int]],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        self.contexts, self.heads, self.positions = contexts, heads, positions
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        heads = self.heads.get(call.site, ())
+        if not heads:
+            return context
+        other = self.contexts[call.site].to(context)
+        if other.shape[1:] != context.shape[1:] or other.shape[0] not in (1, context.shape[0]):
+            raise UserError(
+                f"A pass of {other.shape[2]} positions cannot be patched into one of {context.shape[2]} ({call.site}): "
+                "give two texts with as many tokens, or pad them alike."
+            )
+        context = context.clone()
+        rows = slice(None) if self.positions is None else list(self.positions)
+        for head in heads:
+            context[:, head, rows] = other.expand_as(context)[:, head, rows]
+        return context
+
+
+def knockout(model: Model, heads: Iterable[Head]) -> Knockout:
+    """The tap that switches heads off."""
+    return Knockout(heads_at(_subject(model), heads))
+
+
+def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
+    """The tap that scales heads."""
+    placed: dict[Site, dict[int, float]] = {}
+    for name, factor in factors.items():
+        for site, indices in heads_at(_subject(model), [name]).items():
+            placed.setdefault(site, {}).update(dict.fromkeys(indices, float(factor)))
+    return Scaled(placed)
+
+
+def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequence[int] | None = None) -> Patched:
+    """The tap that patches heads."""
+    chosen = heads_at(_subject(model), heads)
+    contexts = contexts_of(from_)
+    absent = [site for site in chosen if site not in contexts]
+    if absent:
+        raise UserError(f"The other pass has no context of {absent[0]}: keep it (parts=('context', …), all layers).")
+    return Patched(contexts, chosen, positions)
+
+
+@contextmanager
+def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
+    """Switch heads off: their output is zero before the output projection (Michel et al. 2019).
+
+        with lo.without(model, ["3.7", (4, 2)]):
+            model(**inputs)
+
+    A head is `LAYER.HEAD`, or `STACK.LAYER.HEAD` where there are several stacks, counted from 1.
+    """
+    with tapped(model, knockout(model, heads)):
+        yield
+
+
+@contextmanager
+def scaled(model: Model, factors: Mapping[Head, float]) -> Iterator[None]:
+    """Multiply the output of heads: `with lo.scaled(model, {"3.7": 0.5}): …`"""
+    with tapped(model, scaling(model, factors)):
+        yield
+
+
+@contextmanager
+def patched(
+    model: Model, from_: Source, heads: Iterable[Head], *, positions: Sequence[int] | None = None
+) -> Iterator[None]:
+    """Give heads the output that they had in another pass (activation patching; Vig et al. 2020).
+
+        other = lo.attention(model, parts=["context"], **other_inputs)
+        with lo.patched(model, from_=other, heads=["3.7"]):
+            model(**inputs)
+
+    Both passes must have as many positions; `positions` limits the patch to some queries.
+    """
+    with tapped(model, patching(model, from_, heads, positions)):
+        yield
+
+
+def contexts_of(source: Source) -> dict[Site, Tensor]:
+    """The heads' outputs of a recorded pass, by site."""
+    if isinstance(source, Trace):
+        return {site: call.context.detach() for site, call in source.calls.items()}
+    return {site: parts["context"].detach() for site, parts in source.records.items() if "context" in parts}
+
+
+def _subject(model: Model) -> Subject:
+    return model if isinstance(model, Subject) else Subject(model, None)

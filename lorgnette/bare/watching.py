@@ -1,0 +1,52 @@
+"""`lo.watch`: lenses on passes that you run yourself."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from lorgnette.bare.interventions import Model
+from lorgnette.corpora.batch import Batch
+from lorgnette.errors import UserError
+from lorgnette.lenses.base import Lens
+from lorgnette.looking.look import Looking
+from lorgnette.models.tapping import tapped
+from lorgnette.subject import Subject
+
+
+@contextmanager
+def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
+    """Let lenses see the pass that you run in this context, on this batch.
+
+        lens = lo.lenses.get("weights")
+        for inputs in loader:
+            with lo.watch(model, lens, batch=lo.batch(inputs, tokenizer)):
+                model(**inputs)
+        lens.compute().to_dataframe()
+
+    A lens is a torchmetrics metric: it adds up over batches, resets, merges and syncs as any other. One pass for each
+    context. What hidden states need must be asked for: `model(**inputs, output_hidden_states=True)`.
+    """
+    subject = model if isinstance(model, Subject) else Subject(model, None)
+    _refuse(lenses)
+    for lens in lenses:
+        lens.bind(subject)
+    outputs: list[Any] = []
+    with ExitStack() as undo:
+        hook = subject.model.register_forward_hook(lambda module, arguments, output: outputs.append(output))
+        undo.callback(hook.remove)
+        with tapped(subject, Looking(lenses, batch)):
+            yield
+    if len(outputs) != 1:
+        raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
+    for lens in lenses:
+        lens.finish(batch, outputs[0])
+
+
+def _refuse(lenses: tuple[Lens, ...]) -> None:
+    for lens in lenses:
+        if not isinstance(lens, Lens):
+            raise UserError(f"lo.watch takes lenses, such as lo.lenses.get('weights'). Got {type(lens).__name__}.")
+        if lens.wants_gradients or lens.needs:
+            raise UserError(
+                f"The lens {lens.name!r} needs passes or results of its own: use lo.look for it, not lo.watch."
+            )
