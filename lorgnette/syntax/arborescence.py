@@ -3,8 +3,6 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from lorgnette.errors import optional
-
 WAYS = ("to_head", "read_by_head")
 """Whose row gives an edge its score: the dependent's, or (the transposed matrix) the head's."""
 ROOTS = ("gold", "free")
@@ -58,7 +56,7 @@ def _positive(scores: Float[np.ndarray, "graph dependent governor"]) -> Float[np
 
 
 def _solved(scores: Float[np.ndarray, "graph node node2"]) -> Int[np.ndarray, "graph node"]:
-    chu_liu_edmonds = optional("ufal.chu_liu_edmonds", "syntax").chu_liu_edmonds
+    from ufal.chu_liu_edmonds import chu_liu_edmonds
 
     if scores.shape[-1] == 1:
         return np.full((len(scores), 1), ROOT)
