@@ -1,9 +1,11 @@
 """What goes wrong because of the input, said in one line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, TracebackType
 
 
 class UserError(Exception):
@@ -19,8 +21,8 @@ class CaptureError(UserError):
 
 def near(name: str, names: Iterable[str]) -> str:
     """The "did you mean" tail of a message: the known name nearest to `name`, or nothing when none is near."""
-    by_folded = {known.casefold(): known for known in names}
-    found = get_close_matches(name.casefold(), by_folded, n=1)
+    by_folded = {known.casefold(): known for known in names if known != name}
+    found = get_close_matches(name[:256].casefold(), by_folded, n=1)
     return f" Did you mean {by_folded[found[0]]!r}?" if found else ""
 
 
@@ -33,3 +35,60 @@ def optional(module: str, extra: str) -> ModuleType:
             raise  # the package is there, and something that it needs itself is not
         package = module.split(".")[0]
         raise UserError(f"This needs the package {package!r}. Install it: pip install 'lorgnette[{extra}]'") from None
+
+
+@contextmanager
+def outside(what: str, to_do: str) -> Iterator[None]:
+    """The gate for what comes from outside: what a library throws at it becomes "WHAT: why. TO DO.", with its cause.
+
+    The block holds calls into libraries that read the user's files and values. What such a call throws is the input's
+    fault. What is thrown by a line of ours below the block is a bug of ours, and comes out as it is.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if _is_our_bug(error.__traceback__):
+            raise
+        raise UserError(f"{what}: {reason(error)}. {to_do}") from error
+
+
+_PACKAGE = Path(__file__).parent
+
+
+def _is_our_bug(traceback: TracebackType | None) -> bool:
+    """Whether the error came from a line of this package other than the block itself."""
+    frames: list[str] = []
+    while traceback is not None:
+        frames.append(traceback.tb_frame.f_code.co_filename)
+        traceback = traceback.tb_next
+    behind = frames[2:]  # the gate, then the block: an extension module has no frame of its own
+    return bool(behind) and Path(behind[-1]).is_relative_to(_PACKAGE)
+
+
+LONGEST_REASON = 200
+_TERSE: tuple[tuple[type[Exception], Callable[[str], str]], ...] = (
+    (KeyError, lambda said: f"there is no {said}"),
+    (IndexError, lambda said: f"a number points beyond the end ({said})"),
+    (ZeroDivisionError, lambda said: "a division by zero"),
+    (RecursionError, lambda said: "it is nested too deeply"),
+    (MemoryError, lambda said: "it needs more memory than there is"),
+    (UnicodeError, lambda said: f"it is not UTF-8 text ({said})"),
+)
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one short line without a full stop; its kind where it says nothing by itself."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = max(lines[:3], key=len).rstrip(".:(") if lines else ""
+    said = said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]} …"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.strerror} ({error.filename})"
+    for kind, put in _TERSE:
+        if isinstance(error, kind):
+            return put(said)
+    kind_name = type(error).__name__
+    return (
+        said if kind_name in ("Exception", "RuntimeError") and said else f"{kind_name}: {said}" if said else kind_name
+    )

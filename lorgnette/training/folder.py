@@ -1,13 +1,19 @@
 """The folder of a run: refused if it holds another, written whole, and what an interrupted run leaves beside it."""
 
 import json
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
-from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from safetensors import SafetensorError, safe_open
+
+from lorgnette.errors import UserError, reason
+from lorgnette.files import cleared, hidden, is_locked, locked, recover, writing, written_whole
 
 RECORD = "training.json"
 _RUN = "run.json"
@@ -21,12 +27,32 @@ class RunFolder:
 
     @property
     def work(self) -> Path:
-        return self.out.with_name(f".{self.out.name}.unfinished")
+        return hidden(self.out, "unfinished")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While this process trains here, no other does: each would take the other's checkpoints away."""
+        with locked(self.work, self._busy()):
+            yield
+
+    def _busy(self) -> str:
+        return (
+            f"another process is training into {self.out} at this moment: wait until it has ended, or choose another "
+            "folder with --out."
+        )
 
     def refuse_another(self, settings: dict[str, Any], resume: bool) -> None:
         """Before any work: nothing that lies there may be lost, and only the same run may go on."""
-        if self.out.exists() and not self.out.is_dir():
-            raise UserError(f"{self.out} is a file; a folder is needed.")
+        if is_locked(self.work):
+            raise UserError(self._busy())
+        self.refuse_other_run(settings, resume)
+
+    def refuse_other_run(self, settings: dict[str, Any], resume: bool) -> None:
+        """The same once this process has the folder for itself."""
+        with writing(self.out):
+            recover(self.out)
+            if self.out.exists() and not self.out.is_dir():
+                raise UserError(f"{self.out} is a file; a folder is needed.")
         if self.out.is_dir() and any(self.out.iterdir()):
             self._refuse_finished(settings, resume)
         elif self.checkpoint() is not None:
@@ -47,7 +73,7 @@ class RunFolder:
             raise UserError(
                 f"an unfinished run into {self.out} lies in {self.work}: pass --resume to go on with it, or delete it."
             )
-        _refuse_changes(_read(self.work / _RUN)["settings"], settings, self.work)
+        _refuse_changes(_read(self.work / _RUN).get("settings"), settings, self.work)
 
     def finished(self) -> dict[str, Any] | None:
         """The record of a run that is complete."""
@@ -61,22 +87,34 @@ class RunFolder:
         whole = [path for path in self.work.glob("checkpoint-*") if _is_whole(path)]
         return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
 
+    def anchor(self, checkpoint: Path) -> None:
+        """Makes a checkpoint name the best one where it lies now, if the folder was moved.
+
+        A best checkpoint that it cannot find the Trainer would leave out, and keep the last weights instead.
+        """
+        file = checkpoint / "trainer_state.json"
+        state = _read(file)
+        if (named := state.get("best_model_checkpoint")) is None:
+            return
+        best = self.work / Path(str(named)).name
+        if not _has_weights(best):
+            raise UserError(f"the best checkpoint {best} has vanished: delete {self.work} and start again.")
+        if str(best) != named:
+            with written_whole(file) as partial:
+                partial.write_text(json.dumps({**state, "best_model_checkpoint": str(best)}), encoding="utf-8")
+
     def begin(self, settings: dict[str, Any], fingerprint: str) -> None:
         """Makes the working folder; what an earlier run left there without a checkpoint goes."""
         started = {"settings": settings, "corpus_fingerprint": fingerprint}
         if self.checkpoint() is not None:
             kept = _read(self.work / _RUN)
-            if kept["corpus_fingerprint"] != fingerprint:
+            if kept.get("corpus_fingerprint") != fingerprint:
                 raise UserError(
                     f"the texts have changed since the run in {self.work} was interrupted: it cannot go on with "
                     "others. Delete it and start again."
                 )
             return
-        shutil.rmtree(self.work, ignore_errors=True)
-        try:
-            self.work.mkdir(parents=True)
-        except OSError as error:
-            raise UserError(f"Cannot make the folder {self.work}: {error.strerror}.") from error
+        cleared(self.work)
         with written_whole(self.work / _RUN) as partial:
             partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
@@ -85,22 +123,55 @@ class RunFolder:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """The Trainer writes its state last; a checkpoint that was cut off has none, or one that is no JSON."""
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """Everything that going on needs is there and was written to the end; without any of it other numbers come out.
+
+    The Trainer writes its state last. Archives of torch end with their table of contents, so one that was cut off is
+    no archive; the header of safetensors says how long the file must be.
+    """
+    if not re.fullmatch(r"checkpoint-[0-9]{1,12}", checkpoint.name):
         return False
-    return checkpoint.name.split("-")[1].isdecimal()
+    random_states = list(checkpoint.glob("rng_state*.pth"))
+    archives = [checkpoint / "optimizer.pt", checkpoint / "scheduler.pt", *random_states]
+    return (
+        bool(random_states)
+        and all(is_zipfile(archive) for archive in archives)
+        and _has_state(checkpoint / "trainer_state.json")
+        and _has_weights(checkpoint)
+    )
+
+
+def _has_state(file: Path) -> bool:
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+        numbers = [state["global_step"], state["max_steps"], state["epoch"]]
+        return all(isinstance(number, int | float) for number in numbers) and isinstance(state["log_history"], list)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _has_weights(checkpoint: Path) -> bool:
+    files = list(checkpoint.glob("*.safetensors"))
+    try:
+        for file in files:
+            with safe_open(file, framework="pt"):
+                pass
+    except (SafetensorError, OSError):
+        return False
+    return bool(files)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): delete its folder and start again.") from error
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}): delete its folder and start again.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} is not the record of a run: delete its folder and start again.")
+    return document
 
 
-def _refuse_changes(before: dict[str, Any], now: dict[str, Any], where: Path) -> None:
+def _refuse_changes(before: object, now: dict[str, Any], where: Path) -> None:
+    before = before if isinstance(before, dict) else {}
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if changed:
         raise UserError(

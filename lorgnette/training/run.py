@@ -4,7 +4,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import transformers
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
 
 from lorgnette.errors import UserError
-from lorgnette.files import folder_written_whole
+from lorgnette.files import folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
@@ -77,18 +77,21 @@ def train(
     ready = prepared or prepare(settings)
     together = processes()
     together.wait_for_everyone()  # everybody has looked at the folder before anybody writes there
-    if together.is_main_process:
-        run.begin(settings.record(), ready.fingerprint)
-    together.wait_for_everyone()
-    try:
-        _trained(settings, ready, run, adjust)
-    except Diverged as error:
-        raise UserError(_diverged(error, run)) from error
-    except KeyboardInterrupt as interrupt:
-        kept = run.checkpoint()
-        what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
-        raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
-    together.wait_for_everyone()
+    with run.locked() if together.is_main_process else nullcontext():
+        if together.is_main_process:
+            run.refuse_other_run(settings.record(), settings.resume)
+            run.begin(settings.record(), ready.fingerprint)
+        together.wait_for_everyone()
+        try:
+            with writing(settings.folder, "What was kept is still there: --resume goes on from it."):
+                _trained(settings, ready, run, adjust)
+        except Diverged as error:
+            raise UserError(_diverged(error, run)) from error
+        except KeyboardInterrupt as interrupt:
+            kept = run.checkpoint()
+            what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
+            raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
+        together.wait_for_everyone()
     return Trained.load(settings.folder)
 
 
@@ -157,6 +160,8 @@ def _quiet() -> Iterator[None]:
 def _fit(trainer: PenalisedTrainer, run: RunFolder) -> bool:
     """Trains, from the last checkpoint if there is one; ends with the weights to keep in the model."""
     kept = run.checkpoint()
+    if kept is not None and trainer.args.load_best_model_at_end:
+        run.anchor(kept)
     if kept is not None and _was_over(kept, trainer.args):
         trainer.state = transformers.TrainerState.load_from_json(str(kept / "trainer_state.json"))
         if trainer.args.load_best_model_at_end:

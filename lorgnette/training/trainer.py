@@ -9,12 +9,15 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalPrediction
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, outside
 from lorgnette.training.data import MAPS
 from lorgnette.training.penalties import Penalty
 
 CURVE = "curve"
 """The key of our entries in the Trainer's history, which is saved with every checkpoint."""
+
+
+_DAMAGED = "Delete its folder: --resume then goes on from the one before, or starts again."
 
 
 class Diverged(UserError):
@@ -29,6 +32,22 @@ class PenalisedTrainer(Trainer):
         self.penalties, self.tally = tuple(penalties), tally
         # Our loss is a mean over the batch whatever the model could do with a number of items.
         self.model_accepts_loss_kwargs = False
+
+    def _load_best_model(self) -> None:
+        with outside(f"The checkpoint {self.state.best_model_checkpoint} cannot be read", "Start the run again."):
+            super()._load_best_model()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with outside(f"The checkpoint {resume_from_checkpoint} cannot be gone on from", _DAMAGED):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with outside(f"The checkpoint {checkpoint} cannot be gone on from", _DAMAGED):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with outside(f"The checkpoint {checkpoint} cannot be gone on from", _DAMAGED):
+            super()._load_rng_state(checkpoint)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any

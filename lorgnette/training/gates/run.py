@@ -87,6 +87,8 @@ def _fit(trainer: Any, run: RunFolder) -> None:
     if kept is None:
         trainer.train()
         return
+    if trainer.args.load_best_model_at_end:
+        run.anchor(kept)
     state = json.loads((kept / "trainer_state.json").read_text(encoding="utf-8"))
     if state["global_step"] < state["max_steps"]:
         trainer.train(resume_from_checkpoint=str(kept))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lorgnette.attention import Site
 from lorgnette.errors import UserError
-from lorgnette.files import folder_written_whole, written_whole
+from lorgnette.files import cleared, folder_written_whole, writing, written_whole
 from lorgnette.results.provenance import versions
 from lorgnette.subject import Subject, load
 from lorgnette.subject.subject import _own_device
@@ -71,21 +71,26 @@ def prune(settings: PruningSettings) -> Pruned:
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
     HeadGates.of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
-    _begin(root, settings, ready)
     work = _Work(settings, ready, root)
     try:
-        with _quiet():
-            before = score(whole, ready)
-            model, gates, curve = _pruned(work, whole)
-            _refuse_empty(settings, model)
-            model = _settled(work, model).eval().to(whole.device)
-            after = score(model, ready)
-            speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(ready).items()})
-            record = _record(work, whole, model, before, after, speed) | {"curve": curve}
-            _write(work, model, gates, record)
+        with run.locked(), writing(training.folder, "--resume goes on from what was kept."), _quiet():
+            _refuse_unfinished(root, settings)
+            _begin(root, settings, ready)
+            _run(work, whole)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"interrupted; the same command with --resume goes on ({root}).") from interrupt
     return Pruned.load(training.folder)
+
+
+def _run(work: _Work, whole: Any) -> None:
+    before = score(whole, work.ready)
+    model, gates, curve = _pruned(work, whole)
+    _refuse_empty(work.settings, model)
+    model = _settled(work, model).eval().to(whole.device)
+    after = score(model, work.ready)
+    speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(work.ready).items()})
+    record = _record(work, whole, model, before, after, speed) | {"curve": curve}
+    _write(work, model, gates, record)
 
 
 def _refuse(settings: PruningSettings) -> None:
@@ -105,15 +110,15 @@ def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
         return
     if not settings.training.resume:
         raise UserError(f"an unfinished pruning lies in {root}: pass --resume to go on with it, or delete it.")
-    _refuse_changes(_read(root / _RUN)["settings"], settings.record(), root)
+    _refuse_changes(_read(root / _RUN).get("settings"), settings.record(), root)
 
 
 def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
     if (root / _RUN).is_file():
-        if _read(root / _RUN)["corpus_fingerprint"] != ready.fingerprint:
+        if _read(root / _RUN).get("corpus_fingerprint") != ready.fingerprint:
             raise UserError(f"the texts have changed since {root} was interrupted: delete it and start again.")
         return
-    shutil.rmtree(root, ignore_errors=True)
+    cleared(root)
     started = {"settings": settings.record(), "corpus_fingerprint": ready.fingerprint}
     with written_whole(root / _RUN) as partial:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
