@@ -161,14 +161,13 @@ class Outcome:
 
         folder = Path(folder)
         refuse_other_folder(folder)
+        before = _written(folder).get("figures", [])
         contents = {name: self.page(name).encode() for name in PAGES} | {"results.json": self.results().encode()}
         for figure in self.figures:
-            vector, raster = (f"figures/{figure.name}.{kind}" for kind in FORMATS)
-            contents[vector] = drawn(figure.chart, "svg")
-            # The pixels of one drawing differ between machines: they are kept where the drawing is the same.
-            same = (folder / raster).is_file() and (folder / vector).is_file()
-            if not same or (folder / vector).read_bytes() != contents[vector]:
-                contents[raster] = drawn(figure.chart, "png", ppi=_PPI)
+            files = [f"figures/{figure.name}.{kind}" for kind in FORMATS]
+            # Letters are drawn otherwise on another machine: what shows the same numbers is not drawn again.
+            if figure.record() not in before or not all((folder / name).is_file() for name in files):
+                contents |= {name: drawn(figure.chart, name.rsplit(".")[-1], ppi=_PPI) for name in files}
         names = {figure.name for figure in self.figures}
         for stale in (path for kind in FORMATS for path in (folder / "figures").glob(f"*.{kind}")):
             if stale.stem not in names:
@@ -176,6 +175,11 @@ class Outcome:
         for name, content in contents.items():
             with written_whole(folder / name) as partial:
                 partial.write_bytes(content)
+        if folder.resolve() == self.study.home.resolve():
+            from reproductions.frame.index import index
+
+            with written_whole(ROOT / "README.md") as partial:
+                partial.write_text(index(), encoding="utf-8")
         return folder
 
 
@@ -194,14 +198,16 @@ def refuse_other_folder(folder: Path) -> None:
     """UserError if the outcome could not be written there: before the work, not after it."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; a folder is needed.")
-    if not any((folder / name).exists() for name in PAGES):
-        return
-    try:
-        ours = json.loads((folder / "results.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        ours = False
-    if not ours:
+    if any((folder / name).exists() for name in PAGES) and _written(folder).get("format") != FORMAT:
         raise UserError(f"{folder} holds a README.md that no reproduction wrote; give another --out.")
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    """The results that were written there before; nothing, if there are none."""
+    try:
+        return dict(json.loads((folder / "results.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _rounded(value: Any) -> Any:

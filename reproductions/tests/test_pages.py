@@ -7,12 +7,13 @@ import pytest
 
 import reproductions
 from reproductions.frame.claims import VERDICTS
+from reproductions.frame.index import index
 from reproductions.frame.page import PAGES, Outcome, published
 from reproductions.frame.settings import Settings
-from reproductions.frame.study import Study
+from reproductions.frame.study import ROOT, Study
 
 # Those that are not on the frame yet.
-LATER = {"kobayashi2020", "clark2019", "raganato2018", "tp9", "fosse2023", "voita2019"}
+LATER = {"kobayashi2020", "clark2019", "raganato2018", "fosse2023", "voita2019"}
 WORDS = 2000
 
 
@@ -74,3 +75,7 @@ def test_claims_have_ids_and_tell_what_their_interval_is_over(outcome):
         assert claim.estimate.over or claim.estimate.interval is None, claim.id
         assert claim.published is None or claim.published.source, claim.id
     assert published(study.name)["reference"]
+
+
+def test_the_table_of_all_studies():
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == index()

@@ -1,5 +1,28 @@
 """AMAL TP 9 (Sorbonne 2024-25): self-attention on IMDB, its four exercises, and what depth, positions and CLS do."""
 
-from reproductions.tp9.runs import reproduce, train_cells
+from reproductions.frame.study import Study
 
-__all__ = ["reproduce", "train_cells"]
+STUDY = Study(
+    name="tp9",
+    title="TP 9: self-attention on IMDB",
+    question="What do residual connections, positions, a `<cls>` token and depth do to small classifiers?",
+    answer="Self-attention helps only while the word vectors are frozen; positions, `<cls>` and residuals add little.",
+    headline=[
+        "target-residual-frozen",
+        "target-best",
+        "attention-beats-mean-frozen",
+        "attention-beats-mean-trained",
+        "residual-beats-base-frozen",
+        "residual-beats-base-trained",
+        "positions-sinusoidal-base-frozen",
+        "positions-sinusoidal-residual-frozen",
+        "positions-scaled-residual-frozen",
+        "positions-scaled-base-trained",
+        "cls-beats-mean-base-frozen",
+        "cls-beats-mean-residual-frozen",
+        "depth-hurts-base",
+        "depth-residual-beats-base",
+        "depth-hurts-residual",
+    ],
+    seeds=(0, 1, 2),
+)

@@ -8,22 +8,27 @@ import altair as alt
 
 from lorgnette.figures.charts import COLOURS
 from lorgnette.models.classifier.positions import position_similarity
-from reproductions.frame.record import Figure
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import Figure
 from reproductions.tp9.grid import BLOCKS, Model
-from reproductions.tp9.runs import Outcome
-from reproductions.tp9.tables import NAMES, accuracies, accuracy, main_models, position_name
+from reproductions.tp9.runs import NAMES, Runs
 
 _MAP = 100  # positions shown
 
 
-def curves(outcome: Outcome) -> Figure:
+def figures(cells: Finished) -> list[Figure]:
+    runs = Runs(cells)
+    return [ranking(runs), curves(runs), depth(runs), position_map()]
+
+
+def curves(runs: Runs) -> Figure:
     """Accuracy by epoch of the principal models, the mean over seeds that were still training."""
     names = {"mean": "mean (TP 8)", "base": "base", "residual": "residual"}
     rows: list[dict[str, Any]] = []
-    for embeddings in outcome.size.embeddings:
+    for embeddings in runs.size.embeddings:
         for family, name in names.items():
             model = Model(family, embeddings, layers=3 if family in BLOCKS else None)
-            entries = [entry for one in outcome.of(model) for entry in one["curve"]]
+            entries = [entry for run in runs.of(model) for entry in run.result["curve"]]
             for epoch in sorted({entry["epoch"] for entry in entries}):
                 for part in ("train", "validation"):
                     value = mean(entry[part]["accuracy"] for entry in entries if entry["epoch"] == epoch)
@@ -69,15 +74,15 @@ def position_map(width: int = 100) -> Figure:
     )
 
 
-def depth(outcome: Outcome) -> Figure:
+def depth(runs: Runs) -> Figure:
     """Accuracy by number of layers; a dot for each seed."""
     points, lines = [], []
     for family in BLOCKS:
         stretch = 0  # no line across depths that lack a seed
-        for layers in outcome.size.depths:
-            values = accuracies(outcome.of(Model(family, "frozen", layers=layers)))
+        for layers in runs.size.depths:
+            values = runs.accuracies(Model(family, "frozen", layers=layers))
             points += [{"layers": layers, "accuracy": value, "block": family} for value in values]
-            if len(values) == len(outcome.seeds):
+            if len(values) == len(runs.seeds):
                 lines.append({"layers": layers, "accuracy": mean(values), "block": family, "stretch": stretch})
             else:
                 stretch += 1
@@ -86,21 +91,21 @@ def depth(outcome: Outcome) -> Figure:
         "layers:O",
         title="layers",
         axis=alt.Axis(labelAngle=0),
-        scale=alt.Scale(domain=list(outcome.size.depths)),  # also those that were not run
+        scale=alt.Scale(domain=list(runs.size.depths)),  # also those that were not run
     )
     y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
     line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line()
     line = line.encode(x=x, y=y, color=colour, detail="stretch:N")
     dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.6, size=36).encode(x=x, y=y, color=colour)
     caption = "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
-    if len(points) < len(BLOCKS) * len(outcome.size.depths) * len(outcome.seeds):
+    if len(points) < len(BLOCKS) * len(runs.size.depths) * len(runs.seeds):
         caption += " Not all of it was run: a line is drawn only through depths with all seeds."
     return Figure("depth", alt.layer(line, dots), caption)
 
 
-def ranking(outcome: Outcome) -> Figure:
+def ranking(runs: Runs) -> Figure:
     """Every model, its seeds as an interval."""
-    rows = _ranked(outcome)
+    rows = _ranked(runs)
     order = [row["model"] for row in rows]
     y = alt.Y("model:N", sort=order, title=None, axis=alt.Axis(labelLimit=420))
     colour = alt.Color("vectors:N", scale=alt.Scale(range=list(COLOURS[:2])), title="vectors")
@@ -112,22 +117,22 @@ def ranking(outcome: Outcome) -> Figure:
     return Figure("models", alt.layer(bars, dots), "Test accuracy, mean over seeds, with ± one standard deviation.")
 
 
-def _ranked(outcome: Outcome) -> Sequence[dict[str, Any]]:
+def _ranked(runs: Runs) -> Sequence[dict[str, Any]]:
     rows = []
-    for model in main_models(outcome):
-        if not outcome.of(model):
+    for model in runs.main_models():
+        if not runs.of(model):
             continue
-        found = accuracy(outcome, model)
+        accuracy = runs.accuracy(model)
         short = NAMES[model.family].split(":")[0].split(" (TP 8)")[0]
-        positions = "no" if model.positions == "none" else position_name(model, outcome)
+        positions = "no" if model.positions == "none" else runs.position_name(model)
         inside = "" if model.layers is None else f", {positions} positions, {model.pooling}"
         rows.append(
             {
                 "model": f"{short}{inside}, {model.embeddings}",
                 "vectors": model.embeddings,
-                "test": found.mean,
-                "low": found.mean - found.sd,
-                "high": found.mean + found.sd,
+                "test": accuracy.value,
+                "low": accuracy.value - (accuracy.sd or 0.0),
+                "high": accuracy.value + (accuracy.sd or 0.0),
             }
         )
     return sorted(rows, key=lambda row: -row["test"])

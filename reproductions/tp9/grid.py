@@ -6,8 +6,9 @@ from itertools import product
 from typing import Any
 
 from reproductions.frame.cells import Cell
+from reproductions.frame.settings import Machine, Settings
 
-FUNCTION = "reproductions.tp9.cell:trained"
+FUNCTION = "reproductions.tp9.measure:trained"
 EMBEDDINGS = ("frozen", "trained")
 POSITIONS = ("none", "sinusoidal", "scaled", "learnt", "relative")
 """Of the table; "scaled" is sinusoidal with the factor that did best on the validation reviews."""
@@ -16,6 +17,7 @@ DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8)
 BASELINES = ("mean", "attention-pooling", "query-pooling", "bilstm-attention")
 BLOCKS = {"base": "tp9-base", "residual": "tp9-residual"}
 SCALES = (1.0, 0.3, 0.1)
+REVIEWS = 1000  # whose words tell how long the vectors are
 
 LEARNING_RATES = dict.fromkeys(("mean", "attention-pooling", "query-pooling"), (3e-2, 3e-3))
 LEARNING_RATES |= dict.fromkeys(("bilstm-attention", "base", "residual"), (1e-3, 3e-4))
@@ -99,7 +101,36 @@ class Model:
         arguments |= {"overrides": overrides, "learning_rate": choice.learning_rate, "seed": seed, "test": test}
         arguments |= {"epochs": size.epochs[self.embeddings], "patience": size.patience, "limit": size.limit}
         arguments |= {"batch_size": size.batch_size, "max_length": size.max_length, "test_limit": size.test_limit}
-        return Cell(FUNCTION, arguments)
+        labels = {"step": "final" if test else "search", **vars(self), "seed": seed, **vars(choice), "scale": scale}
+        return Cell(FUNCTION, arguments, labels)
+
+
+def size_of(settings: Settings) -> Size:
+    return QUICK if settings.quick else FULL
+
+
+def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
+    """First what chooses the settings, TF-IDF and the length of the vectors; then every model for every seed."""
+    size = size_of(settings)
+    limits = {"limit": size.limit, "test_limit": size.test_limit}
+    first = searches(size, settings.seeds[0])
+    cells = {
+        **first,
+        "tfidf": Cell("reproductions.tp9.measure:tfidf", limits, {"step": "tfidf"}),
+        "vectors": Cell("reproductions.tp9.measure:vectors", {"reviews": REVIEWS}, {"step": "vectors"}),
+    }
+    if set(first) <= set(done):
+        cells |= finals(size, choices(size, done), scales(size, done), settings.seeds)
+    return cells
+
+
+def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
+    """Tokenises once for each vocabulary: that of the vectors, and that of the training reviews."""
+    from reproductions.tp9.measure import prepare_texts
+
+    first = {c.labels["embeddings"]: c.arguments for c in reversed(waiting.values()) if "embeddings" in c.labels}
+    for arguments in first.values():
+        prepare_texts(arguments, machine)
 
 
 def families(size: Size) -> Iterator[tuple[str, str]]:
@@ -128,9 +159,8 @@ def searches(size: Size, seed: int) -> dict[str, Cell]:
     cells = {}
     for family, embeddings in families(size):
         for choice in options(family, embeddings, size):
-            cells[_search(family, embeddings, choice)] = plain(family, embeddings).cell(
-                size, choice, 1.0, seed, test=False
-            )
+            cell = plain(family, embeddings).cell(size, choice, 1.0, seed, test=False)
+            cells[_search(family, embeddings, choice)] = cell
     if "scaled" in size.positions and size.search:
         for (family, embeddings), scale in product(_positioned(size), SCALES):
             choice = Choice(LEARNING_RATES[family][0], DROPOUTS[family, embeddings][-1])

@@ -1,134 +1,105 @@
-"""The grid of TP 9, run in two steps: settings are chosen on validation reviews, then every model for every seed."""
+"""The finished runs of TP 9 by model: accuracies over seeds, what was chosen, and which models there are."""
 
-import shutil
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import mean
+
+import numpy as np
 
 from lorgnette.errors import UserError
-from reproductions.frame.cells import Cell, Cells, cells_of, scratch_of
+from reproductions.frame.claims import Estimate
+from reproductions.frame.finished import Finished, Measured
+from reproductions.frame.statistics import difference, mean_of
 from reproductions.tp9 import grid
+from reproductions.tp9.grid import BLOCKS, Model
 
-if TYPE_CHECKING:
-    from reproductions.frame.record import Reproduction, Settings
+NAMES = {
+    "mean": "mean of the words (TP 8)",
+    "attention-pooling": "one query for all (TP 8)",
+    "query-pooling": "query from the mean (TP 8)",
+    "bilstm-attention": "BiLSTM + attention",
+    "base": "base: x ← g(f(x))",
+    "residual": "residual: x ← g(x + f(LN x))",
+}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """All that the cells gave; of a page that is made early, only some of the finals are there."""
+class Runs:
+    """Of a page that is made early, only some of the models are there."""
 
-    size: grid.Size
-    seeds: tuple[int, ...]
-    searches: Mapping[str, Any]
-    chosen: Mapping[tuple[str, str], grid.Choice]
-    scales: Mapping[tuple[str, str], float]
-    finals: Mapping[str, Any]
-    tfidf: Any | None
+    def __init__(self, cells: Finished) -> None:
+        self.cells, self.size, self.seeds = cells, grid.size_of(cells.settings), cells.settings.seeds
+        self.searches = cells.of(step="search")
+        results = {cell.key: cell.result for cell in self.searches}
+        if not set(grid.searches(self.size, self.seeds[0])) <= set(results):
+            raise UserError("The runs of tp9 that choose the settings are not all there. Run it without --partial.")
+        self.chosen, self.scales = grid.choices(self.size, results), grid.scales(self.size, results)
+        self._of: dict[Model, list[Measured]] = {}
+        if not any(self.complete(model) for model in self.main_models()):
+            raise UserError("No model of tp9 was run for every seed. Run it without --partial.")
 
-    def of(self, model: grid.Model) -> list[Any]:
-        """The results of a model, one for each seed that was run."""
-        keys = [f"{model.key}-seed{seed}" for seed in self.seeds]
-        return [self.finals[key] for key in keys if key in self.finals]
+    def of(self, model: Model) -> list[Measured]:
+        """The runs of a model, one for each seed that was run."""
+        if model not in self._of:
+            self._of[model] = self.cells.of(step="final", **vars(model))
+        return self._of[model]
 
-    def complete(self, model: grid.Model) -> bool:
+    def complete(self, model: Model) -> bool:
         return len(self.of(model)) == len(self.seeds)
 
-    def enough(self, *models: grid.Model) -> bool:
+    def enough(self, *models: Model) -> bool:
         """Whether these models can be compared: two seeds each, where more than one was asked for."""
         return all(len(self.of(model)) >= min(2, len(self.seeds)) for model in models)
 
+    def values(self, model: Model, path: str) -> list[float]:
+        """One number for each seed."""
+        return [float(run.value(path)) for run in self.of(model)]
 
-def size_of(settings: "Settings") -> grid.Size:
-    return grid.QUICK if settings.quick else grid.FULL
+    def accuracies(self, model: Model, part: str = "test") -> list[float]:
+        return self.values(model, f"metrics.{part}.accuracy")
 
+    def accuracy(self, model: Model, part: str = "test") -> Estimate:
+        return mean_of(self.accuracies(model, part))
 
-def train_cells(settings: "Settings", *, until: float | None = None) -> int:
-    """Runs the cells that train, as far as the time goes; how many are left."""
-    size = size_of(settings)
-    searches = grid.searches(size, settings.seeds[0])
-    with cells_of(settings) as cells:
-        _prepare(searches, cells, settings)
-        found = cells.run(searches, jobs=settings.jobs, until=until, name="tp9, settings")
-        if len(found) < len(searches):
-            return len(searches) - len(found) + len(grid.models(size)) * len(settings.seeds)
-        finals = grid.finals(size, grid.choices(size, found), grid.scales(size, found), settings.seeds)
-        left = len(finals) - len(cells.run(finals, jobs=settings.jobs, until=until, name="tp9"))
-    if not left:
-        shutil.rmtree(scratch_of(settings), ignore_errors=True)
-    return left
+    def gap(self, first: Model, second: Model) -> Estimate:
+        """Test accuracy of the first less that of the second."""
+        return difference(self.accuracies(first), self.accuracies(second))
 
+    def kept(self, model: Model, part: str) -> float:
+        """Accuracy at the epoch whose weights were kept, mean over seeds.
 
-def _prepare(searches: Mapping[str, Cell], cells: Cells, settings: "Settings") -> None:
-    """Tokenises once for all; nothing to do if the settings are chosen and every final cell is there."""
-    size = size_of(settings)
-    found = cells.done(searches)
-    if len(found) == len(searches):
-        finals = grid.finals(size, grid.choices(size, found), grid.scales(size, found), settings.seeds)
-        if len(cells.done(finals)) == len(finals):
-            return
-    from reproductions.tp9.cell import prepare_texts
+        On the training reviews it is measured while that epoch was trained, so with dropout and before its last step.
+        """
+        return mean(float(at_best(run)[part]["accuracy"]) for run in self.of(model))
 
-    for embeddings in size.embeddings:
-        print(f"tp9: reading and tokenising, vectors {embeddings} …", file=sys.stderr, flush=True)
-        first = next(cell for key, cell in searches.items() if f"-{embeddings}-" in key)
-        prepare_texts(first.arguments, settings.data, scratch_of(settings))
+    def last(self, model: Model, part: str) -> float:
+        return mean(float(run.result["curve"][-1][part]["accuracy"]) for run in self.of(model))
 
+    def main_models(self) -> list[Model]:
+        """The baselines and the three-layer models, without those of the depth study."""
+        order = {family: place for place, family in enumerate(NAMES)}
+        chosen = [model for model in grid.models(self.size) if model.layers in (None, 3)]
+        # The chosen scale may be the literal one: then it is the same model.
+        chosen = [m for m in chosen if m.positions != "scaled" or self.scales[m.family, m.embeddings] != 1.0]
+        return sorted(chosen, key=lambda m: (order[m.family], m.embeddings, m.pooling != "mean"))
 
-def outcome_of(settings: "Settings") -> Outcome:
-    """Everything, trained now where it is not there yet; a UserError if a cell failed."""
-    size = size_of(settings)
-    left = train_cells(settings)
-    searches = grid.searches(size, settings.seeds[0])
-    cells = cells_of(settings)
-    found = cells.done(searches)
-    if left and len(found) < len(searches):
-        raise UserError(_failed(cells, searches))
-    chosen, scales = grid.choices(size, found), grid.scales(size, found)
-    finals = grid.finals(size, chosen, scales, settings.seeds)
-    if left:
-        raise UserError(_failed(cells, finals))
-    words = _words(size)
-    tfidf = cells.run(words, name="tp9, TF-IDF")
-    if not tfidf:
-        raise UserError(_failed(cells, words))
-    return Outcome(size, settings.seeds, found, chosen, scales, cells.done(finals), tfidf["tfidf"])
+    def best_model(self, attending: bool = False) -> Model | None:
+        """The highest mean over seeds on the *validation* reviews, so that the test reviews choose nothing."""
+        complete = [m for m in self.main_models() if self.complete(m) and (m.family in BLOCKS or not attending)]
+        return max(complete, key=lambda m: float(np.mean(self.accuracies(m, "validation"))), default=None)
+
+    def position_name(self, model: Model) -> str:
+        if model.positions == "scaled":
+            return f"sinusoidal × {self.scales[model.family, model.embeddings]:g}"
+        return model.positions
+
+    def named(self, model: Model) -> str:
+        """A model in words."""
+        short = NAMES[model.family].split(":")[0]
+        if model.layers is None:
+            return f"{short}, {model.embeddings} vectors"
+        positions = "no" if model.positions == "none" else self.position_name(model)
+        pooling = "`<cls>`" if model.pooling == "cls" else model.pooling
+        return f"{short}, {positions} positions, {pooling}, {model.embeddings} vectors"
 
 
-def outcome_so_far(settings: "Settings") -> Outcome:
-    """What is there; nothing is run. A UserError if it is too little for a page."""
-    size, cells = size_of(settings), cells_of(settings)
-    searches = grid.searches(size, settings.seeds[0])
-    found = cells.done(searches)
-    if len(found) < len(searches):
-        raise UserError(
-            f"{cells.folder} holds {len(found)} of the {len(searches)} runs that choose the settings: too few for a "
-            "page. Run it without --partial."
-        )
-    chosen, scales = grid.choices(size, found), grid.scales(size, found)
-    finals = cells.done(grid.finals(size, chosen, scales, settings.seeds))
-    words = cells.done(_words(size)).get("tfidf")
-    outcome = Outcome(size, settings.seeds, found, chosen, scales, finals, words)
-    if not any(outcome.complete(model) for model in grid.models(size)):
-        raise UserError(f"{cells.folder} holds no model that was run for every seed. Run it without --partial.")
-    return outcome
-
-
-def _words(size: grid.Size) -> dict[str, Cell]:
-    arguments = {"limit": size.limit, "test_limit": size.test_limit}
-    return {"tfidf": Cell("reproductions.tp9.cell:tfidf", arguments)}
-
-
-def _failed(cells: Cells, wanted: Mapping[str, Cell]) -> str:
-    failures = cells.failures(wanted)
-    key, error = next(iter(failures.items()), ("a cell", "it was not run"))
-    return f"tp9 is not complete: {key} failed ({error}); {len(failures)} failed in all. Run it again to go on."
-
-
-def reproduce(settings: "Settings") -> "Reproduction":
-    """The whole of it: cells, tables, figures, answers."""
-    if settings.only is not None:
-        raise UserError("tp9 has no parts; to train without making the page: python -m reproductions.frame.cells tp9.")
-    from reproductions.tp9.page import page_of
-
-    return page_of(settings, outcome_so_far(settings) if settings.partial else outcome_of(settings))
+def at_best(run: Measured) -> dict[str, dict[str, float]]:
+    """The entry of the curve whose weights were kept."""
+    return next(entry for entry in run.result["curve"] if entry["epoch"] == run.result["best"]["epoch"])

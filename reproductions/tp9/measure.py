@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lorgnette.training import TrainingSettings, train
+from reproductions.frame.running import numbers_of, ready_for_training
+from reproductions.frame.settings import Machine
 from reproductions.frame.tokens import store, stored
 
 CORPUS = "imdb"
@@ -28,34 +30,32 @@ def settings_of(*, preset: str, frozen: bool, **rest: Any) -> TrainingSettings:
     )
 
 
-def prepare_texts(cell: Mapping[str, Any], data: str | None, scratch: Path) -> None:
-    """Writes the token ids that this cell reads, unless they are there."""
-    told = {**cell, "preset": "mean", "overrides": {}}
+def prepare_texts(arguments: Mapping[str, Any], machine: Machine) -> None:
+    """Writes the token ids that a cell with these arguments reads, unless they are there."""
+    told = {**arguments, "preset": "mean", "overrides": {}}
     del told["test"]
-    store(settings_of(**told, data=data, out=scratch), scratch)
+    store(settings_of(**told, data=machine.data, out=machine.scratch), machine.scratch)
 
 
-def trained(*, test: bool, data: str | None, scratch: str, **told: Any) -> dict[str, Any]:
+def trained(*, machine: Machine, test: bool, **told: Any) -> dict[str, Any]:
     """Trains one model and keeps its numbers; the model itself goes."""
-    from reproductions.frame.running import numbers_of, ready_for_training
-
     ready_for_training()
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
-        settings = settings_of(**told, data=data, out=Path(folder) / "run")
-        prepared = stored(settings, Path(scratch), test=test)
+        settings = settings_of(**told, data=machine.data, out=Path(folder) / "run")
+        prepared = stored(settings, machine.scratch, test=test)
         gc.freeze()  # the collector need not look at fifty thousand reviews again and again
         run = train(settings, prepared=prepared)
     return numbers_of(run)
 
 
-def tfidf(*, limit: int | None, test_limit: int | None, data: str | None, scratch: str) -> dict[str, Any]:
+def tfidf(*, machine: Machine, limit: int | None, test_limit: int | None) -> dict[str, Any]:
     """TF-IDF of words and pairs of words, logistic regression; C is chosen on the same validation reviews."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
     from lorgnette.training.splits import parts_of
 
-    base = TrainingSettings(model="mean", corpus=CORPUS, out="", limit=limit, test_limit=test_limit, data=data)
+    base = TrainingSettings(model="mean", corpus=CORPUS, out="", limit=limit, test_limit=test_limit, data=machine.data)
     parts = parts_of(base)
     texts = {name: list(getattr(parts, name)) for name in ("train", "validation", "test")}
     labels = {name: [one.label for one in part] for name, part in texts.items()}
@@ -78,3 +78,23 @@ def tfidf(*, limit: int | None, test_limit: int | None, data: str | None, scratc
         "parameters": {"trained": int(model.coef_.size + 1), "total": int(model.coef_.size + 1)},
         "C": best,
     }
+
+
+def vectors(*, machine: Machine, reviews: int) -> dict[str, float]:
+    """How long the words' vectors are: the mean norm over the tokens of some reviews that have one."""
+    import torch
+
+    from lorgnette.corpora import corpus
+    from lorgnette.corpora.vectors import read_vectors
+    from lorgnette.models.classifier.tokenizer import build_tokenizer
+    from lorgnette.training.build import vectors_path
+
+    base = TrainingSettings(model="mean", corpus=CORPUS, out="", data=machine.data)
+    words, array = read_vectors(vectors_path("glove", base))
+    tokenizer = build_tokenizer(vocabulary=words)
+    norms = torch.cat([torch.zeros(len(tokenizer) - len(words)), torch.from_numpy(array).norm(dim=1)])
+    texts = [example.text for example in corpus(CORPUS, split="train", data=machine.data, limit=reviews)]
+    ids = torch.tensor([one for each in tokenizer(texts, verbose=False)["input_ids"] for one in each])
+    lengths = norms[ids]
+    known = lengths > 0
+    return {"norm": float(lengths[known].mean()), "without_vector": float((~known).double().mean())}

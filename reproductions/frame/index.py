@@ -1,0 +1,37 @@
+"""The table of all studies, from what they wrote: reproductions/README.md."""
+
+import json
+from collections import Counter
+
+import reproductions
+from reproductions.frame.claims import VERDICTS
+from reproductions.frame.markdown import NOTHING, grid
+from reproductions.frame.study import ROOT
+
+_HEAD = """# Reproductions
+
+Published findings, measured again on the models and data at hand. Each page says what was asked, what came out beside
+what was printed, and what differed; its appendix has every claim and table. This table is generated.
+
+"""
+_FOOT = """
+
+A claim *holds* if the whole 95 % interval of our estimate lies where the claim says, *does not hold* if none of it
+does, else we cannot tell. A claim that is *not judged* is about a number that we could not measure as the source did.
+
+`lorgnette reproduce NAME` runs a study from a checkout, `--quick` a small part of it, `--partial` makes its page from
+the cells that are committed here. How a study is written: the docstring of [frame](frame/__init__.py).
+"""
+
+
+def index() -> str:
+    """A row for each study, in the order of STUDIES."""
+    rows = []
+    for name in reproductions.STUDIES:
+        study = reproductions.find(name)
+        written = json.loads((ROOT / name / "results.json").read_text(encoding="utf-8"))
+        counts = Counter(claim["verdict"] for claim in written["claims"])
+        verdicts = [str(counts.get(verdict, 0) or NOTHING) for verdict in VERDICTS]
+        answer = getattr(study, "answer", NOTHING)
+        rows.append((f"[{written['title']}]({name}/README.md)", study.question, answer, *verdicts))
+    return _HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _FOOT

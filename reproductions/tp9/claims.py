@@ -1,0 +1,90 @@
+"""The exercises of TP 9 as claims: what helps, and what depth does."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import published
+from reproductions.tp9.grid import BLOCKS, Model, plain
+from reproductions.tp9.runs import Runs
+
+
+def claims(cells: Finished) -> list[Claim]:
+    """None about what was not run."""
+    runs = Runs(cells)
+    return [*_targets(runs, published("tp9")["targets"]), *_exercises(runs), *_depth(runs)]
+
+
+def _targets(runs: Runs, aims: Any) -> Iterator[Claim]:
+    """About the mean of these runs, so the value decides; the interval stands beside it."""
+    best = runs.best_model()
+    for id, name, model in (
+        ("target-residual-frozen", "residual, frozen vectors", plain("residual", "frozen")),
+        ("target-best", "best model", best),
+    ):
+        if model is None or not runs.complete(model):
+            continue
+        aim, which = aims[name], f" ({runs.named(model)})" if model is best else ""
+        yield Claim(
+            id=id,
+            text=f"{name}{which}: test accuracy, mean of {len(runs.seeds)} seeds, at least {aim['accuracy']}",
+            estimate=runs.accuracy(model),
+            bound=Bound.at_least(aim["accuracy"]),
+            published=Published(f"aim {aim['accuracy']}", aim["source"]),
+            note="the model was chosen on validation reviews" if model is best else "",
+            ours=True,
+        )
+
+
+def _exercises(runs: Runs) -> Iterator[Claim]:
+    for embeddings in runs.size.embeddings:
+        base, residual = plain("base", embeddings), plain("residual", embeddings)
+        yield from _above(
+            runs, f"attention-beats-mean-{embeddings}",
+            f"1, {embeddings} vectors: self-attention is better than the mean of the words",
+            base, plain("mean", embeddings),
+        )  # fmt: skip
+        yield from _above(
+            runs, f"residual-beats-base-{embeddings}",
+            f"2, {embeddings} vectors: the residual model is better than the base model", residual, base,
+        )  # fmt: skip
+        for family, positions in product(BLOCKS, runs.size.positions):
+            model = Model(family, embeddings, positions, "mean", 3)
+            if positions == "none" or model not in runs.main_models():
+                continue
+            text = f"3, {embeddings} vectors, {family}: {runs.position_name(model)} positions help"
+            id = f"positions-{positions}-{family}-{embeddings}"
+            yield from _above(runs, id, text, model, plain(family, embeddings))
+        for family in BLOCKS if "cls" in runs.size.poolings else ():
+            text = f"4, {embeddings} vectors, {family}: `<cls>` is better than the mean"
+            first = Model(family, embeddings, "none", "cls", 3)
+            yield from _above(runs, f"cls-beats-mean-{family}-{embeddings}", text, first, plain(family, embeddings))
+
+
+def _depth(runs: Runs) -> Iterator[Claim]:
+    first, last = min(runs.size.depths), max(runs.size.depths)
+    base, residual = ({n: Model(f, "frozen", layers=n) for n in (first, last)} for f in ("base", "residual"))
+    for id, text, better, worse in (
+        ("depth-hurts-base", f"without residuals {last} layers are worse than {first}", base[first], base[last]),
+        (
+            "depth-residual-beats-base",
+            f"at {last} layers the residual model is better than the base model",
+            residual[last],
+            base[last],
+        ),
+        (
+            "depth-hurts-residual",
+            f"with residuals {last} layers are worse than {first}",
+            residual[first],
+            residual[last],
+        ),
+    ):
+        yield from _above(runs, id, text, better, worse)
+
+
+def _above(runs: Runs, id: str, text: str, better: Model, worse: Model) -> Iterator[Claim]:
+    if runs.enough(better, worse):
+        note = f"{runs.accuracy(better)} against {runs.accuracy(worse)}"
+        yield Claim(id=id, text=text, estimate=runs.gap(better, worse), bound=Bound.above(0.0), note=note)

@@ -1,0 +1,106 @@
+"""What the prose about TP 9 needs to know."""
+
+from collections.abc import Mapping
+from itertools import product
+from statistics import mean
+from typing import Any
+
+from lorgnette.models.classifier.positions import analytic_position_similarity, position_similarity
+from reproductions.frame.claims import FAILS, Bound, Claim, counted
+from reproductions.frame.finished import Finished
+from reproductions.tp9.diagnosis import READINGS, losses
+from reproductions.tp9.grid import BLOCKS, Model, plain
+from reproductions.tp9.runs import Runs
+
+_WIDTH, _LENGTH = 100, 500
+_CHANCE = 0.55  # below this a model has learnt nothing on two balanced classes
+
+
+def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
+    runs = Runs(cells)
+    some = runs.cells.of(step="final")[0].result
+    of_positions = [claim for id, claim in claims.items() if id.startswith("positions-")]
+    return {
+        "size": runs.size,
+        "texts": some["texts"],
+        "positions_exact": max(position_check().values()) < 1e-10,
+        "word_norm": cells.one(step="vectors")["norm"] if cells.of(step="vectors") else None,
+        "position_norm": (_WIDTH / 2) ** 0.5,
+        "positions_tested": len(of_positions),
+        "positions_counts": counted(of_positions),
+        "cured": _cured(runs),
+        "dead": _dead(runs),
+        "alive": _alive(runs),
+        "losses": {name: [_loss(runs, one) for one in losses(runs) if one.reading == name] for name in READINGS},
+        "readings": READINGS,
+        "best": _model(runs, runs.best_model()),
+        "best_attending": _model(runs, runs.best_model(attending=True)),
+        "tfidf": cells.one(step="tfidf")["metrics"]["test"]["accuracy"] if cells.of(step="tfidf") else None,
+        "most": max(mean(runs.accuracies(model)) for model in runs.main_models() if runs.complete(model)),
+        "drops": _drops(runs),
+    }
+
+
+def position_check() -> dict[str, float]:
+    """How far pe_i·pe_j is from its analytic form, from a Toeplitz matrix, and what its diagonal is."""
+    similarity, expected = position_similarity(_WIDTH, _LENGTH), analytic_position_similarity(_WIDTH, _LENGTH)
+    return {
+        "difference": float((similarity - expected).abs().max()),
+        "toeplitz": float((similarity[1:, 1:] - similarity[:-1, :-1]).abs().max()),
+        "diagonal_spread": float((similarity.diagonal() - _WIDTH / 2).abs().max()),
+    }
+
+
+def _cured(runs: Runs) -> list[dict[str, Any]]:
+    """Where literal sinusoidal positions lose, and a smaller factor does not."""
+    cured = []
+    for embeddings, family in product(runs.size.embeddings, BLOCKS):
+        none = plain(family, embeddings)
+        loud, quiet = (Model(family, embeddings, positions, "mean", 3) for positions in ("sinusoidal", "scaled"))
+        if not {loud, quiet} <= set(runs.main_models()) or not runs.enough(loud, quiet, none):
+            continue
+        lost = [Bound.above(0.0).verdict(runs.gap(model, none)) == FAILS for model in (loud, quiet)]
+        if lost == [True, False]:
+            cured.append({"family": family, "embeddings": embeddings, "factor": runs.scales[family, embeddings]})
+    return cured
+
+
+def _dead(runs: Runs) -> list[dict[str, Any]]:
+    """Depths at which some seeds learnt nothing."""
+    every = []
+    for family, layers in product(BLOCKS, runs.size.depths):
+        accuracies = runs.accuracies(Model(family, "frozen", layers=layers))
+        count = sum(accuracy < _CHANCE for accuracy in accuracies)
+        if count:
+            every.append({"family": family, "layers": layers, "seeds": count, "of": len(accuracies)})
+    return every
+
+
+def _alive(runs: Runs) -> dict[str, tuple[float, float]]:
+    """The least and the most accurate depth of each family, over the seeds that learnt something."""
+    ends = {}
+    for family in BLOCKS:
+        every = [runs.accuracies(Model(family, "frozen", layers=layers)) for layers in runs.size.depths]
+        means = [mean(alive) for one in every if (alive := [accuracy for accuracy in one if accuracy >= _CHANCE])]
+        if means:
+            ends[family] = (min(means), max(means))
+    return ends
+
+
+def _loss(runs: Runs, loss: Any) -> dict[str, Any]:
+    return {"model": runs.named(loss.model), "simpler": runs.named(loss.simpler), "points": -loss.test * 100}
+
+
+def _model(runs: Runs, model: Model | None) -> dict[str, Any] | None:
+    return None if model is None else {"name": runs.named(model), "test": mean(runs.accuracies(model))}
+
+
+def _drops(runs: Runs) -> dict[str, tuple[float, float]]:
+    """How much better validation is than test, the least and the most, by kind of vectors."""
+    drops: dict[str, tuple[float, float]] = {}
+    for embeddings in runs.size.embeddings:
+        members = [m for m in runs.main_models() if m.embeddings == embeddings and runs.complete(m)]
+        gaps = [mean(runs.accuracies(m, "validation")) - mean(runs.accuracies(m)) for m in members]
+        if gaps:
+            drops[embeddings] = (min(gaps), max(gaps))
+    return drops
