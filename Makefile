@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean chromium docs release-check
+.PHONY: help demo test lint bench clean chromium docs bench-gpu test-gpu release-check
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test               ruff, mypy and the tests"
 	@echo "make lint               ruff and mypy only"
 	@echo "make bench [ONLY=name]  one JSON line per figure"
+	@echo "make bench-gpu          the same on a GPU; make test-gpu: the kernels there"
 	@echo "make docs               the site, in out/docs"
 	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
 	@echo "make clean              remove caches and out/ (not .venv)"
@@ -46,6 +47,12 @@ docs: $(INSTALLED)
 
 release-check:
 	@$(PYTHON) scripts/release_check.py
+
+bench-gpu: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.gpu
+
+test-gpu: $(INSTALLED)
+	@$(BIN)/python -m pytest -n 0 tests/attention/test_kernels.py
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
