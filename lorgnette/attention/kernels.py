@@ -56,26 +56,41 @@ def refusal(scores: Scores, value: Tensor, wanted: Wanted) -> str | None:
 def _block_scores(
     dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """From q·k to scores in base 2; what a row may not see is −1e30, never −inf, so that 0 · s stays 0."""
+    if not (HAS_CAP or HAS_BIAS):
+        s = dot * (scale * 1.4426950408889634)
+    else:
+        s = _bent_scores(dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
+                         BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_BIAS)  # fmt: skip
+    if not (EVEN and not HAS_ALLOWED and not CAUSAL):
+        keep = cols < n_keys
+        if HAS_ALLOWED:
+            at = ALLOWED + batch * a_b + head * a_h + rows.to(tl.int64) * a_q + cols.to(tl.int64) * a_k
+            keep = keep & (tl.load(at, mask=keep & (rows < n_rows), other=0) != 0)
+        if CAUSAL:
+            keep = keep & (cols <= rows + (n_keys - n_rows))
+        s = tl.where(keep, s, -1e30)
+    return s
+
+
+@triton.jit
+@no_type_check
+def _bent_scores(
+    dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap, BIAS, b_b, b_h, b_q, b_k,
+    HAS_CAP: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """The same where a softcap bends the scores, or a bias is added."""
     s = dot * scale
     if HAS_CAP:
         u = tl.exp2(-2.8853900817779268 * tl.abs(s / softcap))  # tanh |x| = (1 − e^(−2|x|)) / (1 + e^(−2|x|))
         bent = (1.0 - u) / (1.0 + u)
         s = softcap * tl.where(s < 0, -bent, bent)
-    inside = (cols < n_keys) & (rows < n_rows)
     if HAS_BIAS:
         at = BIAS + batch * b_b + head * b_h + rows.to(tl.int64) * b_q + cols.to(tl.int64) * b_k
-        s += tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    s = s * 1.4426950408889634
-    keep = cols < n_keys
-    if HAS_ALLOWED:
-        at = ALLOWED + batch * a_b + head * a_h + rows.to(tl.int64) * a_q + cols.to(tl.int64) * a_k
-        keep = keep & (tl.load(at, mask=inside, other=0) != 0)
-    if CAUSAL:
-        keep = keep & (cols <= rows + (n_keys - n_rows))
-    return tl.where(keep, tl.maximum(s, -1e30), -1e30)
+        s += tl.load(at, mask=(cols < n_keys) & (rows < n_rows), other=0.0).to(tl.float32)
+    return tl.maximum(s * 1.4426950408889634, -1e30)
 
 
 @triton.jit
@@ -88,7 +103,7 @@ def _rows(
     scale, softcap, H, N, M, D, E, F,
     DP: tl.constexpr, EP: tl.constexpr, FP: tl.constexpr, OFF: tl.constexpr,
     CONTEXT: tl.constexpr, ENTROPY: tl.constexpr, FEAT: tl.constexpr, HAS_AMONG: tl.constexpr, WHERE: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
@@ -108,7 +123,7 @@ def _rows(
                     mask=inside[None, :] & (dims[:, None] < D), other=0.0)  # fmt: skip
         s = _block_scores(
             tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
         if WHERE:
             top, place = tl.max(s, 1, return_indices=True)
@@ -175,7 +190,7 @@ def _rows(
                     mask=there[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
         s = _block_scores(
             tl.sum(q.to(tl.float32) * k.to(tl.float32), 1), rows, cols, b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
         seen = there & some & (s > -1e29)
         tl.store(AT + r * OFF + number, tl.where(seen, tl.exp2(s - lse), 0.0), mask=real)
@@ -187,7 +202,7 @@ def _columns(
     Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, W, OUT,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
     scale, softcap, H, N, M, D, DP: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
@@ -206,7 +221,7 @@ def _columns(
         w = tl.load(W + b * N + rows, mask=inside, other=0.0)
         s = _block_scores(
             tl.dot(k, q, input_precision=PRECISION), rows[None, :], cols[:, None], b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
         out += tl.sum(tl.exp2(s - lse[None, :]) * w[None, :], 1)
     tl.store(OUT + bh.to(tl.int64) * M + cols, out, mask=cols < M)
@@ -279,7 +294,7 @@ class _Launch:
         among = None if wanted.among is None else wanted.among.contiguous().view(torch.uint8)
         offsets = torch.tensor(wanted.offsets or (0,), dtype=torch.int32, device=log_sum.device)
         width, wide = triton.next_power_of_2(max(self.dim, 16)), triton.next_power_of_2(max(value.shape[-1], 16))
-        settings = _blocks(max(width, wide), self.query.dtype, self.queries)
+        settings = _row_blocks(max(width, wide), self.query.dtype)
         _rows[triton.cdiv(self.queries, settings["BM"]), self.batch * self.heads](
             self.query, *self.query.stride()[:3], self.key, *self.key.stride()[:3], value, *value.stride()[:3],
             phi, *phi.stride(), given(among), offsets, *self.masks,
@@ -290,7 +305,7 @@ class _Launch:
             CONTEXT=out.context is not None, ENTROPY=out.entropy is not None, FEAT=features is not None,
             HAS_AMONG=among is not None, WHERE=wanted.positions,
             SPLIT=features is not None and features.dtype == self.query.dtype != torch.float32,
-            **self.flags, **settings,
+            EVEN=self.keys % settings["BN"] == 0, **self.flags, **settings,
         )  # fmt: skip
         return mass
 
@@ -299,11 +314,11 @@ class _Launch:
         out = log_sum.new_empty(self.batch, self.heads, self.keys)
         weights = queries.to(torch.float32).contiguous()
         width = triton.next_power_of_2(max(self.dim, 16))
-        settings = _blocks(width, self.query.dtype, self.keys)
+        settings = _column_blocks(width, self.query.dtype)
         _columns[triton.cdiv(self.keys, settings["BM"]), self.batch * self.heads](
             self.query, *self.query.stride()[:3], self.key, *self.key.stride()[:3], log_sum, weights, out,
             *self.masks, *self.limits, self.heads, self.queries, self.keys, self.dim,
-            DP=width, **self.flags, **settings,
+            DP=width, EVEN=self.keys % settings["BM"] == 0, **self.flags, **settings,
         )  # fmt: skip
         return out
 
@@ -313,16 +328,22 @@ def _rows_together(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _blocks(width: int, dtype: torch.dtype, rows: int) -> dict[str, int]:
-    """Sizes of a block, by what fits into registers and shared memory; found by trying on Hopper."""
+def _row_blocks(width: int, dtype: torch.dtype) -> dict[str, int]:
+    """Queries and keys of one block of the first kernel; the fastest of those tried on an H200."""
     if INTERPRETED:
         return {"BM": 16, "BN": 16}
     if dtype == torch.float32:
-        many, few = (64, 32) if width <= 128 else (32, 16)
-        return {"BM": many, "BN": few, "num_warps": 4, "num_stages": 2}
-    many, few = (128, 64) if width <= 128 else (64, 32)
-    return {"BM": min(many, max(32, triton.next_power_of_2(rows))), "BN": few, "num_warps": 8 if width > 32 else 4,
-            "num_stages": 3 if width <= 64 else 2}  # fmt: skip
+        return {"BM": 64, "BN": 64 if width <= 64 else 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
+    if width <= 64:
+        return {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 2}
+    return {"BM": 64, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 2}
+
+
+def _column_blocks(width: int, dtype: torch.dtype) -> dict[str, int]:
+    """Keys and queries of one block of the second kernel."""
+    if INTERPRETED or dtype == torch.float32:
+        return _row_blocks(width, dtype)
+    return {"BM": 128, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 3 if width <= 64 else 2}
 
 
 __all__ = ["INTERPRETED", "measured", "refusal"]

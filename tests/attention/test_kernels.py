@@ -70,6 +70,7 @@ def by_matrix(scores: Scores, value: torch.Tensor, want: Wanted) -> Measured:
 
 CASES = {
     "plain": {},
+    "whole blocks": {"queries": 32, "keys": 32},
     "causal": {"causal": True},
     "causal with a cache": {"causal": True, "keys": 30},
     "cross": {"keys": 9},
