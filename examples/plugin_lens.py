@@ -1,0 +1,52 @@
+"""A lens of your own: how far back each head looks, on average.
+
+    reach_h = mean over queries i of Σ_j α_ij (i − j)
+
+In a package, name it in `pyproject.toml`, and `look`, the report, `compare` and `lorgnette list lenses` know it:
+
+    [project.entry-points."lorgnette.lenses"]
+    reach = "my_package.reach:Reach"
+"""
+
+from typing import ClassVar
+
+import torch
+
+import lorgnette as lo
+from lorgnette.attention import Call
+from lorgnette.corpora.batch import Batch
+from lorgnette.lenses.base import Lens
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+
+class Reach(Lens):
+    """Mean distance between a query and what it attends to, in tokens; positive looks back."""
+
+    name: ClassVar[str] = "reach"
+    summary: ClassVar[str] = "how far back each head looks"
+
+    def allocate(self, subject: Subject) -> None:
+        self.sums("totals", 2, len(self.sites), self.heads)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        if call.site.kind != "self":
+            return
+        mask = batch.queries(call.site).mask
+        place = torch.arange(mask.shape[1], device=mask.device, dtype=call.query.dtype)
+        attended = call.average(place.expand(len(mask), -1)[..., None])[..., 0]  # Σ_j α_ij j
+        reach = ((place - attended) * mask[:, None]).double().sum((0, 2)).cpu()
+        self.totals[0, self.position[call.site], : len(reach)] += reach
+        self.totals[1, self.position[call.site], : len(reach)] += int(mask.sum())
+
+    def compute(self) -> Result:
+        total, count = self.totals.cpu()
+        return self.result({"reach": self.grid(total / count)})
+
+
+if __name__ == "__main__":
+    subject = lo.load("minilm")
+    texts = ["The cat sat on the mat.", "Dogs bark at night.", "Slow, but moving."]
+    reach = lo.look(subject, texts, [Reach()], progress=False)["reach"]
+    print(reach.data["reach"].squeeze().mean("head").round(2).values)
+    lo.Report(reach).write("reach.html")
