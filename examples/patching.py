@@ -23,6 +23,5 @@ for head in ("1.1", "2.4"):
 
 estimates = lo.gradient_effects(model, good, from_=other, metric=lambda output: output.logits[0, 0])
 exact = lo.effect(model, good, patched=(other, ["2.4"])).logits[0, 0]
-print(
-    f"head 2.4 on the first logit: exact {exact:+.5f}, by gradient {float(estimates.sel(layer=2, head=4).squeeze()):+.5f}"
-)
+slope = float(estimates.sel(layer=2, head=4).squeeze())
+print(f"head 2.4 on the first logit: exact {exact:+.5f}, by gradient {slope:+.5f}")
