@@ -22,7 +22,7 @@ def find(name: str) -> "Study":
     return getattr(module, "STUDY", None) or _old(name, module)
 
 
-_OLD_SEEDS = {"fosse2023": (0, 1, 2, 3, 4), "voita2019": (0, 1, 2), "tp9": (0, 1, 2)}
+_OLD_SEEDS = {"voita2019": (0, 1, 2), "tp9": (0, 1, 2)}
 
 
 def _old(name: str, module: Any) -> Any:

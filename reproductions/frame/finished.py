@@ -1,6 +1,7 @@
 """Finished cells, found by their labels and read as labelled arrays: all that a page is made of."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,12 @@ class Finished:
         return [
             cell for cell in self.cells if all(name in cell.labels and cell.labels[name] == v for name, v in wanted)
         ]
+
+    def where(self, **labels: Any) -> "Finished":
+        """Those with these labels, as a grid of their own."""
+        part = copy(self)
+        part.cells = self.of(**labels)
+        return part
 
     def one(self, **labels: Label) -> Any:
         """The result of the one cell with these labels."""

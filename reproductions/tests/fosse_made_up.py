@@ -1,12 +1,12 @@
-"""Finished cells of Fosse et al. 2023, parts 3 and 4, made of vectors that are planted."""
+"""Results of Fosse et al. 2023 in place of trainings: encoders, classes and tags from vectors that are planted."""
 
 import math
 from typing import Any
 
 import torch
 
-from reproductions.fosse2023.classes_cell import _spread, direction_numbers
-from reproductions.fosse2023.pretrained_cones import cone_numbers
+from reproductions.fosse2023.classes.measure import _spread, direction_numbers
+from reproductions.fosse2023.cones import cone_numbers
 
 LABELS = {
     "esnli": ("entailment", "neutral", "contradiction"),
@@ -30,7 +30,7 @@ def cone(angle: float, classes: int, seed: int, *, items: int = 30, wrong: int =
 
 
 def finetuned(corpus: str, seed: int, *, angle: float = math.pi / 2, sim: tuple[float, float] = (0.3, 0.5)) -> Any:
-    """A cell of part 3: cones at an angle after training, none before, SIM of the last layer before and after."""
+    """An encoder: cones at an angle after training, none before, SIM of the last layer before and after."""
     classes = len(LABELS[corpus])
     vectors, labels, predicted = cone(angle, classes, seed)
     noise = torch.randn(vectors.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -57,7 +57,7 @@ def finetuned(corpus: str, seed: int, *, angle: float = math.pi / 2, sim: tuple[
 
 
 def spread_out(classes: int, width: int, seed: int, accuracy: float) -> Any:
-    """A cell of part 4 for one number of classes: a simplex if there is room, else directions at random."""
+    """One number of classes: a simplex if there is room, else directions at random."""
     draw = torch.Generator().manual_seed(1000 * seed + classes)
     axes = torch.randn(classes, width, generator=draw, dtype=torch.float64)
     if classes <= width - 1:

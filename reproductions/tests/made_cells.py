@@ -13,9 +13,10 @@ def finished(study: Study, result: Callable[[dict[str, Any]], Any], **settings: 
     """Every cell of the grid with the result that `result(labels)` gives; None is a cell that is missing."""
     told = Settings(**{"out": Path(), "seeds": study.seeds, **settings})
     done: dict[str, Any] = {}
+    tried: dict[str, Any] = {}
     while True:
         grid = study.grid(told, done)
-        results = {key: result(dict(cell.labels)) for key, cell in grid.items()}
-        before, done = done, {key: value for key, value in results.items() if value is not None}
+        tried |= {key: result(dict(cell.labels)) for key, cell in grid.items() if key not in tried}
+        before, done = done, {key: tried[key] for key in grid if tried[key] is not None}
         if len(done) == len(before):
             return Finished(told, grid, done, {key: {} for key in done})

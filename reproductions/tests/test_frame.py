@@ -23,7 +23,15 @@ from reproductions.frame.claims import Bound, Claim, Estimate, Published, counte
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure, Outcome, Table
 from reproductions.frame.settings import Settings
-from reproductions.frame.statistics import difference, mean_of, of_correlation, paired, percentile, slope
+from reproductions.frame.statistics import (
+    difference,
+    mean_of,
+    of_correlation,
+    paired,
+    percentile,
+    rank_correlation,
+    slope,
+)
 from reproductions.frame.study import Study
 
 ABOVE_ZERO = Bound.above(0)
@@ -89,6 +97,19 @@ def test_intervals_against_scipy():
 
 def cell(model: str, seed: int) -> Cell:
     return Cell("nowhere:none", {"seed": seed, "model": model}, {"model": model, "seed": seed})
+
+
+def test_rank_correlations_are_over_the_seeds_of_each_setting():
+    line = [[(x + 0.1 * s, -x - 0.1 * s) for s in range(3)] for x in range(4)]
+    rho = rank_correlation(line)
+    assert (rho.value, rho.low, rho.high) == pytest.approx((-1.0, -1.0, -1.0))
+    assert rank_correlation([[(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]]) is None  # one side is constant
+    assert rank_correlation([[(1.0, 1.0)], [(2.0, 3.0)], [(3.0, 2.0)]]).interval is None
+    assert rank_correlation([*line, [(9.0, 9.0), (9.5, 9.0)]]).interval is None  # two runs are no sample
+    noise = [[(float(x), float((x * 7 + s * 3) % 5)) for s in range(5)] for x in range(5)]
+    pairs = [pair for group in noise for pair in group]
+    assert rank_correlation(noise).value == pytest.approx(scipy.stats.spearmanr(pairs).statistic)
+    assert rank_correlation(noise).low < 0 < rank_correlation(noise).high
 
 
 def test_cells_are_read_by_their_labels():

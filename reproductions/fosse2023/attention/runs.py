@@ -1,0 +1,105 @@
+"""The finished trainings of pure-attention models: what is read off them, a value for each seed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from lorgnette.corpora.annotated import YELP_TESTS
+from reproductions.fosse2023.grid import CLASSES, CORPORA, DEPTHS, MAIN, STRENGTHS, VECTORS
+from reproductions.frame.finished import Finished
+from reproductions.frame.statistics import slope
+
+Point = tuple[int, float]
+"""Layers and λ."""
+Seeds = Float[np.ndarray, " seed"]
+REPLACED = ("uniform", "permuted", "adversarial")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """`of` reads one number of the runs at one point: a value for each seed that was run there."""
+
+    cells: Finished
+
+    def of(
+        self, path: str, corpus: str, point: Point, vectors: str = MAIN, *, at: int | None = None, weights: str = "best"
+    ) -> Seeds:
+        """What lies at a path of the result; of a list by layer (or epoch), the entry `at`."""
+        cells = self.cells.of(corpus=corpus, vectors=vectors, layers=point[0], strength=point[1], weights=weights)
+        values = [cell.value(path) for cell in cells]
+        return np.array([value if at is None else value[at] for value in values], dtype=float)
+
+    def sim(self, of: str, corpus: str, point: Point, layer: int = 0, group: str = "published", **where: Any) -> Seeds:
+        """SIM of "key" or "value" at a layer from 1; 0 is the last."""
+        return self.of(f"groups.{group}.{of}", corpus, point, at=layer - 1, **where)
+
+    def entropy(self, corpus: str, point: Point, group: str = "regularisation", **where: Any) -> Seeds:
+        """H of the row of <cls> in the first layer."""
+        return self.of(f"groups.{group}.entropy", corpus, point, at=0, **where)
+
+    def accuracy(self, corpus: str, point: Point, vectors: str = MAIN, **where: Any) -> Seeds:
+        return self.of("metrics.test.accuracy", corpus, point, vectors, **where)
+
+    def slopes(self, of: str, corpus: str, layers: int, vectors: str = MAIN) -> Seeds:
+        """Of SIM over the layers of a model, per layer."""
+        by_layer = [self.sim(of, corpus, (layers, 0.0), n, vectors=vectors) for n in range(1, layers + 1)]
+        return np.array([slope(values) for values in zip(*by_layer, strict=True)])
+
+    def stiffness(self, corpus: str, point: Point) -> Seeds:
+        """SIM of the values of the last layer, those that <cls> mixes before it is read; all test texts."""
+        return self.sim("value", corpus, point, group="whole")
+
+    def plausibility(self, which: str, corpus: str, point: Point) -> Seeds:
+        """Pooled AUROC of a map over the words that the paper judges: on YelpHat those of the reviews of 50 words."""
+        group = YELP_TESTS["test50"] if corpus == "yelphat" else "all"
+        return self.of(f"plausibility.{which}.{group}.pooled.auroc", corpus, point)
+
+    def replaced(self, kind: str, measure: str, corpus: str, point: Point) -> Seeds:
+        return self.of(f"replaced.{kind}.{measure}", corpus, point)
+
+    def cost(self, kind: str, corpus: str, point: Point) -> Seeds:
+        """Accuracy with replaced weights less that with the trained ones, on the same texts."""
+        changed, trained = (self.replaced(k, "accuracy", corpus, point) for k in (kind, "trained"))
+        return np.asarray(changed - trained)
+
+    def there(self, corpus: str, points: Sequence[Point], vectors: str = MAIN) -> list[Point]:
+        return [point for point in points if len(self.accuracy(corpus, point, vectors))]
+
+    def depths(self, corpus: str, vectors: str = MAIN) -> list[int]:
+        return [layers for layers, _ in self.there(corpus, [(n, 0.0) for n in DEPTHS], vectors)]
+
+    def strengths(self, corpus: str, vectors: str = MAIN) -> list[float]:
+        return [strength for _, strength in self.there(corpus, [(1, s) for s in STRENGTHS], vectors)]
+
+    def by_depth(self, corpus: str) -> list[Point]:
+        return [(layers, 0.0) for layers in self.depths(corpus)]
+
+    def by_strength(self, corpus: str) -> list[Point]:
+        return [(1, strength) for strength in self.strengths(corpus)]
+
+    def points(self, corpus: str) -> list[Point]:
+        """All depths without a penalty, then one layer with each."""
+        return self.by_depth(corpus) + [point for point in self.by_strength(corpus) if point[1] > 0]
+
+    @cached_property
+    def corpora(self) -> list[str]:
+        return [corpus for corpus in CORPORA if self.points(corpus)]
+
+    @cached_property
+    def vectors(self) -> list[str]:
+        return [name for name in VECTORS if any(self.depths(corpus, name) for corpus in self.corpora)]
+
+    def at_chance(self, corpus: str, points: Sequence[Point]) -> int:
+        """How many runs have learnt nothing: an accuracy within .02 of one in so many classes."""
+        return sum(int((self.accuracy(corpus, point) <= 1 / CLASSES[corpus] + 0.02).sum()) for point in points)
+
+
+def pairs(
+    points: Sequence[Point], one: Callable[[Point], Seeds], other: Callable[[Point], Seeds]
+) -> list[list[tuple[float, float]]]:
+    """For each point the pairs of two measures, one for each seed."""
+    return [list(zip(one(point).tolist(), other(point).tolist(), strict=True)) for point in points]

@@ -1,0 +1,1 @@
+"""Many classes: how many directions a model uses, whether they stay orthogonal, when accuracy falls."""

@@ -1,0 +1,42 @@
+"""Matrices of cosines between classes, a value for each seed: what cones of classes and of tags have in common."""
+
+from collections.abc import Sequence
+
+import xarray as xr
+
+from reproductions.frame.claims import Bound, Claim, Estimate
+from reproductions.frame.statistics import mean_of
+
+ORTHOGONAL = 0.2
+"""A cosine of at most this much, either way, is called orthogonal; fixed before anything was measured."""
+WITHIN = Bound.within(-ORTHOGONAL, ORTHOGONAL)
+Pair = tuple[int, int]
+
+
+def off_diagonal(matrix: xr.DataArray, chosen: Sequence[int] | None = None) -> dict[Pair, Estimate]:
+    """(direction, class) → mean over seeds of [seed direction class], for different classes that have a cosine."""
+    places = range(matrix.sizes["direction"]) if chosen is None else chosen
+    cosines = {(i, j): mean_of(matrix.values[:, i, j]) for i in places for j in places if i != j}
+    return {pair: cosine for pair, cosine in cosines.items() if cosine.value is not None}
+
+
+def orthogonal(id: str, text: str, cosines: dict[Pair, Estimate], names: Sequence[str], of: str, note: str) -> Claim:
+    """Every pair must lie within ± the bound; shown is the one furthest from zero."""
+    if not cosines:
+        return Claim(id=id, text=text, estimate=Estimate(value=None), bound=WITHIN, note=note)
+    worst = max(cosines, key=lambda pair: abs(float(cosines[pair].value or 0)))
+    said = f"furthest from 0: {names[worst[1]]} {of} with {names[worst[0]]} representatives"
+    rest = [cosine for pair, cosine in cosines.items() if pair != worst]
+    return Claim(id=id, text=text, estimate=cosines[worst], bound=WITHIN, also=rest, note=f"{said}; {note}")
+
+
+def every_above(id: str, text: str, areas: dict[str, Estimate], bound: float, note: str) -> Claim:
+    """Every class must have an AUROC above the bound; shown is the least."""
+    known = {name: area for name, area in areas.items() if area.value is not None}
+    if not known:
+        return Claim(id=id, text=text, estimate=Estimate(value=None), bound=Bound.above(bound), note=note)
+    least = min(known, key=lambda name: float(known[name].value or 0))
+    rest = [area for name, area in areas.items() if name != least]
+    return Claim(
+        id=id, text=text, estimate=known[least], bound=Bound.above(bound), also=rest, note=f"least: {least}; {note}"
+    )

@@ -1,0 +1,123 @@
+"""What Fosse et al. 2023 say of a fine-tuned encoder: anisotropy is reinforced, classes have orthogonal cones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from reproductions.fosse2023.cone_claims import ORTHOGONAL, every_above, off_diagonal, orthogonal
+from reproductions.fosse2023.grid import NAMES
+from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.finished import Finished
+from reproductions.frame.statistics import mean_of
+
+ORDER = ("esnli", "hatexplain", "yelphat")
+_SETTINGS = (("minilm", "pretrained"), ("minilm", "random"), ("e5-small", "pretrained"))
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The fine-tunings of one model on one corpus, from its checkpoint or from random weights."""
+
+    runs: Finished
+    corpus: str
+    model: str
+    start: str
+
+    def array(self, path: str, inner: str | Sequence[str] = ()) -> xr.DataArray:
+        return self.runs.array(path, "seed", inner=inner)
+
+    def mean(self, path: str, inner: str | Sequence[str] = ()) -> xr.DataArray:
+        """Over the seeds that have the number."""
+        return self.array(path, inner).mean("seed")
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.runs.cells[0].value("labels"))
+
+    @property
+    def title(self) -> str:
+        return self.model if self.start == "pretrained" else f"{self.model}, from random weights"
+
+    @property
+    def id(self) -> str:
+        return f"{self.corpus}-{self.model}" + ("-random" if self.start == "random" else "")
+
+
+def every(cells: Finished) -> list[Encoder]:
+    """Those of which something is there, in the order of the page."""
+    found = []
+    for corpus, (model, start) in product(ORDER, _SETTINGS):
+        runs = cells.where(part="encoders", corpus=corpus, model=model, start=start)
+        found += [Encoder(runs, corpus, model, start)] if len(runs) else []
+    return found
+
+
+def claims(cells: Finished, printed: Mapping[str, Any]) -> Iterator[Claim]:
+    for encoder in every(cells):
+        if len(encoder.runs) > 1:  # one seed makes no interval
+            yield _reinforced(encoder, printed["esnli_sim"])
+            yield _separated(encoder)
+            yield _orthogonal(encoder)
+            yield _right_closer(encoder)
+
+
+def _name(encoder: Encoder) -> str:
+    return f"{NAMES[encoder.corpus]}, {encoder.title}"
+
+
+def _reinforced(encoder: Encoder, printed: Mapping[str, Any]) -> Claim:
+    sims = {when: encoder.array(f"{when}.sim.tokens", "layer")[:, -1] for when in ("before", "after")}
+    cls = [float(encoder.mean(f"{when}.sim.cls_corpus", "layer")[-1]) for when in ("before", "after")]
+    known = Published(printed["after"][-1] - printed["before_last"], printed["source"])
+    return Claim(
+        id=f"anisotropy-{encoder.id}",
+        text=f"{_name(encoder)}: training reinforces anisotropy (SIM within texts, last layer, after less before)",
+        estimate=mean_of(sims["after"].values - sims["before"].values),
+        bound=Bound.above(0),
+        published=known if encoder.corpus == "esnli" else None,
+        note=f"{float(sims['before'].mean()):.3f} → {float(sims['after'].mean()):.3f}; [CLS] of different texts: "
+        f"{cls[0]:.3f} → {cls[1]:.3f}",
+    )
+
+
+def _separated(encoder: Encoder) -> Claim:
+    areas = encoder.array("after.cones.random.auroc", "class")
+    before = float(encoder.mean("before.cones.random.auroc", "class").mean())
+    return every_above(
+        f"cones-{encoder.id}",
+        f"{_name(encoder)}: texts lie closer to representatives of their own class (AUROC of every class above ½)",
+        {label: mean_of(areas[:, c]) for c, label in enumerate(encoder.labels)},
+        0.5,
+        f"before training, mean over classes: {before:.3f}",
+    )
+
+
+def _orthogonal(encoder: Encoder) -> Claim:
+    cosines = off_diagonal(encoder.array("after.cones.random.cosine", ("direction", "class")))
+    values = sorted(float(cosine.value or 0) for cosine in cosines.values())
+    return orthogonal(
+        f"orthogonal-{encoder.id}",
+        f"{_name(encoder)}: cones are orthogonal (every mean cosine with another class's representatives in "
+        f"±{ORTHOGONAL})",
+        cosines,
+        encoder.labels,
+        "texts",
+        f"all pairs: {', '.join(f'{value:.2f}' for value in values)}",
+    )
+
+
+def _right_closer(encoder: Encoder) -> Claim:
+    right, wrong = (encoder.array(f"after.cones.random.own_{which}", "class") for which in ("right", "wrong"))
+    gap = (right - wrong).values
+    each = [row[~np.isnan(row)].mean() for row in gap if not np.isnan(row).all()]
+    return Claim(
+        id=f"right-closer-{encoder.id}",
+        text=f"{_name(encoder)}: texts classified right lie closer to their class than those classified wrong (mean "
+        "cosine)",
+        estimate=mean_of(each),
+        bound=Bound.above(0),
+    )

@@ -1,0 +1,36 @@
+"""What the set-up says of the data, from the cells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reproductions.fosse2023.grid import CORPORA, NAMES
+from reproductions.frame.claims import Claim
+from reproductions.frame.finished import Finished
+
+
+def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
+    """Counts of texts and sentences, by part."""
+    return {
+        "attention": _texts(cells, "attention"),
+        "encoders": _texts(cells, "encoders"),
+        "many_classes": bool(cells.of(part="classes")),
+        "tagging": _tagging(cells),
+    }
+
+
+def _texts(cells: Finished, part: str) -> list[dict[str, Any]]:
+    found = []
+    for corpus in CORPORA:
+        for cell in cells.of(part=part, corpus=corpus)[:1]:
+            about = {"name": NAMES[corpus], "train": cell.value("texts.train"), "test": cell.value("texts.test")}
+            marked = cell.value("plausibility.attention.all.texts") if part == "attention" else None
+            found.append(about | {"marked": marked, "cut": cell.result.get("cut", 0)})
+    return found
+
+
+def _tagging(cells: Finished) -> dict[str, Any]:
+    for cell in cells.of(part="tagging")[:1]:
+        counts, left_out = cell.value("sentences"), sum(cell.value("left_out").values())
+        tags = len(cell.value("tags"))
+        return {"tags": tags, "train": counts["train"], "test": counts["test"], "left_out": left_out}
+    return {}

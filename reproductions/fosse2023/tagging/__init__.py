@@ -1,0 +1,1 @@
+"""A labelling task: is there a cone for every part of speech?"""

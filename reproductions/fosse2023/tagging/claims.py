@@ -1,0 +1,88 @@
+"""Whether every part of speech has a cone, and whether these are orthogonal."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import xarray as xr
+
+from reproductions.fosse2023.cone_claims import ORTHOGONAL, every_above, off_diagonal, orthogonal
+from reproductions.fosse2023.grid import STARTS
+from reproductions.frame.claims import Bound, Claim, Estimate
+from reproductions.frame.finished import Finished
+from reproductions.frame.statistics import mean_of
+
+CONE = 0.9
+"""AUROC above which a tag is said to have a cone; fixed beforehand, as is how many test words a tag must have."""
+WORDS = 50
+TITLES = {"pretrained": "minilm from its checkpoint", "random": "minilm from random weights"}
+
+
+@dataclass(frozen=True)
+class Tagger:
+    """The tagging runs from one kind of weights."""
+
+    runs: Finished
+    start: str
+
+    def array(self, path: str, inner: str | Sequence[str] = ()) -> xr.DataArray:
+        return self.runs.array(path, "seed", inner=inner)
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.runs.cells[0].value("tags"))
+
+    @property
+    def words(self) -> list[int]:
+        """Test words of each tag."""
+        return list(self.runs.cells[0].value("after.items"))
+
+    @property
+    def frequent(self) -> list[int]:
+        """Tags with enough test words."""
+        return [c for c, words in enumerate(self.words) if words >= WORDS]
+
+    def areas(self, when: str) -> xr.DataArray:
+        """AUROC of the frequent tags, [seed tag]."""
+        return self.array(f"{when}.auroc", "tag")[:, self.frequent]
+
+    def cosines(self) -> dict[tuple[int, int], Estimate]:
+        return off_diagonal(self.array("after.cosine", ("direction", "class")), self.frequent)
+
+
+def taggers(cells: Finished) -> list[Tagger]:
+    runs = {start: cells.where(part="tagging", start=start) for start in STARTS}
+    return [Tagger(some, start) for start, some in runs.items() if len(some)]
+
+
+def claims(cells: Finished) -> Iterator[Claim]:
+    for tagger in taggers(cells):
+        if len(tagger.runs) > 1:
+            yield from _claims(tagger)
+
+
+def _claims(tagger: Tagger) -> Iterator[Claim]:
+    tags, name = tagger.tags, f"EWT, {TITLES[tagger.start]}"
+    areas, before = tagger.areas("after"), float(tagger.areas("before").mean())
+    yield every_above(
+        f"tags-cones-{tagger.start}",
+        f"{name}: every part of speech has a cone (AUROC of every tag above {CONE})",
+        {tags[c]: mean_of(areas[:, place]) for place, c in enumerate(tagger.frequent)},
+        CONE,
+        f"mean of tags {float(areas.mean()):.3f}, before training {before:.3f}",
+    )
+    cosines = tagger.cosines()
+    near = sum(abs(float(cosine.value or 0)) <= ORTHOGONAL for cosine in cosines.values())
+    yield orthogonal(
+        f"tags-orthogonal-{tagger.start}",
+        f"{name}: the cones of tags are orthogonal (every mean cosine in ±{ORTHOGONAL})",
+        cosines,
+        tags,
+        "words",
+        f"{near} of {len(cosines)} ordered pairs lie within",
+    )
+    yield Claim(
+        id=f"tags-spearman-{tagger.start}",
+        text=f"{name}: tags whose words lie closer together are tagged better (Spearman over tags)",
+        estimate=mean_of(tagger.array("after.spearman")),
+        bound=Bound.above(0),
+    )
