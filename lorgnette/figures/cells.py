@@ -35,7 +35,7 @@ KINDS = {
     "attn_res_n": "norms, residual",
     "attn_res_ln_n": "norms, residual, LayerNorm",
 }
-BESIDE = ("_se", "_count", "_low", "_high", "_pairs")
+BESIDE = ("_se", "_count", "_low", "_high", "_q", "_pairs")
 """Ends of names that belong to a mean and are not shown by themselves."""
 
 

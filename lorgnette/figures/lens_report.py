@@ -1,7 +1,7 @@
 """What a lens tells the report, the comparison of runs and the head atlas: one declaration in the lens's own room."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import xarray as xr
@@ -35,12 +35,22 @@ HeadPlace: TypeAlias = tuple[str, int, int]
 """Stack, layer and head, the numbers counted from 1."""
 
 
+Selection: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Labels by axis."""
+
+
 @dataclass(frozen=True)
 class Compared:
-    """A variable whose difference between two runs is shown, with its name in words."""
+    """A variable whose difference between two runs is shown, with its name in words.
+
+    Figures and sentences are restricted to the labels of `select`, sentences further to those of `named`; labels that
+    a run does not have are ignored.
+    """
 
     variable: str
     name: str = ""
+    select: Selection = field(default_factory=dict)
+    named: Selection = field(default_factory=dict)
 
     @property
     def words(self) -> str:

@@ -1,17 +1,25 @@
-"""Two runs, head by head: after less before, with intervals of the difference."""
+"""Two runs, head by head: differences with their intervals, and which of them are significant."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
+import numpy as np
 import xarray as xr
+from scipy.stats import false_discovery_control, norm
 
 from lorgnette import lenses
-from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK
+from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK, STATE
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
+from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
 
-SURE = 1.96
+LEVEL = 0.05
+"""Share of false ones among the differences that are called significant (Benjamini and Hochberg 1995)."""
+_Z = float(norm.isf(LEVEL / 2))
+_CELLS = (LAYER, HEAD, STATE)
+"""Axes along which numbers are of one kind: only over these are they averaged and counted together."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +35,12 @@ class Differences:
 def differences(
     before: Results, after: Results, names: tuple[str, str] = ("the first run", "the second")
 ) -> Differences:
-    """after − before for every variable that both runs have, with standard errors √(se² + se²).
+    """after − before for every compared variable that both runs have.
 
-    The errors are those of independent runs. On the same texts the difference is known better than they say, as what
-    texts do to both runs cancels: an interval without zero can be trusted, one with zero may hide a difference.
+    Beside a difference `x` stand its standard error `x_se` = √(se² + se²), the ends of its 95 % interval, and `x_q`,
+    its p-value (normal, two-sided) adjusted for the false discovery rate over the heads and layers of the same kind.
+    What it does not tell you: the errors are those of independent runs. On the same texts they are too large where what
+    a text does to both runs cancels, and too small where it adds up.
     """
     first, second = ({result.lens: result for result in run.values()} for run in (before, after))
     common = [lens for lens in first if lens in second]
@@ -40,19 +50,18 @@ def differences(
             f"{', '.join(second) or 'none'}. Look at both with the same lenses."
         )
     _refuse_other_heads(first, second, common, names)
-    notes = []
-    for name, one, other in ((names[0], first, second), (names[1], second, first)):
-        if more := [lens for lens in one if lens not in other]:
-            notes.append(f"only {name} has {', '.join(more)}")
+    notes = [
+        f"only {name} has {', '.join(more)}"
+        for name, one, other in ((names[0], first, second), (names[1], second, first))
+        if (more := [lens for lens in one if lens not in other])
+    ]
     corpora = [next(iter(run.values())).provenance for run in (before, after)]
     if corpora[0].corpus_fingerprint != corpora[1].corpus_fingerprint:
         notes.append("the runs are on different texts, which makes a difference too")
-    out = {}
-    for lens in common:
-        data = _difference(first[lens], second[lens])
-        if data.data_vars:
-            out[lens] = Result(lens, data, second[lens].provenance)
-    return Differences(before, after, Results(out), tuple(notes))
+    notes += _heads_of_one_run(first, second, common, names)
+    data = {lens: _difference(first[lens], second[lens]) for lens in common}
+    results = {lens: Result(lens, found, second[lens].provenance) for lens, found in data.items() if found.data_vars}
+    return Differences(before, after, Results(results), tuple(notes))
 
 
 def _refuse_other_heads(
@@ -76,22 +85,50 @@ def _shape(data: xr.Dataset) -> str:
     return f"{layers} layers" + (f" of {heads} heads" if heads else "") + stacks
 
 
-def _variables(before: Result, after: Result) -> list[str]:
-    compared = lenses.report_of(after.lens).compared
-    names = shown(before) if compared is None else [one.variable for one in compared]
-    return [name for name in names if name in before.data and name in after.data]
+def _heads_of_one_run(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> Iterator[str]:
+    """Heads that only one of the models has: one of them was pruned."""
+    for lens in common:
+        for one in compared(first[lens], second[lens]):
+            pair = [run[lens].data[one.variable] for run in (first, second)]
+            if set(PER_HEAD) <= set(pair[0].dims) and pair[0].dims == pair[1].dims:
+                old, new = (array.notnull().any([d for d in array.dims if d not in PER_HEAD]) for array in pair)
+                both = int((old & new).sum())
+                for name, alone in ((names[0], old & ~new), (names[1], new & ~old)):
+                    if count := int(alone.sum()):
+                        yield f"{count} heads of {name} are not in the other model; the {both} in both are compared"
+                return
+
+
+def compared(before: Result, after: Result) -> list[Compared]:
+    """The variables of a lens that are compared, as far as both results have them as numbers."""
+    wanted = lenses.report_of(after.lens).compared
+    every = [Compared(name) for name in shown(before)] if wanted is None else wanted
+    return [
+        one
+        for one in every
+        if one.variable in before.data
+        and one.variable in after.data
+        and before.data[one.variable].dims == after.data[one.variable].dims
+        and before.data[one.variable].dtype.kind in "fiu"
+    ]
 
 
 def _difference(before: Result, after: Result) -> xr.Dataset:
     out: dict[str, xr.DataArray] = {}
-    for name in _variables(before, after):
-        if before.data[name].dims == after.data[name].dims and before.data[name].dtype.kind in "fiu":
-            out |= _between(name, before.data, after.data)
+    for one in compared(before, after):
+        labels = {axis: _present(after.data[one.variable], axis, wanted) for axis, wanted in one.select.items()}
+        out |= _between(one.variable, before.data, after.data.sel(labels))
     return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
 
 
+def _present(array: xr.DataArray, axis: str, labels: tuple[str, ...]) -> list[str]:
+    return [label for label in labels if label in array[axis].values]
+
+
 def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.DataArray]:
-    """One variable: its difference, the error and the ends of the interval where both runs have errors, and a count."""
+    """One variable: its difference; error, interval and q where both runs have errors; and a count."""
     parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in before and part in after]
     parts = [part for part in parts if before[part].dims == before[name].dims]
     # Kinds of token and the like that only one run has are left out.
@@ -100,20 +137,42 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.D
         return {}
     value = (new[name] - old[name]).astype(float)
     value.attrs = dict(after[name].attrs)
-    out, there = {name: value}, value.notnull()
+    out, known = {name: value}, value.notnull()
     if f"{name}_se" in parts:
         error = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5
-        out |= {f"{name}_se": error, f"{name}_low": value - SURE * error, f"{name}_high": value + SURE * error}
-        there = there & error.notnull()
+        out |= {f"{name}_se": error, f"{name}_low": value - _Z * error, f"{name}_high": value + _Z * error}
+        out[f"{name}_q"] = adjusted(p_values(value, error))
+        known = known & error.notnull()
     count = xr.full_like(value, 2, dtype=int)
     if f"{name}_count" in parts:
         count = xr.where(new[f"{name}_count"] < old[f"{name}_count"], new[f"{name}_count"], old[f"{name}_count"])
-    out[f"{name}_count"] = xr.where(there, count, 0).astype(int)
+    out[f"{name}_count"] = xr.where(known, count, 0).astype(int)
     return out
 
 
-def surely(data: xr.Dataset, name: str) -> xr.DataArray | None:
-    """Where the interval of the difference leaves out zero; None where there are no errors."""
-    if f"{name}_se" not in data:
-        return None
-    return (data[f"{name}_low"] > 0) | (data[f"{name}_high"] < 0)
+def p_values(value: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
+    """Two-sided p of value / error by the normal distribution; no difference without an error has p = 1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.abs(value / error)
+    z = xr.where((error == 0) & (value == 0), 0.0, z)
+    return z.copy(data=2 * norm.sf(z.values))
+
+
+def adjusted(p: xr.DataArray) -> xr.DataArray:
+    """p adjusted for the false discovery rate within every slice of like numbers; missing ones stay missing."""
+    out = p.copy(deep=True)
+    for pick in slices(p):
+        values = out.loc[pick].values
+        known = ~np.isnan(values)
+        if known.any():
+            values = values.copy()
+            values[known] = false_discovery_control(values[known])
+            out.loc[pick] = values
+    return out
+
+
+def slices(array: xr.DataArray) -> list[dict[str, str]]:
+    """One selection for every combination of labels whose numbers are of different kinds: stack, measure, category …"""
+    others = [str(dim) for dim in array.dims if dim not in _CELLS]
+    labels = product(*(array[dim].values.tolist() for dim in others))
+    return [dict(zip(others, each, strict=True)) for each in labels]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,20 @@ import altair as alt
 import xarray as xr
 
 from lorgnette import lenses
-from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE
-from lorgnette.figures.cells import BESIDE, said, shown, titled
+from lorgnette.axes import HEAD, LAYER, STATE
+from lorgnette.figures.cells import said, shown
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
-from lorgnette.figures.lens_report import Changes
-from lorgnette.figures.sentences import literal
+from lorgnette.figures.lens_report import Changes, Compared
+from lorgnette.figures.sentences import NAMED, literal
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.files import written_whole
-from lorgnette.report.compare import Differences, differences, surely
+from lorgnette.report.compare import LEVEL, Differences, compared, differences, p_values, slices
 from lorgnette.report.contents import in_chapters
 from lorgnette.report.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
 from lorgnette.results import Result, Results
 
-_NAMED = 3
-_KINDS = ("cls", "sep", "punctuation", "other", "previous", "next", "self")
+MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
 
 
 @dataclass(frozen=True)
@@ -44,30 +44,28 @@ class Comparison:
         return cls(Results.load(before), Results.load(after), names)
 
     def differences(self) -> Differences:
-        return differences(self.before, self.after, self.names)
+        """after − before, lens by lens, with intervals."""
+        return self._differences
 
     def findings(self) -> list[Finding]:
-        """What differs, in sentences whose numbers are those of `differences`."""
-        changes = self._changes(self.differences())
-        return [finding for part in in_chapters(self._shown(changes)).values() for lens in part
-                for finding in changes[lens].findings]  # fmt: skip
+        """What differs, in sentences whose numbers are those of `differences`, in the order of the page."""
+        return [finding for lenses_of in self._chapters.values() for lens in lenses_of
+                for finding in self._findings[lens]]  # fmt: skip
 
     def html(self) -> str:
         """The page as text."""
-        compared = self.differences()
-        changes = self._changes(compared)
         chapters = []
-        for chapter, results in in_chapters(self._shown(changes)).items():
+        for chapter, results in self._chapters.items():
             here = f"s1-{chapter.name}"
             parts = []
             for place, lens in enumerate(results, 1):
-                drawn = enumerate(changes[lens].figures, 1)
-                figures = [shown_figure(f"{here}-{place}-{number}", figure) for number, figure in drawn]
-                parts.append(Section(f"{here}-{place}", lenses.report_of(lens).title, lens, figures))
-            sentences = [finding for lens in results for finding in changes[lens].findings]
+                drawn = enumerate(self._figures(lens), 1)
+                shown_figures = [shown_figure(f"{here}-{place}-{number}", figure) for number, figure in drawn]
+                parts.append(Section(f"{here}-{place}", lenses.report_of(lens).title, lens, shown_figures))
+            sentences = [finding for lens in results for finding in self._findings[lens]]
             chapters.append(ChapterPart(here, chapter.title, sentences, parts))
         origins = [next(iter(run.values())).provenance for run in (self.before, self.after)]
-        origins[1] = replace(origins[1], notes=(*origins[1].notes, *compared.notes))
+        origins[1] = replace(origins[1], notes=(*origins[1].notes, *self._differences.notes))
         part = SubjectPart("s1", " and ".join(self.names), origins, chapters, head_count(self.after))
         return rendered("page.html", title=f"From {self.names[0]} to {self.names[1]}: what differs", subjects=[part])
 
@@ -78,101 +76,138 @@ class Comparison:
             partial.write_text(html, encoding="utf-8")
         return Path(path)
 
-    def _changes(self, compared: Differences) -> dict[str, Changes]:
-        """What differs by lens: in the lens's own way where it has one, else as differences of numbers."""
-        out = {}
-        runs = [{result.lens: result for result in run.values()} for run in (self.before, self.after)]
-        for lens in (lens for lens in runs[0] if lens in runs[1]):
-            before, after = (run[lens] for run in runs)
-            own = lenses.report_of(lens).changes
-            if own is not None:
-                out[lens] = own(before, after, self.names)
-            elif lens in compared.results:
-                result = compared.results[lens]
-                out[lens] = Changes(list(sentences(result, before, after, self.names)), figures(result, self.names))
-        return out
+    @cached_property
+    def _differences(self) -> Differences:
+        return differences(self.before, self.after, self.names)
 
-    def _shown(self, changes: Mapping[str, Changes]) -> dict[str, Result]:
-        return {result.lens: result for result in self.after.values() if result.lens in changes}
+    @cached_property
+    def _pairs(self) -> dict[str, tuple[Result, Result]]:
+        """Both results of every lens with something to show."""
+        first, second = ({result.lens: result for result in run.values()} for run in (self.before, self.after))
+        return {
+            lens: (first[lens], second[lens])
+            for lens in first
+            if lens in self._differences.results or (lens in second and lenses.report_of(lens).changes is not None)
+        }
 
+    @cached_property
+    def _own(self) -> dict[str, Changes]:
+        """What differs for lenses that compare in a way of their own."""
+        reports = {lens: lenses.report_of(lens).changes for lens in self._pairs}
+        return {lens: changes(*self._pairs[lens], self.names) for lens, changes in reports.items() if changes}
 
-def _words(lens: str, variable: str) -> str:
-    """A compared variable in words."""
-    compared = lenses.report_of(lens).compared or ()
-    return next((one.words for one in compared if one.variable == variable), titled(variable))
+    @cached_property
+    def _findings(self) -> dict[str, list[Finding]]:
+        return {
+            lens: self._own[lens].findings
+            if lens in self._own
+            else list(sentences(self._differences.results[lens], *pair, self.names))
+            for lens, pair in self._pairs.items()
+        }
+
+    @cached_property
+    def _chapters(self) -> Mapping[Any, Mapping[str, Result]]:
+        return in_chapters({lens: after for lens, (_, after) in self._pairs.items()})
+
+    def _figures(self, lens: str) -> list[Figure]:
+        if lens in self._own:
+            return self._own[lens].figures
+        return figures(self._differences.results[lens], compared(*self._pairs[lens]), self.names)
 
 
 def sentences(result: Result, before: Result, after: Result, names: tuple[str, str]) -> Iterator[Finding]:
-    """For every variable: both means, for how many cells the difference is sure, and where it is largest."""
-    for name in [str(name) for name in result.data.data_vars if not str(name).endswith(BESIDE)]:
-        for label, pick in _slices(result.data[name]):
-            value, old, new = (
-                (run.data[name].sel(pick) if pick else run.data[name]) for run in (result, before, after)
-            )
-            if not bool(value.notnull().any()):
-                continue
-            what = literal(f"{_words(result.lens, name)}{f', {label}' if label else ''}")
-            numbers: dict[str, Any] = {"before": float(old.mean()), "after": float(new.mean())}
-            numbers |= {"first": names[0], "second": names[1]}
-            told = f"{what[:1].upper()}{what[1:]}: {{before:.3g}} on average in {{first}}, {{after:.3g}} in {{second}}"
-            sure = surely(result.data, name)
-            if sure is not None:
-                numbers |= _counted(sure.sel(pick) if pick else sure, value)
-                told += f"; {{count}} of {{cells}} {_unit(value)} surely differ (by chance {{chance:.1f}} would)"
-            if named := _most(value):
-                numbers["named"] = named
-                told += ", most: {named}"
-            yield Finding(told + ".", numbers)
+    """For every variable and kind of number: both means, for how many heads it differs, and where most."""
+    for one in compared(before, after):
+        if one.variable not in result.data:
+            continue
+        value = result.data[one.variable]
+        picks = [pick for pick in slices(value) if _is_named(one, pick) and bool(value.sel(pick).notnull().any())]
+        if len(picks) > MOST_SENTENCES:
+            yield _counted_only(result, one)
+            continue
+        for pick in picks:
+            several = {axis: label for axis, label in pick.items() if value.sizes[axis] > 1 or axis in one.named}
+            yield _sentence(result.data.sel(pick), [run.data[one.variable].sel(pick) for run in (before, after)],
+                            one, [said(label) for label in several.values()], names)  # fmt: skip
 
 
-def _counted(sure: xr.DataArray, value: xr.DataArray) -> dict[str, Any]:
-    """Cells that surely differ, cells there are, and how many would be called sure if nothing differed."""
-    cells = int(value.notnull().sum())
-    return {"count": int(sure.where(value.notnull(), False).sum()), "cells": cells, "chance": 0.05 * cells}
+def _is_named(one: Compared, pick: Mapping[str, str]) -> bool:
+    return all(pick[axis] in labels for axis, labels in one.named.items() if axis in pick)
 
 
-def _most(value: xr.DataArray) -> str:
+def _sentence(
+    data: xr.Dataset, runs: list[xr.DataArray], one: Compared, labels: list[str], names: tuple[str, str]
+) -> Finding:
+    value = data[one.variable]
+    # Heads that only one of the models has are in neither mean.
+    before, after = (float(run.where(value.notnull()).mean()) for run in runs)
+    numbers: dict[str, Any] = {"before": before, "after": after, "first": names[0], "second": names[1]}
+    what = literal(", ".join([one.words, *labels]))
+    words = f"{what[:1].upper()}{what[1:]}: mean {{before:.3g}} in {{first}}, {{after:.3g}} in {{second}}"
+    if f"{one.variable}_q" in data:
+        numbers |= counts(data, one.variable)
+        words += (
+            f"; {{count}} of {{cells}} {_unit(value)} differ significantly (false discovery rate 5 %; "
+            "{uncorrected} without this correction, {chance:.1f} expected by chance)"
+        )
+    if named := _largest(value):
+        numbers["named"] = named
+        words += ". Largest differences: {named}"
+    return Finding(words + ".", numbers)
+
+
+def _counted_only(result: Result, one: Compared) -> Finding:
+    """For numbers of many kinds: no mean over them, only how many differ."""
+    value, what = result.data[one.variable], literal(f"{one.words[:1].upper()}{one.words[1:]}")
+    numbers: dict[str, Any] = {"cells": int(value.notnull().sum()), "kinds": len(slices(value))}
+    if f"{one.variable}_q" not in result.data:
+        return Finding(f"{what}: {{cells}} numbers of {{kinds}} kinds, without errors.", numbers)
+    return Finding(
+        f"{what}: {{count}} of {{cells}} numbers of {{kinds}} kinds differ significantly (false discovery rate 5 % "
+        "within a kind; {uncorrected} without this correction, {chance:.1f} expected by chance).",
+        numbers | counts(result.data, one.variable),
+    )
+
+
+def counts(data: xr.Dataset, name: str) -> dict[str, Any]:
+    """Cells that differ significantly, with and without correction, and how many would by chance without it."""
+    p = p_values(data[name], data[f"{name}_se"])
+    cells = int(p.notnull().sum())
+    return {
+        "count": int((data[f"{name}_q"] < LEVEL).sum()),
+        "cells": cells,
+        "uncorrected": int((p < LEVEL).sum()),
+        "chance": LEVEL * cells,
+    }
+
+
+def _largest(value: xr.DataArray) -> str:
     """The heads that differ most, where there is one number for each."""
-    if set(value.dims) - {STACK} != {LAYER, HEAD} or value.sizes.get(STACK, 1) > 1:
+    if set(value.dims) != {LAYER, HEAD}:
         return ""
-    flat = value.squeeze(STACK, drop=True) if STACK in value.dims else value
-    most = sorted(heads(flat), key=lambda one: -abs(one.value))
-    return ", ".join(f"{one.layer}.{one.head} ({one.value:+.2f})" for one in most[:_NAMED])
+    most = sorted(heads(value), key=lambda one: -abs(one.value))
+    return ", ".join(f"{one.layer}.{one.head} ({one.value:+.2f})" for one in most[:NAMED])
 
 
 def _unit(value: xr.DataArray) -> str:
-    """What is counted: heads or layers where there is one number for each."""
-    inner = {str(dim) for dim in value.dims if value.sizes[dim] > 1} - {STACK}
-    return "heads" if inner <= {LAYER, HEAD} and HEAD in inner else "layers" if inner <= {LAYER, STATE} else "numbers"
+    """What is counted."""
+    return "heads" if HEAD in value.dims else "layers" if set(value.dims) <= {LAYER, STATE} else "numbers"
 
 
-def _slices(array: xr.DataArray) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One kind of token after another; everything else as a whole."""
-    if CATEGORY not in array.dims:
-        yield "", {}
-        return
-    for kind in array[CATEGORY].values.tolist():
-        if kind in ("cls", "sep") and bool(array.sel({CATEGORY: kind}).notnull().any()):
-            yield said(kind), {CATEGORY: kind}
-
-
-def figures(result: Result, names: tuple[str, str]) -> list[Figure]:
+def figures(result: Result, variables: list[Compared], names: tuple[str, str]) -> list[Figure]:
     """Differences as heat maps around zero, by layer with their intervals."""
-    out = []
-    for source in (result, states_as_layers(result)):
-        for name in shown(source):
-            pick = {}
-            if CATEGORY in source.data[name].dims:
-                part = source.data[name]
-                there = [k for k in _KINDS if k in part[CATEGORY].values]
-                pick = {CATEGORY: [k for k in there if bool(part.sel({CATEGORY: k}).notnull().any())]}
-                if not pick[CATEGORY]:
-                    continue
-            words = _words(result.lens, name)
-            figure = variable_figure(
-                source, name, f"{words[:1].upper()}{words[1:]}: {names[1]} less {names[0]}", **pick
-            )
-            out.append(replace(figure, table=figure.data.dropna(subset=[name]).round(5)))
+    states, out = states_as_layers(result), []
+    for one in variables:
+        source = result if one.variable in shown(result) else states
+        if one.variable not in shown(source):
+            continue
+        title = f"{one.words[:1].upper()}{one.words[1:]}: {names[1]} minus {names[0]}"
+        array = source.data[one.variable]
+        # Kinds of token that neither model has are not drawn.
+        pick = {axis: [label for label in array[axis].values.tolist() if bool(array.sel({axis: label}).notnull().any())]
+                for axis in one.select}  # fmt: skip
+        figure = variable_figure(source, one.variable, title, **pick)
+        out.append(replace(figure, table=figure.data.dropna(subset=[one.variable]).round(5)))
     if not out:
         frame = result.to_dataframe()
         chart = alt.Chart(alt.Data(values=[{"text": "no difference"}])).mark_text().encode(text="text:N")

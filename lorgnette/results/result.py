@@ -26,7 +26,7 @@ _FORMAT = "lorgnette-result"
 _FOLDER_FORMAT = "lorgnette-results"
 _INDEX = "lorgnette.json"  # what makes a folder a results folder
 _SUFFIXES = (".json", ".csv", ".parquet")
-_SPREAD = ("_se", "_low", "_high")  # of a mean: they need two texts
+_SPREAD = ("_se", "_low", "_high", "_q")  # of a mean: they need two texts
 
 
 class Result(Shown):

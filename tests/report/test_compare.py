@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from made import SCRIPT, norms, plugin, weights
+from scipy.stats import norm
 from subjects import TREEBANK, classifier
 from typer.testing import CliRunner
 
@@ -11,7 +13,7 @@ from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.lenses.roles.report import changed_roles
 from lorgnette.report import Comparison
-from lorgnette.report.compare import differences
+from lorgnette.report.compare import adjusted, differences, p_values
 from lorgnette.results import Result, Results
 
 
@@ -30,21 +32,75 @@ def test_differences_and_their_intervals(runs):
             value = (new["confidence"] - old["confidence"]).sel(at).item()
             error = np.sqrt(new["confidence_se"].sel(at).item() ** 2 + old["confidence_se"].sel(at).item() ** 2)
             assert found["confidence"].sel(at).item() == pytest.approx(value)
-            assert found["confidence_low"].sel(at).item() == pytest.approx(value - 1.96 * error)
-            assert found["confidence_high"].sel(at).item() == pytest.approx(value + 1.96 * error)
+            assert found["confidence_low"].sel(at).item() == pytest.approx(value - norm.ppf(0.975) * error)
+            assert found["confidence_high"].sel(at).item() == pytest.approx(value + norm.ppf(0.975) * error)
 
 
-def test_sentences_count_what_is_sure(runs):
-    said = {finding.text.split(":")[0]: finding for finding in Comparison(*runs).findings()}
-    old, new = (run["weights"].data["confidence"] for run in runs)
-    errors = [run["weights"].data["confidence_se"].values for run in runs]
-    sure = np.abs(new.values - old.values) > 1.96 * np.hypot(*errors)
-    numbers = said["Confidence"].numbers
-    assert numbers["count"] == sure.sum()
+def stepped_up(p):
+    """Benjamini and Hochberg 1995 as they wrote it: reject k where k is the largest with p_(k) ≤ k/m · 0.05."""
+    ordered = sorted(p)
+    return max((k for k, one in enumerate(ordered, 1) if one <= 0.05 * k / len(ordered)), default=0)
+
+
+def named(findings, words):
+    (found,) = [finding for finding in findings if finding.text.startswith(words)]
+    return found.numbers
+
+
+def test_sentences_count_what_is_significant(runs):
+    findings = Comparison(*runs).findings()
+    old, new = (run["weights"].data["confidence"].values.ravel() for run in runs)
+    errors = [run["weights"].data["confidence_se"].values.ravel() for run in runs]
+    p = [2 * norm.sf(abs(b - a) / np.hypot(*se)) for a, b, *se in zip(old, new, *errors, strict=True)]
+    numbers = named(findings, "Confidence:")
+    assert numbers["count"] == stepped_up(p) <= numbers["uncorrected"] == sum(one < 0.05 for one in p)
     assert numbers["cells"] == 12
-    assert numbers["before"] == pytest.approx(old.mean().item())
-    assert numbers["after"] == pytest.approx(new.mean().item())
-    assert "nan" not in " ".join(finding.text for finding in said.values())
+    assert numbers["chance"] == pytest.approx(0.6)
+    assert numbers["before"] == pytest.approx(old.mean())
+    assert numbers["after"] == pytest.approx(new.mean())
+    assert "nan" not in " ".join(finding.text for finding in findings)
+    assert all(0 <= finding.numbers.get("count", 0) <= finding.numbers.get("uncorrected", 99) for finding in findings)
+
+
+def test_the_false_discovery_rate_is_that_of_the_paper():
+    draw = np.random.default_rng(0)
+    value = xr.DataArray(draw.normal(size=(2, 6, 8)) * [[[1]], [[4]]], dims=("measure", "layer", "head"))
+    value = value.assign_coords(measure=["weights", "norms"]).where(value != value[0, 0, 0])
+    p = p_values(value, xr.ones_like(value))
+    q = adjusted(p)
+    for measure in ("weights", "norms"):  # each by itself: unlike numbers do not correct each other
+        known = p.sel(measure=measure).values
+        assert (q.sel(measure=measure) < 0.05).sum() == stepped_up(known[~np.isnan(known)])
+    assert (q >= p).where(p.notnull(), True).all()
+    assert q.isnull().sum() == 1
+
+
+def test_like_is_compared_with_like(runs):
+    """No mean over queries, keys and values, over weights and norms, over stacks, or over heads of one run only."""
+    findings = Comparison(*runs).findings()
+    for vectors in ("query", "key", "value"):
+        numbers = named(findings, f"Mean cosine of queries, keys and values of a text, {vectors}:")
+        assert numbers["before"] == pytest.approx(runs[0]["geometry"].data["sim"].sel(vectors=vectors).mean().item())
+    assert len([finding for finding in findings if finding.text.startswith("Mixing, ")]) == 5
+    stacks = Comparison(*(Results([weights(stacks=("encoder", "cross"), seed=seed)]) for seed in (0, 1))).findings()
+    assert {finding.text.split(":")[0] for finding in stacks} >= {"Confidence, encoder", "Confidence, cross"}
+
+
+def test_heads_of_one_model_only_are_left_out():
+    whole, pruned = weights(seed=0), weights(seed=1)
+    gone = {"layer": slice(2, 3), "head": [2, 4]}
+    for name in [name for name in pruned.data.data_vars if not name.endswith("_count")]:
+        pruned.data[name] = pruned.data[name].copy()
+        pruned.data[name].loc[gone] = np.nan
+    for name in [name for name in pruned.data.data_vars if name.endswith("_count")]:
+        pruned.data[name] = pruned.data[name].copy()
+        pruned.data[name].loc[gone] = 0
+    compared = Comparison(Results([whole]), Results([pruned]), ("whole", "pruned"))
+    assert compared.differences().notes == ("4 heads of whole are not in the other model; the 7 in both are compared",)
+    numbers = named(compared.findings(), "Confidence:")
+    both = pruned.data["confidence"].notnull()
+    assert numbers["before"] == pytest.approx(whole.data["confidence"].where(both).mean().item())
+    assert numbers["cells"] == 7
 
 
 def test_a_run_does_not_differ_from_itself(runs):

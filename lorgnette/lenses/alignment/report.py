@@ -6,7 +6,7 @@ from typing import Any
 from lorgnette.axes import MEASURE, READING
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
-from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
 
@@ -44,5 +44,12 @@ def findings(result: Result) -> Iterator[Finding]:
 
 
 REPORT = LensReport(
-    title="Does cross-attention translate word by word?", chapter=FUNCTION, figures=figures, findings=findings
+    title="Does cross-attention translate word by word?",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(
+        Compared("aer", "alignment error rate of a head"),
+        Compared("layer_aer", "alignment error rate of a layer"),
+    ),
 )

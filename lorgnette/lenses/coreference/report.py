@@ -7,7 +7,7 @@ from typing import Any
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, HeadValue, heads
-from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lenses.coreference.lens import best_antecedents
 from lorgnette.results import Result
@@ -42,4 +42,12 @@ def findings(result: Result) -> Iterator[Finding]:
     )
 
 
-REPORT = LensReport(title="Which head looks back to who is meant", chapter=FUNCTION, figures=figures, findings=findings)
+REPORT = LensReport(
+    title="Which head looks back to who is meant",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(
+        Compared("accuracy", "mentions whose antecedent is found", select={KIND: ("all",), PART: ("held_out",)}),
+    ),
+)

@@ -12,9 +12,11 @@ from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import categories_present, variable_figure
 from lorgnette.results import Result
 
+_DRAWN = ("all", "cls", "sep", "punctuation", "other")
+
 
 def figures(result: Result) -> list[Figure]:
-    kinds = categories_present(result, "gradient", ("all", "cls", "sep", "punctuation", "other"))
+    kinds = categories_present(result, "gradient", _DRAWN)
     title = "Would the loss notice? |∂loss/∂α| by kind of token read"
     return [variable_figure(result, "gradient", title, category=kinds)]
 
@@ -42,5 +44,5 @@ REPORT = LensReport(
     chapter=EXPLANATIONS,
     figures=figures,
     findings=findings,
-    compared=(Compared("gradient"),),
+    compared=(Compared("gradient", select={CATEGORY: _DRAWN}, named={CATEGORY: ("all", "cls", "sep")}),),
 )

@@ -20,6 +20,8 @@ from lorgnette.figures.variables import (
 )
 from lorgnette.results import Result
 
+_DRAWN = ("cls", "sep", "punctuation", "other")
+_NAMED = {CATEGORY: ("cls", "sep")}
 _SOME = -0.2  # a correlation above it is not worth a conclusion
 
 
@@ -28,7 +30,7 @@ def figures(result: Result) -> list[Figure]:
     if not {"weight", "norm_share"} <= set(present):
         return figure_per_variable(result)
     drawn = [share_figure(result, "Weight beside norm: what is read, and what of it arrives")]
-    kinds = categories_present(result, "norm_share", ("cls", "sep", "punctuation", "other"))
+    kinds = categories_present(result, "norm_share", _DRAWN)
     drawn += figures_by_stack(result, "norm_share", "Share of the norm by kind of token", kinds)
     for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
         if name in present:
@@ -102,8 +104,8 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(
-        Compared("norm_share", "share of the norm by kind of token"),
-        Compared("f_norm", "length of what a token would give, ‖f(x)‖"),
+        Compared("norm_share", "share of the norm by kind of token", select={CATEGORY: _DRAWN}, named=_NAMED),
+        Compared("f_norm", "length of what a token would give, ‖f(x)‖", select={CATEGORY: _DRAWN}, named=_NAMED),
         Compared("mixing"),
     ),
     cards=cards,

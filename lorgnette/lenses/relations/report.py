@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from lorgnette.axes import PART, RELATION
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
-from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lenses.relations.lens import best_heads
@@ -84,5 +85,9 @@ def findings(result: Result) -> Iterator[Finding]:
 
 
 REPORT = LensReport(
-    title="Which head finds which dependency relation", chapter=FUNCTION, figures=figures, findings=findings
+    title="Which head finds which dependency relation",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("accuracy", "share of pairs found", select={RELATION: ("all",), PART: ("held_out",)}),),
 )

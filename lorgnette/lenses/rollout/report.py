@@ -44,5 +44,5 @@ REPORT = LensReport(
     chapter=READING,
     figures=figures,
     findings=findings,
-    compared=(Compared("share"), Compared("entropy")),
+    compared=(Compared("share", named={CATEGORY: ("self", "cls", "sep")}), Compared("entropy")),
 )

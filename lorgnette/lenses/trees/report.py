@@ -6,7 +6,7 @@ from dataclasses import replace
 from lorgnette.axes import BASELINE, WAY
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, above, heads
-from lorgnette.figures.lens_report import FUNCTION, LensReport
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
 
@@ -42,5 +42,9 @@ def findings(result: Result) -> Iterator[Finding]:
 
 
 REPORT = LensReport(
-    title="Does a head's attention hold the tree?", chapter=FUNCTION, figures=figures, findings=findings
+    title="Does a head's attention hold the tree?",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("uas", "UAS of a head's tree"), Compared("layer_uas", "UAS of the tree of a layer's mean")),
 )

@@ -115,7 +115,7 @@ REPORT = LensReport(
     compared=(
         Compared("confidence"),
         Compared("entropy_normalised", "entropy, of what is possible"),
-        Compared("mass", "weight on a kind of token"),
+        Compared("mass", "weight on a kind of token", select={CATEGORY: _DRAWN}, named={CATEGORY: ("cls", "sep")}),
     ),
     cards=cards,
 )
