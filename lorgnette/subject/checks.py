@@ -88,7 +88,13 @@ def check(subject: Subject) -> list[Check]:
         ),
         Check("every site seen once", sorted(examiner.seen) == wanted, f"{len(examiner.seen)} of {len(wanted)} sites"),
         Check("model restored", restored == 0, f"difference afterwards {restored:.1e}"),
+        Check("every token has a vector", *_vectors(subject)),
     ]
+
+
+def _vectors(subject: Subject) -> tuple[bool, str]:
+    tokens, vectors = len(subject.tokenizer), getattr(subject.model.config, "vocab_size", None)
+    return vectors is None or tokens <= vectors, f"{tokens} tokens, {vectors} vectors"
 
 
 def _states(subject: Subject, batch: Any) -> Tensor:

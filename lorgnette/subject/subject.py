@@ -15,7 +15,7 @@ from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
-from lorgnette.models.loading import Loaded, load_model, state_hash, weights_hash
+from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 
@@ -42,6 +42,7 @@ class Subject:
         self.tokenizer = tokenizer
         self.name = name or type(model).__name__
         self.loaded = loaded
+        refuse_unreadable(self.name, model)
         self.anatomy: Anatomy = anatomy_of(model)
 
     def __repr__(self) -> str:

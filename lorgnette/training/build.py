@@ -17,8 +17,9 @@ from lorgnette.models.classifier.embeddings import embedding_table, pretrained_e
 from lorgnette.models.classifier.presets import PRESETS, preset
 from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.models.families import longest_text
-from lorgnette.models.loading import Loaded, find, known_names, load_model
+from lorgnette.models.loading import Loaded, load_model
 from lorgnette.models.marian_small import TRANSLATORS
+from lorgnette.models.opening import Checkpoint, UnknownModel, known_names
 from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
 
@@ -34,11 +35,33 @@ def translates(settings: TrainingSettings) -> bool:
     """Whether the model of these settings is a translator: a preset of ours, or an encoder-decoder to fine-tune."""
     if is_preset(settings):
         return settings.model in TRANSLATORS
-    folder = find(settings.model)
-    if folder is None or not (folder / "config.json").is_file():
+    checkpoint = opened(settings)
+    if checkpoint.folder is None:
         return False
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    return bool(getattr(config, "is_encoder_decoder", False))
+    return bool(getattr(checkpoint.config(), "is_encoder_decoder", False))
+
+
+def opened(settings: TrainingSettings) -> Checkpoint:
+    """The pretrained model of these settings; one that is not there may be a preset that was mistyped."""
+    name = settings.model
+    checkpoint = Checkpoint.at(name, allow_pickle=settings.allow_pickle)
+    if checkpoint.folder is not None:
+        return checkpoint
+    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().exists():
+        raise UserError(
+            f"there is no folder {name!r}: expected one with a model, a preset (lorgnette list presets), or a name on "
+            "the hub."
+        )
+    try:
+        checkpoint.config()
+    except UnknownModel as error:
+        presets = (*PRESETS, *TRANSLATORS)
+        meant = near(name, (*presets, *known_names()))
+        raise UserError(
+            f"there is no preset or model {name!r} to train.{meant} Presets: {', '.join(presets)}; or give the path of "
+            "a model folder."
+        ) from error
+    return checkpoint
 
 
 class PresetBuilder:
@@ -128,9 +151,9 @@ class PretrainedBuilder:
     known_words: int | None = None
 
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...]):
-        self.labels, self.overrides = labels, dict(settings.overrides)
-        self.source, self.name = _source(settings.model), settings.model
-        self.config = self._opened(transformers.AutoConfig.from_pretrained)
+        self.labels, self.overrides, self.name = labels, dict(settings.overrides), settings.model
+        self.checkpoint = opened(settings)
+        self.config = self.checkpoint.config()
         for name, value in (
             ("embeddings", settings.embeddings),
             ("freeze", settings.freeze),
@@ -141,7 +164,7 @@ class PretrainedBuilder:
                     f"{name} is a setting of presets; {settings.model!r} has its own vocabulary and vectors."
                 )
         self._check_labels()
-        self.tokenizer = self._opened(transformers.AutoTokenizer.from_pretrained)
+        self.tokenizer = self.checkpoint.tokenizer()
         if self.tokenizer.pad_token_id is None:
             raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be put in batches.")
         self.max_length: int | None = _longest(settings.max_length, self.config, self.tokenizer, self.name)
@@ -150,31 +173,19 @@ class PretrainedBuilder:
         """The pretrained weights; the head's, if it is new, come from torch's generator."""
         names = dict(enumerate(self.labels))
         wanted = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-        opened = transformers.AutoModelForSequenceClassification.from_pretrained
-        return self._opened(opened, use_safetensors=True, dtype=torch.float32, **wanted, **self.overrides)
+        return self.weights_in(transformers.AutoModelForSequenceClassification, **wanted)
 
-    def _opened(self, open_: Callable[..., Any], **options: Any) -> Any:
-        quiet, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
-        transformers.logging.set_verbosity_error()  # a head that is new is what we want
-        transformers.logging.disable_progress_bar()
-        try:
-            return open_(self.source, trust_remote_code=False, **options)
-        except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            if self.name.startswith((".", "~", os.sep)) and not Path(self.name).expanduser().exists():
-                raise UserError(
-                    f"there is no folder {self.name!r}: expected one with a model, a preset (lorgnette list presets), "
-                    "or a name on the hub."
-                ) from error
-            presets = (*PRESETS, *TRANSLATORS)
-            meant = near(self.name, (*presets, *known_names()))
+    def weights_in(self, model_class: Any, **options: Any) -> Any:
+        """A model of that class with the weights of the checkpoint, which has all but the head."""
+        model, info = self.checkpoint.model(model_class, dtype=torch.float32, **options, **self.overrides)
+        prefix = f"{model.base_model_prefix}."
+        new = [key for key in info["missing_keys"] if key.startswith(prefix) and not key.startswith(f"{prefix}pooler.")]
+        if new:
             raise UserError(
-                f"there is no preset or model {self.name!r} to train ({first}).{meant} Presets: {', '.join(presets)}."
-            ) from error
-        finally:
-            transformers.logging.set_verbosity(quiet)
-            if bars:
-                transformers.logging.enable_progress_bar()
+                f"the checkpoint of {self.name!r} lacks weights of the model itself ({', '.join(sorted(new)[:3])}): it "
+                "would begin with random numbers there. Fetch the whole checkpoint."
+            )
+        return model
 
     def _check_labels(self) -> None:
         """A model that classifies already must do so into these classes."""
@@ -214,11 +225,6 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
             "path of a vectors file, or use --embeddings random."
         )
     return Path(root) / GLOVE
-
-
-def _source(name: str) -> str:
-    folder = find(name)
-    return name if folder is None else str(folder)
 
 
 def _longest(asked: int | None, config: Any, tokenizer: Any, name: str) -> int | None:

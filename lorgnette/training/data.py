@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 
 from lorgnette.corpora import Corpus, Example
-from lorgnette.corpora.encoding import Encoder
-from lorgnette.errors import UserError
+from lorgnette.corpora.encoding import Encoder, refuse_half_characters
+from lorgnette.errors import UserError, outside
 
 Item = dict[str, Any]
 """One text: input_ids, labels, perhaps token_type_ids and maps over tokens ("gold", "heuristic")."""
@@ -53,9 +53,14 @@ class Reader:
             yield from self._mapped(chunk) if self.maps else self._plain(chunk)
 
     def _plain(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
+        for example in chunk:
+            refuse_half_characters(example)
         texts, pairs = zip(*map(text_and_pair, chunk), strict=True)
         second = None if pairs[0] is None else [pair or "" for pair in pairs]
-        encoded = self.tokenizer(list(texts), second, return_attention_mask=False, verbose=False)
+        with outside(
+            f"The texts from {chunk[0].id!r} on cannot be cut into tokens", "Correct them, or leave them out."
+        ):
+            encoded = self.tokenizer(list(texts), second, return_attention_mask=False, verbose=False)
         for number, example in enumerate(chunk):
             item = {key: encoded[key][number] for key in encoded}
             yield self._fitted(example, item)
@@ -84,6 +89,7 @@ class Reader:
     def _checked(self, example: Example, item: Item) -> Item:
         if not item["input_ids"]:
             raise UserError(f"the text {example.id!r} has no token: leave out empty texts.")
+        self._encoder.refuse_unknown(item["input_ids"])
         ids = torch.tensor(item["input_ids"], dtype=torch.int32)  # half the memory of what the model will get
         rest = {key: torch.tensor(value) for key, value in item.items() if key not in ("input_ids", "labels")}
         return {"input_ids": ids, "labels": item["labels"], **rest}

@@ -14,7 +14,7 @@ import transformers
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
 
 from lorgnette.errors import UserError
-from lorgnette.files import folder_written_whole, writing
+from lorgnette.files import cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
@@ -91,6 +91,10 @@ def train(
             kept = run.checkpoint()
             what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
             raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
+        except UserError:
+            if together.is_main_process and run.checkpoint() is None:
+                cleared(run.work)  # there is nothing to go on from
+            raise
         together.wait_for_everyone()
     return Trained.load(settings.folder)
 

@@ -14,7 +14,7 @@ from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.looking.controls import with_random_weights
-from lorgnette.models.loading import find
+from lorgnette.models.opening import find
 from lorgnette.subject import Subject, load
 from reproductions.frame.cells import Cell, Cells
 from reproductions.frame.segments import COUNT, documents, segments, shuffled_words

@@ -21,7 +21,7 @@ from lorgnette.lenses.relevance.lens import Relevance
 from lorgnette.lenses.roles.lens import Roles
 from lorgnette.looking.controls import shuffled
 from lorgnette.looking.look import look
-from lorgnette.models.loading import find
+from lorgnette.models.opening import find
 from lorgnette.results import Result
 from lorgnette.subject import Subject, load
 from lorgnette.training.translation.generation import translate

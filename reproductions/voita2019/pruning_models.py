@@ -14,8 +14,8 @@ import transformers
 from transformers import PrinterCallback, set_seed
 
 from lorgnette.corpora import Corpus, Example, corpus
-from lorgnette.models.loading import find
 from lorgnette.models.marian_small import quiet_tokenizer
+from lorgnette.models.opening import find
 from lorgnette.models.tapping import tapped
 from lorgnette.training import TrainingSettings, train
 from lorgnette.training.arguments import arguments_of

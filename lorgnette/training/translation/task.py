@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 
 from lorgnette.corpora import Example
@@ -17,11 +16,10 @@ from lorgnette.models.marian_small import (
     TRANSLATORS,
     build_marian_tokenizer,
     marian_config,
-    quiet_tokenizer,
     shape,
 )
 from lorgnette.statistics.bleu import Bleu, bleu
-from lorgnette.training.build import PretrainedBuilder, _longest, _source
+from lorgnette.training.build import PretrainedBuilder, _longest, opened
 from lorgnette.training.data import Items
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.settings import TrainingSettings
@@ -67,30 +65,15 @@ class PretrainedTranslator(PretrainedBuilder):
     """Opens a translation model with its own vocabulary."""
 
     def __init__(self, settings: TrainingSettings) -> None:
-        self.labels, self.overrides = (), dict(settings.overrides)
-        self.source, self.name = _source(settings.model), settings.model
-        self.allow_pickle = settings.allow_pickle
-        self._refuse_pickle()
-        self.config = self._opened(transformers.AutoConfig.from_pretrained)
-        with quiet_tokenizer():
-            self.tokenizer = self._opened(transformers.AutoTokenizer.from_pretrained)
+        self.labels, self.overrides, self.name = (), dict(settings.overrides), settings.model
+        self.checkpoint = opened(settings)
+        self.config, self.tokenizer = self.checkpoint.config(), self.checkpoint.tokenizer()
         if self.config.decoder_start_token_id is None or self.tokenizer.pad_token_id is None:
             raise UserError(f"the model {self.name!r} does not say how a translation starts: it cannot be trained.")
         self.max_length = _longest(settings.max_length, self.config, self.tokenizer, self.name)
 
     def model(self) -> Any:
-        safe = None if self.allow_pickle else True
-        opened = transformers.AutoModelForSeq2SeqLM.from_pretrained
-        return self._opened(opened, use_safetensors=safe, dtype=torch.float32, **self.overrides)
-
-    def _refuse_pickle(self) -> None:
-        folder = Path(self.source)
-        if self.allow_pickle or not folder.is_dir() or list(folder.glob("*.safetensors")):
-            return
-        raise UserError(
-            f"{folder} has no safetensors, and a pickle can run code when opened. If you trust where it comes from, "
-            "pass --allow-pickle; else convert it."
-        )
+        return self.weights_in(transformers.AutoModelForSeq2SeqLM)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lorgnette.corpora import corpus as corpus_of
 from lorgnette.lenses.geometry.cosine import directions, mean_pairwise_cosine
-from lorgnette.models.loading import find
+from lorgnette.models.opening import find
 from lorgnette.training import TrainingSettings, train
 from lorgnette.training.build import PretrainedBuilder
 from lorgnette.training.data import Collator, Items

