@@ -1,7 +1,12 @@
 """What commands ask for, each in the same words everywhere."""
 
+import dataclasses
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -81,3 +86,36 @@ Resume = Annotated[
 ]
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in a batch.", rich_help_panel=_RUN)]
 Seed = Annotated[int, typer.Option(help="For whatever is drawn at random.", rich_help_panel=_RUN)]
+
+
+def option(panel: str, *names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def command_line() -> str:
+    """What was typed, for provenance."""
+    return shlex.join(["lorgnette", *sys.argv[1:]])
+
+
+def asking(kind: type) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Makes a command of a function that takes one dataclass: its fields, with their annotations, are the options."""
+    hints = get_type_hints(kind, include_extras=True)
+    parameters = []
+    for field in dataclasses.fields(kind):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        empty = inspect.Parameter.empty if default is dataclasses.MISSING else default
+        way = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect.Parameter(field.name, way, default=empty, annotation=hints[field.name]))
+
+    def made(function: Callable[[Any], None]) -> Callable[..., None]:
+        def command(**given: Any) -> None:
+            function(kind(**given))
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return made

@@ -1,78 +1,86 @@
 """`lorgnette prune MODEL --corpus C --out DIR`: the same model with fewer heads, really smaller."""
 
-import shlex
-import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.options import asking, command_line, option
 
 if TYPE_CHECKING:
+    from lorgnette.training import PruningSettings
     from lorgnette.training.pruning.prune import Pruned
 
 _HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
 
 
-def _option(panel: str, *names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+@dataclass(frozen=True)
+class PruneOptions:
+    """What `lorgnette prune` is told: fields of `PruningSettings` and of `TrainingSettings`, under the same names."""
 
-
-def prune(
-    model: Annotated[str, typer.Argument(help="A trained classifier or translation model: a folder, or a hub name.")],
-    corpus: options.Corpus,
-    out: Annotated[Path, _option(_RUN, "--out", "-o", help="The folder for the pruned model.")],
+    model: Annotated[str, typer.Argument(help="A trained classifier or translation model: a folder, or a hub name.")]
+    corpus: options.Corpus
+    out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the pruned model.")]
     method: Annotated[
-        str, _option(_HEADS, help="gates (learnt), importance (loss without each head), agreement (mean rank).")
-    ] = "gates",
-    keep: Annotated[float | None, _option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None,
+        str, option(_HEADS, help="gates (learnt), importance (loss without each head), agreement (mean rank).")
+    ] = "gates"
+    keep: Annotated[float | None, option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None
     weight: Annotated[
         float | None,
-        _option(
+        option(
             _HEADS,
             "--lambda",
             help="Instead: weight of the open heads in the loss.",
             metavar="λ",
             show_default="0.1 without --keep",
         ),
-    ] = None,
+    ] = None
     stacks: Annotated[
-        str | None, _option(_HEADS, help="encoder, decoder, cross, between commas.", show_default="all")
-    ] = None,
-    temperature: Annotated[float, _option(_HEADS, help="Of the gates: 0.33 (Voita), 0.667 (Louizos).")] = 0.33,
-    over: Annotated[str, _option(_HEADS, help="Open heads: mean, or sum, over layers.")] = "mean",
-    rule: Annotated[
-        str, _option(_HEADS, help="A gate is closed by the rule of Voita's code, or of the paper.")
-    ] = "code",
+        str | None, option(_HEADS, help="encoder, decoder, cross, between commas.", show_default="all")
+    ] = None
+    temperature: Annotated[float, option(_HEADS, help="Of the gates: 0.33 (Voita), 0.667 (Louizos).")] = 0.33
+    over: Annotated[str, option(_HEADS, help="Open heads: mean, or sum, over layers.")] = "mean"
+    rule: Annotated[str, option(_HEADS, help="A gate is closed by the rule of Voita's code, or of the paper.")] = "code"
     train: Annotated[
-        str, _option(_HEADS, "--train", help="Weights that learn: all, gated (stacks that are pruned), none.")
-    ] = "all",
+        str, option(_HEADS, "--train", help="Weights that learn: all, gated (stacks that are pruned), none.")
+    ] = "all"
     gates_learning_rate: Annotated[
-        float | None, _option(_HEADS, help="Step size of the gates.", show_default="by the steps")
-    ] = None,
-    allow_empty: Annotated[bool, _option(_HEADS, "--allow-empty", help="Save layers without any head.")] = False,
-    epochs: Annotated[int, _option(_RUN, help="With gates.", min=1)] = 3,
-    settle: Annotated[
-        int | None, _option(_RUN, help="Epochs after removal.", show_default="1 with --keep", min=0)
-    ] = None,
-    learning_rate: Annotated[float | None, _option(_RUN, help="Of the weights.", show_default="5e-5")] = None,
-    batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 32,
-    beams: Annotated[int, _option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1,
-    seed: options.Seed = 0,
-    onnx: Annotated[bool, _option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True,
-    allow_pickle: Annotated[bool, _option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False,
-    resume: options.Resume = False,
-    max_length: Annotated[int | None, _option(_TEXTS, help="Cut longer texts (counted).", min=1)] = None,
-    limit: Annotated[int | None, _option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None,
-    test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
-    test_split: Annotated[str, _option(_TEXTS, help="The split to test on.")] = "test",
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = None,
-    data: options.Data = None,
-) -> None:
-    """
-    Remove heads from a trained model for good, and say what that cost and saved.
+        float | None, option(_HEADS, help="Step size of the gates.", show_default="by the steps")
+    ] = None
+    allow_empty: Annotated[bool, option(_HEADS, "--allow-empty", help="Save layers without any head.")] = False
+    epochs: Annotated[int, option(_RUN, help="With gates.", min=1)] = 3
+    settle: Annotated[int | None, option(_RUN, help="Epochs after removal.", show_default="1 with --keep", min=0)] = (
+        None
+    )
+    learning_rate: Annotated[float | None, option(_RUN, help="Of the weights.", show_default="5e-5")] = None
+    batch_size: Annotated[int, option(_RUN, help="Texts in a batch.", min=1)] = 32
+    beams: Annotated[int, option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1
+    seed: options.Seed = 0
+    onnx: Annotated[bool, option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True
+    allow_pickle: Annotated[bool, option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False
+    resume: options.Resume = False
+    max_length: Annotated[int | None, option(_TEXTS, help="Cut longer texts (counted).", min=1)] = None
+    limit: Annotated[int | None, option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None
+    test_limit: Annotated[int | None, option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None
+    test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
+    text_column: options.TextColumn = "text"
+    label_column: options.LabelColumn = None
+    data: options.Data = None
+
+    def settings(self) -> "PruningSettings":
+        from lorgnette.training import PruningSettings, TrainingSettings
+
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = {each.name: given.pop(each.name) for each in fields(PruningSettings) if each.name in given}
+        own["stacks"] = None if self.stacks is None else tuple(part.strip() for part in self.stacks.split(","))
+        return PruningSettings(training=TrainingSettings(**given, progress=True, command=command_line()), **own)
+
+
+@asking(PruneOptions)
+def prune(options: PruneOptions) -> None:
+    """Remove heads from a trained model for good, and say what that cost and saved.
 
     Fine-tunes with gates on the heads (or ranks them), removes those that closed, and writes an ordinary checkpoint
     with smaller projections, its tokenizer, training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel
@@ -84,16 +92,9 @@ def prune(
       lorgnette prune runs/minilm-sst2 --corpus sst2 --lambda 0.05 --out runs/found
       lorgnette prune runs/en-fr --corpus multi30k:en-fr --stacks encoder --train gated --out runs/en-fr-small
     """
-    asked = dict(locals())
-    own = ("method", "keep", "weight", "temperature", "over", "rule", "train", "gates_learning_rate", "settle")
-    chosen = {name: asked.pop(name) for name in (*own, "allow_empty", "onnx")}
-    named = asked.pop("stacks")
-    chosen["stacks"] = None if named is None else tuple(part.strip() for part in named.split(","))
-    from lorgnette.training import PruningSettings, TrainingSettings, prune
+    from lorgnette.training import prune
 
-    command = shlex.join(["lorgnette", *sys.argv[1:]])
-    training = TrainingSettings(**asked, progress=True, command=command)
-    _show(prune(PruningSettings(training=training, **chosen)))
+    _show(prune(options.settings()))
 
 
 def _show(pruned: "Pruned") -> None:

@@ -1,88 +1,120 @@
 """`lorgnette train MODEL --corpus C --out DIR`: a classifier or translator, trained, as an ordinary checkpoint."""
 
-import shlex
-import sys
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.options import asking, command_line, option
 
 if TYPE_CHECKING:
-    from lorgnette.training import Trained, TrainingSettings
+    from lorgnette.training import Penalty, Trained, TrainingSettings
 
 _SHAPE, _LOSS, _TEXTS, _RUN = "The model (presets)", "The loss", "The corpus", "The run"
 _FIELDS = ("layers", "heads", "width", "positions", "pooling", "dropout")  # of the preset's config
 
 
-def _option(panel: str, *names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `lorgnette train` is told; most of it are fields of `TrainingSettings`, under the same names."""
 
-
-def train(
-    model: Annotated[str, typer.Argument(help="A preset (lorgnette list presets), or a model to fine-tune.")],
-    corpus: options.Corpus,
-    out: Annotated[Path, _option(_RUN, "--out", "-o", help="The folder for the trained model.")],
-    layers: Annotated[int | None, _option(_SHAPE, help="Attention layers.", min=0)] = None,
-    heads: Annotated[int | None, _option(_SHAPE, help="Heads per layer.", min=1)] = None,
-    width: Annotated[int | None, _option(_SHAPE, help="Width of the states.", min=1)] = None,
-    positions: Annotated[str | None, _option(_SHAPE, help="none, sinusoidal, learnt or relative.")] = None,
-    pooling: Annotated[str | None, _option(_SHAPE, help="mean, cls, cls-zero, attention, query …")] = None,
-    dropout: Annotated[float | None, _option(_SHAPE, help="Dropout.", min=0)] = None,
+    model: Annotated[str, typer.Argument(help="A preset (lorgnette list presets), or a model to fine-tune.")]
+    corpus: options.Corpus
+    out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the trained model.")]
+    layers: Annotated[int | None, option(_SHAPE, help="Attention layers.", min=0)] = None
+    heads: Annotated[int | None, option(_SHAPE, help="Heads per layer.", min=1)] = None
+    width: Annotated[int | None, option(_SHAPE, help="Width of the states.", min=1)] = None
+    positions: Annotated[str | None, option(_SHAPE, help="none, sinusoidal, learnt or relative.")] = None
+    pooling: Annotated[str | None, option(_SHAPE, help="mean, cls, cls-zero, attention, query …")] = None
+    dropout: Annotated[float | None, option(_SHAPE, help="Dropout.", min=0)] = None
     override: Annotated[
-        list[str], _option(_SHAPE, "--set", help="Any other field of the config, as NAME=VALUE.", metavar="NAME=VALUE")
-    ] = [],  # noqa: B006  typer copies it
-    embeddings: Annotated[str | None, _option(_SHAPE, help="glove, random, a vectors file, or model:NAME.")] = None,
+        list[str], option(_SHAPE, "--set", help="Any other field of the config, as NAME=VALUE.", metavar="NAME=VALUE")
+    ] = field(default_factory=list)
+    embeddings: Annotated[str | None, option(_SHAPE, help="glove, random, a vectors file, or model:NAME.")] = None
     freeze: Annotated[
-        bool | None, _option(_SHAPE, "--freeze/--train-embeddings", help="Keep the vectors as they are.")
-    ] = None,
-    style: Annotated[str, _option(_SHAPE, help="Tokenizer: default, or whitespace (the starter code's).")] = "default",
-    vocabulary: Annotated[str | None, _option(_SHAPE, help="Words of train, or of the vectors.")] = None,
-    entropy: Annotated[float | None, _option(_LOSS, help="Weight of the normalised entropy of attention.")] = None,
-    entropy_rows: Annotated[str, _option(_LOSS, help="cls, or all rows.")] = "cls",
-    entropy_layers: Annotated[str | None, _option(_LOSS, help="Layers, from 1: 1,3.", show_default="all")] = None,
-    rationale_weight: Annotated[float | None, _option(_LOSS, help="Weight of the human rationales.")] = None,
-    rationale_loss: Annotated[str, _option(_LOSS, help="jaccard or kl.")] = "jaccard",
-    heuristic_weight: Annotated[float | None, _option(_LOSS, help="Weight of the heuristic map (pairs).")] = None,
-    learning_rate: Annotated[
-        float | None, _option(_LOSS, help="Step size.", show_default="1e-3, pretrained 5e-5")
-    ] = None,
-    warmup: Annotated[
-        float | None, _option(_LOSS, help="Steps (below 1: their share) of growing step size.", min=0)
-    ] = None,
+        bool | None, option(_SHAPE, "--freeze/--train-embeddings", help="Keep the vectors as they are.")
+    ] = None
+    style: Annotated[str, option(_SHAPE, help="Tokenizer: default, or whitespace (the starter code's).")] = "default"
+    vocabulary: Annotated[str | None, option(_SHAPE, help="Words of train, or of the vectors.")] = None
+    entropy: Annotated[float | None, option(_LOSS, help="Weight of the normalised entropy of attention.")] = None
+    entropy_rows: Annotated[str, option(_LOSS, help="cls, or all rows.")] = "cls"
+    entropy_layers: Annotated[str | None, option(_LOSS, help="Layers, from 1: 1,3.", show_default="all")] = None
+    rationale_weight: Annotated[float | None, option(_LOSS, help="Weight of the human rationales.")] = None
+    rationale_loss: Annotated[str, option(_LOSS, help="jaccard or kl.")] = "jaccard"
+    heuristic_weight: Annotated[float | None, option(_LOSS, help="Weight of the heuristic map (pairs).")] = None
+    learning_rate: Annotated[float | None, option(_LOSS, help="Step size.", show_default="1e-3, pretrained 5e-5")] = (
+        None
+    )
+    warmup: Annotated[float | None, option(_LOSS, help="Steps (below 1: their share) of growing step size.", min=0)] = (
+        None
+    )
     label_smoothing: Annotated[
-        float | None, _option(_LOSS, help="Of translations.", show_default="0.1", min=0, max=1)
-    ] = None,
-    weight_decay: Annotated[float, _option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0,
-    seeds: Annotated[str, _option(_RUN, help="One seed, or several: 0,1,2.")] = "0",
-    epochs: Annotated[int, _option(_RUN, help="At most so many.", min=1)] = 20,
-    batch_size: Annotated[int, _option(_RUN, help="Texts in a batch.", min=1)] = 64,
-    patience: Annotated[int, _option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5,
-    select: Annotated[str, _option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss",
+        float | None, option(_LOSS, help="Of translations.", show_default="0.1", min=0, max=1)
+    ] = None
+    weight_decay: Annotated[float, option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0
+    seeds: Annotated[str, option(_RUN, help="One seed, or several: 0,1,2.")] = "0"
+    epochs: Annotated[int, option(_RUN, help="At most so many.", min=1)] = 20
+    batch_size: Annotated[int, option(_RUN, help="Texts in a batch.", min=1)] = 64
+    patience: Annotated[int, option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5
+    select: Annotated[str, option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss"
     keep_last: Annotated[
-        bool, _option(_RUN, "--keep-last", help="Keep the weights of the last step, not the best ones.")
-    ] = False,
+        bool, option(_RUN, "--keep-last", help="Keep the weights of the last step, not the best ones.")
+    ] = False
     evaluate_every: Annotated[
-        int | None, _option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
-    ] = None,
-    beams: Annotated[int, _option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1,
-    allow_pickle: Annotated[bool, _option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False,
-    bf16: Annotated[bool, _option(_RUN, "--bf16", help="Train in bfloat16.")] = False,
-    fp16: Annotated[bool, _option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False,
-    resume: options.Resume = False,
+        int | None, option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
+    ] = None
+    beams: Annotated[int, option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1
+    allow_pickle: Annotated[bool, option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False
+    bf16: Annotated[bool, option(_RUN, "--bf16", help="Train in bfloat16.")] = False
+    fp16: Annotated[bool, option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False
+    resume: options.Resume = False
     max_length: Annotated[
-        int | None, _option(_TEXTS, help="Cut longer texts (counted).", show_default="500, or the model's", min=1)
-    ] = None,
-    validation: Annotated[float, _option(_TEXTS, help="Share of train, if there is no such split.")] = 0.1,
-    test_split: Annotated[str, _option(_TEXTS, help="The split to test on, once.")] = "test",
-    limit: Annotated[int | None, _option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None,
-    test_limit: Annotated[int | None, _option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None,
-    stream: Annotated[bool, _option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = None,
-    data: options.Data = None,
-) -> None:
+        int | None, option(_TEXTS, help="Cut longer texts (counted).", show_default="500, or the model's", min=1)
+    ] = None
+    validation: Annotated[float, option(_TEXTS, help="Share of train, if there is no such split.")] = 0.1
+    test_split: Annotated[str, option(_TEXTS, help="The split to test on, once.")] = "test"
+    limit: Annotated[int | None, option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None
+    test_limit: Annotated[int | None, option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None
+    stream: Annotated[bool, option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False
+    text_column: options.TextColumn = "text"
+    label_column: options.LabelColumn = None
+    data: options.Data = None
+
+    def settings(self) -> "TrainingSettings":
+        from lorgnette.training import TrainingSettings
+
+        shared = {each.name for each in fields(TrainingSettings)} & {each.name for each in fields(self)}
+        return TrainingSettings(
+            **{name: getattr(self, name) for name in shared},
+            overrides=dict(map(_assigned, self.override)) | self._sizes(),
+            penalties=self._penalties(),
+            progress=True,
+            command=command_line(),
+        )
+
+    def _sizes(self) -> dict[str, Any]:
+        """Fields of the preset's config that have an option of their own."""
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+    def _penalties(self) -> "tuple[Penalty, ...]":
+        """Those that were given a weight."""
+        from lorgnette.training import EntropyPenalty, HeuristicPenalty, Penalty, RationalePenalty
+
+        out: list[Penalty] = []
+        if self.entropy is not None:
+            layers = None if self.entropy_layers is None else _numbers(self.entropy_layers, "--entropy-layers")
+            out.append(EntropyPenalty(self.entropy, rows=self.entropy_rows, layers=layers))
+        if self.rationale_weight is not None:
+            out.append(RationalePenalty(self.rationale_weight, self.rationale_loss))
+        if self.heuristic_weight is not None:
+            out.append(HeuristicPenalty(self.heuristic_weight))
+        return tuple(out)
+
+
+@asking(TrainOptions)
+def train(options: TrainOptions) -> None:
     """Train a classifier or a translation model, or fine-tune one.
 
     Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json; with several seeds, one folder for
@@ -96,32 +128,10 @@ def train(
       lorgnette train minilm --corpus sst2 --out runs/minilm-sst2 --epochs 3
       lorgnette train marian-small --corpus multi30k:en-fr --out runs/en-fr --batch-size 256
     """
-    asked = dict(locals())  # the options, most of them named as the fields of TrainingSettings
-    numbers = _numbers(asked.pop("seeds"), "--seeds")
-    overrides = dict(map(_assigned, asked.pop("override")))
-    overrides |= {name: value for name in _FIELDS if (value := asked.pop(name)) is not None}
-    penalties = _penalties(asked)
-    from lorgnette.training import TrainingSettings, train_seeds
+    from lorgnette.training import train_seeds
 
-    command = shlex.join(["lorgnette", *sys.argv[1:]])
-    settings = TrainingSettings(**asked, overrides=overrides, penalties=penalties, progress=True, command=command)
-    _show(train_seeds(settings, numbers), settings)
-
-
-def _penalties(asked: dict[str, Any]) -> tuple[Any, ...]:
-    """Takes the options of the penalties out of `asked`; those without a weight are not wanted."""
-    chosen = asked.pop("entropy_layers")
-    entropy = {"rows": asked.pop("entropy_rows"), "layers": chosen and _numbers(chosen, "--entropy-layers")}
-    loss = asked.pop("rationale_loss")
-    weights = [asked.pop(name) for name in ("entropy", "rationale_weight", "heuristic_weight")]
-    from lorgnette.training import EntropyPenalty, HeuristicPenalty, RationalePenalty
-
-    made = [
-        lambda weight: EntropyPenalty(weight, **entropy),
-        lambda weight: RationalePenalty(weight, loss),
-        HeuristicPenalty,
-    ]
-    return tuple(make(weight) for make, weight in zip(made, weights, strict=True) if weight is not None)
+    seeds, settings = _numbers(options.seeds, "--seeds"), options.settings()
+    _show(train_seeds(settings, seeds), settings)
 
 
 def _numbers(text: str, option: str) -> list[int]:

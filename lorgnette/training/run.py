@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, set_seed
 
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing
@@ -20,11 +20,12 @@ from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
+from lorgnette.training.fitting import fit, trainer_of
 from lorgnette.training.folder import RECORD, RunFolder
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.progress import Progress
 from lorgnette.training.settings import TrainingSettings
-from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, Tally, curve_of
+from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, curve_of
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,25 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
     return [train(each, prepared=prepared) for each in runs]
 
 
+def fitted(
+    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: Any, *, title: str
+) -> tuple[PenalisedTrainer, bool]:
+    """Trains a model in place, to the weights that are to be kept; its Trainer, and whether it went on."""
+    tally = ready.tally_class()
+    progress = Progress(title, tally)
+    stopper = EarlyStoppingCallback(early_stopping_patience=settings.patience)
+    callbacks = [stopper, Record(tally), *([progress] if settings.progress else [])]
+    arguments = arguments_of(settings, run)
+    trainer = trainer_of(
+        settings, ready, model, arguments, tally=tally, penalties=settings.penalties, callbacks=callbacks
+    )
+    with ExitStack() as undo:
+        undo.enter_context(quiet())
+        undo.callback(progress.stop)
+        resumed = fit(trainer, run)
+    return trainer, resumed
+
+
 def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust: Callable[[Any], None] | None) -> None:
     started = time.monotonic()
     set_seed(settings.seed)
@@ -121,16 +141,13 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust
     if adjust is not None:
         adjust(model)
     _check_layers(settings, model)
-    tally = ready.tally_class()
     name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
-    progress = Progress(f"{name} on {ready.parts.train.name}, seed {settings.seed}", tally)
-    trainer = _trainer(settings, ready, run, model, tally, progress)
+    title = f"{name} on {ready.parts.train.name}, seed {settings.seed}"
     with ExitStack() as undo:
-        undo.enter_context(_quiet())
-        undo.callback(progress.stop)
         if settings.penalties:
             undo.enter_context(tapped(model, *settings.penalties))
-        resumed = _fit(trainer, run)
+        trainer, resumed = fitted(settings, ready, run, model, title=title)
+        undo.enter_context(quiet())
         validation = _tested(trainer, ready, ready.validation, "validation")
         test_items = ready.test()
         test = None if test_items is None else _tested(trainer, ready, test_items, "test")
@@ -143,14 +160,14 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust
     }
     record["resumed"] = resumed
     if processes().is_main_process:
-        with _quiet():
+        with quiet():
             _write(settings.folder, model, ready, record, run)
     del trainer
     gc.collect()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the bars that transformers shows for every file it reads or writes."""
     shown = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
@@ -159,53 +176,6 @@ def _quiet() -> Iterator[None]:
     finally:
         if shown:
             transformers.logging.enable_progress_bar()
-
-
-def _fit(trainer: PenalisedTrainer, run: RunFolder) -> bool:
-    """Trains, from the last checkpoint if there is one; ends with the weights to keep in the model."""
-    kept = run.checkpoint()
-    if kept is not None and trainer.args.load_best_model_at_end:
-        run.anchor(kept)
-    if kept is not None and _was_over(kept, trainer.args):
-        trainer.state = transformers.TrainerState.load_from_json(str(kept / "trainer_state.json"))
-        if trainer.args.load_best_model_at_end:
-            trainer._load_best_model()
-        else:
-            trainer._load_from_checkpoint(str(kept))
-    else:
-        trainer.train(resume_from_checkpoint=None if kept is None else str(kept))
-    return kept is not None
-
-
-def _was_over(checkpoint: Path, args: TrainingArguments) -> bool:
-    """Whether training had ended by itself when this checkpoint was written: going on would train too long."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    stopper = state.get("stateful_callbacks", {}).get(EarlyStoppingCallback.__name__, {})
-    waited = stopper.get("attributes", {}).get("early_stopping_patience_counter", 0)
-    patience = stopper.get("args", {}).get("early_stopping_patience", float("inf"))
-    return state["global_step"] >= state["max_steps"] or waited >= patience
-
-
-def _trainer(
-    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: Any, tally: Tally, progress: Progress
-) -> PenalisedTrainer:
-    callbacks: list[Any] = [
-        EarlyStoppingCallback(early_stopping_patience=settings.patience),
-        Record(tally),
-        *([progress] if settings.progress else []),
-    ]
-    trainer = ready.trainer_class(
-        model=model,
-        args=arguments_of(settings, run),
-        train_dataset=ready.bucketed(settings),
-        eval_dataset=ready.validation,
-        **ready.trainer_parts(),
-        callbacks=callbacks,
-        penalties=settings.penalties,
-        tally=tally,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def _tested(trainer: PenalisedTrainer, ready: Prepared, items: Items, split: str) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def test_an_interruption_while_it_settles(base, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pruning, "train", breaks)
+        patched.setattr(pruning, "fitted", breaks)
         with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
             prune(settings(base, tmp_path / "broken", **options))
     monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("the gates trained again"))

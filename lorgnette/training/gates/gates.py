@@ -88,20 +88,8 @@ class HeadGates(nn.Module, Penalty):
     @classmethod
     def of(cls, model: Any, stacks: Sequence[str] | None = None, **options: Any) -> "HeadGates":
         """Gates on the heads of a subject or model: of all its stacks, or some of encoder, decoder, cross."""
-        anatomy: Anatomy = model.anatomy if hasattr(model, "anatomy") else anatomy_of(model)
-        # The one query of an attention pooler has one head, without which there is no model.
-        sites = [each for each in anatomy.sites if each.site.stack != "pooler"]
-        there = dict.fromkeys(each.site.name for each in sites)
-        for name in stacks or ():
-            if name not in there:
-                raise UserError(
-                    f"gates on {name!r}: expected some of {', '.join(there)}, which this model has."
-                    f"{near(name, tuple(there))}"
-                )
-        chosen = [each for each in sites if stacks is None or each.site.name in stacks]
-        base = model.model if hasattr(model, "anatomy") else model
-        gates = cls({each.site: each.numbers for each in chosen}, **options)
-        return gates.to(next(base.parameters()).device)
+        gates = cls(heads_of(model, stacks), **options)
+        return gates.to(next(getattr(model, "model", model).parameters()).device)
 
     # The tap.
 
@@ -260,6 +248,21 @@ class HeadGates(nn.Module, Penalty):
     def _take(self, tensors: Mapping[str, Tensor]) -> None:
         self.log_alpha.copy_(tensors["log_alpha"])
         self.steps = int(tensors["steps"])
+
+
+def heads_of(model: Any, stacks: Sequence[str] | None = None) -> dict[Site, tuple[int, ...]]:
+    """The heads of a subject or model that could go, by their original numbers: of all its stacks, or of some."""
+    anatomy: Anatomy = model.anatomy if hasattr(model, "anatomy") else anatomy_of(model)
+    # The one query of an attention pooler has one head, without which there is no model.
+    sites = [each for each in anatomy.sites if each.site.stack != "pooler"]
+    names = dict.fromkeys(each.site.name for each in sites)
+    for name in stacks or ():
+        if name not in names:
+            raise UserError(
+                f"gates on {name!r}: expected some of {', '.join(names)}, which this model has."
+                f"{near(name, tuple(names))}"
+            )
+    return {each.site: tuple(each.numbers) for each in sites if stacks is None or each.site.name in stacks}
 
 
 def freeze(model: nn.Module, gates: HeadGates, train: str = "all") -> None:

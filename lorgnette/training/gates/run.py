@@ -1,21 +1,21 @@
 """Fine-tuning with gates: the run that finds out which heads can go."""
 
 import dataclasses
-import json
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
 from typing import Any
 
-from transformers import PrinterCallback, set_seed
+from transformers import set_seed
 
+from lorgnette.attention import Site
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
 from lorgnette.training.arguments import arguments_of
+from lorgnette.training.fitting import fit, trainer_of
 from lorgnette.training.folder import RunFolder
-from lorgnette.training.gates.gated import GatesLearn
-from lorgnette.training.gates.gates import HeadGates, freeze
+from lorgnette.training.gates.gates import HeadGates, freeze, heads_of
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.progress import Progress
 from lorgnette.training.pruning.settings import PruningSettings
@@ -28,73 +28,52 @@ TRAVEL = 30.0
 some 30 steps cannot close a gate (the step size is at most 0.5): `prune` notes it."""
 
 
-@cache
-def gated(trainer: Any) -> Any:
-    """A Trainer class that also trains gates."""
-    return type(f"Gated{trainer.__name__}", (GatesLearn, trainer), {})
+def fit_gates(
+    settings: PruningSettings, ready: Prepared, run: RunFolder, model: Any
+) -> tuple[HeadGates, list[dict[str, Any]]]:
+    """Trains gates on a model's heads, and the model with them, in place; the gates and the curve.
 
-
-def fit_gates(settings: PruningSettings, ready: Prepared, run: RunFolder) -> tuple[Any, HeadGates, list[Any]]:
-    """The model with its gates after training, and the curve. Goes on from the last checkpoint in the folder."""
+    Goes on from the last checkpoint in the folder.
+    """
     training = settings.training
     set_seed(training.seed)
-    model = ready.builder.model()
+    heads = heads_of(model, settings.stacks)
     steps = training.epochs * math.ceil(ready.count / (training.batch_size * training.accumulate))
-    gates = HeadGates.of(
-        model,
-        settings.stacks,
+    gates = HeadGates(
+        heads,
         weight=settings.pressure,
         warmup=round(WARMUP * steps),
         over=settings.over,
         temperature=settings.temperature,
-        keep=None if settings.keep is None else wanted(settings, model),
-    )
+        keep=None if settings.keep is None else wanted(settings, heads),
+    ).to(model.device)
     freeze(model, gates, settings.train)
     tally = ready.tally_class()
     progress = GateProgress(f"{training.model} with gates on {ready.parts.train.name}", tally, gates)
     rate = settings.gates_learning_rate
-    if rate is None:
-        rate = min(0.5, max(0.02, TRAVEL / steps))
-    plain: Any = ready.trainer_class
-    trainer = gated(plain)(
-        model=model,
-        args=dataclasses.replace(arguments_of(training, run), load_best_model_at_end=False, save_total_limit=1),
-        train_dataset=ready.bucketed(training),
-        eval_dataset=ready.validation,
-        **{"processing_class": ready.builder.tokenizer, **ready.trainer_parts()},
-        callbacks=[Record(tally), *([progress] if training.progress else [])],
-        penalties=(gates,),
+    arguments = dataclasses.replace(arguments_of(training, run), load_best_model_at_end=False, save_total_limit=1)
+    trainer = trainer_of(
+        training,
+        ready,
+        model,
+        arguments,
         tally=tally,
+        callbacks=[Record(tally), *([progress] if training.progress else [])],
         gates=gates,
-        gates_learning_rate=rate,
+        gates_learning_rate=min(0.5, max(0.02, TRAVEL / steps)) if rate is None else rate,
     )
-    trainer.remove_callback(PrinterCallback)
     with ExitStack() as undo:
         undo.callback(progress.stop)
         undo.enter_context(tapped(model, gates))
-        _fit(trainer, run)
-    return model.eval().requires_grad_(True), gates.eval(), curve_of(trainer.state)
+        fit(trainer, run)
+    model.eval().requires_grad_(True)
+    return gates.eval(), curve_of(trainer.state)
 
 
-def wanted(settings: PruningSettings, model: Any) -> int:
+def wanted(settings: PruningSettings, heads: Mapping[Site, Sequence[int]]) -> int:
     """How many of the heads that could go are to stay."""
     assert settings.keep is not None
-    return max(1, round(settings.keep * len(HeadGates.of(model, settings.stacks).log_alpha)))
-
-
-def _fit(trainer: Any, run: RunFolder) -> None:
-    kept = run.checkpoint()
-    if kept is None:
-        trainer.train()
-        return
-    if trainer.args.load_best_model_at_end:
-        run.anchor(kept)
-    state = json.loads((kept / "trainer_state.json").read_text(encoding="utf-8"))
-    if state["global_step"] < state["max_steps"]:
-        trainer.train(resume_from_checkpoint=str(kept))
-        return
-    trainer.state.log_history = state["log_history"]
-    trainer._load_from_checkpoint(str(kept))
+    return max(1, round(settings.keep * sum(map(len, heads.values()))))
 
 
 def refuse_untrained(ready: Prepared, model: str) -> None:

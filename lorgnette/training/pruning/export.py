@@ -1,5 +1,6 @@
 """Models as ONNX files, which run in onnxruntime without transformers and without us."""
 
+import inspect
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
+from lorgnette.training.pruning.removal import plain_copy
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids")
 """What a graph may be given, in this order."""
@@ -25,10 +27,13 @@ class _Logits(nn.Module):
     def __init__(self, model: Any, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model, self.names = model, names
+        taken = inspect.signature(model.forward).parameters.values()
+        takes = any(one.name == "use_cache" or one.kind is one.VAR_KEYWORD for one in taken)
+        # The Trainer writes use_cache into the config of every model, also of those that know no such thing.
+        self.more = {"use_cache": False} if takes and hasattr(model.config, "use_cache") else {}
 
     def forward(self, *given: Tensor) -> Tensor:
-        more = {"use_cache": False} if "use_cache" in self.model.config.to_dict() else {}
-        output = self.model(**dict(zip(self.names, given, strict=True)), **more, return_dict=True)
+        output = self.model(**dict(zip(self.names, given, strict=True)), **self.more, return_dict=True)
         return output["logits"] if "logits" in output else output["last_hidden_state"]
 
 
@@ -41,16 +46,14 @@ def export_onnx(model: Any, path: Path | str, *, example: dict[str, Tensor]) -> 
     """
     refuse_without_packages()
     given = {name: example[name] for name in INPUTS if name in example}
-    was_training, device = model.training, model.device
-    graph = _Logits(model.eval().cpu().float(), tuple(given)).eval()
+    copied = plain_copy(model).eval().cpu().float()  # the caller's stays as it is: precision, device, mode
+    copied.set_attn_implementation("eager")  # matrix products, which every runtime knows
+    graph = _Logits(copied, tuple(given)).eval()
     batch = {name: _two_or_more(tensor.cpu()) for name, tensor in given.items()}
     path = Path(path)
-    try:
-        with _quiet(), _plain_attention(model), torch.no_grad(), written_whole(path) as partial:
-            _write(graph, partial, batch)
-            _compare(graph, partial, batch)
-    finally:
-        model.to(device).train(was_training)
+    with _quiet(), torch.no_grad(), written_whole(path) as partial:
+        _write(graph, partial, batch)
+        _compare(graph, partial, batch)
     return path
 
 
@@ -100,20 +103,6 @@ def _compare(graph: nn.Module, path: Path, batch: dict[str, Tensor]) -> None:
                 f"the ONNX graph gives logits that are off by {float(off):.1e} of the largest: it was not kept. Pass "
                 "--no-onnx, and report the model."
             )
-
-
-@contextmanager
-def _plain_attention(model: Any) -> Iterator[None]:
-    """Attention as matrix products, which every runtime knows."""
-    configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
-    before = {key: getattr(config, "_attn_implementation_internal", None) for key, config in configs.items()}
-    for config in configs.values():
-        config._attn_implementation_internal = "eager"
-    try:
-        yield
-    finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 import json
 import shutil
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from transformers import set_seed
 
 from lorgnette.attention import Site
 from lorgnette.errors import UserError
@@ -18,16 +20,16 @@ from lorgnette.subject.subject import _own_device
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
-from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but
+from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning.export import export_onnx, refuse_without_packages
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, dearest, importance_scores
-from lorgnette.training.pruning.removal import count_heads, remove_heads
+from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.pruning.speed import SpeedUp, speed_up
-from lorgnette.training.run import _quiet, train
+from lorgnette.training.run import fitted, quiet
 
 ONNX = "model.onnx"
 _RUN, _KEPT = "run.json", "kept.json"
@@ -55,6 +57,8 @@ class _Work:
     settings: PruningSettings
     ready: Prepared
     root: Path
+    heads: Mapping[Site, Sequence[int]]
+    """Those that could go."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -70,10 +74,10 @@ def prune(settings: PruningSettings) -> Pruned:
     ready = prepare(training)
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
-    HeadGates.of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
-    work = _Work(settings, ready, root)
+    heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
+    work = _Work(settings, ready, root, heads)
     try:
-        with run.locked(), writing(training.folder, "--resume goes on from what was kept."), _quiet():
+        with run.locked(), writing(training.folder, "--resume goes on from what was kept."), quiet():
             _refuse_unfinished(root, settings)
             _begin(root, settings, ready)
             _run(work, whole)
@@ -86,7 +90,8 @@ def _run(work: _Work, whole: Any) -> None:
     before = score(whole, work.ready)
     model, gates, curve = _pruned(work, whole)
     _refuse_empty(work.settings, model)
-    model = _settled(work, model).eval().to(whole.device)
+    _settle(work, model)
+    model = model.eval().to(whole.device)
     after = score(model, work.ready)
     speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(work.ready).items()})
     record = _record(work, whole, model, before, after, speed) | {"curve": curve}
@@ -132,8 +137,9 @@ def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any]]:
         return remove_heads(whole, kept), None, []
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
-    model, gates, curve = fit_gates(settings, work.ready, run)
-    kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, whole))
+    model = plain_copy(whole)
+    gates, curve = fit_gates(settings, work.ready, run, model)
+    kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
     return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve
 
 
@@ -187,28 +193,26 @@ def _ranked(work: _Work, whole: Any) -> dict[Site, list[int]]:
     scores = {"importance": importance_scores, "agreement": agreement_scores}[settings.method]
     texts = work.ready.parts.validation.take(TEXTS)
     found = scores(subject, texts, progress=settings.training.progress)
-    kept = dearest(found, wanted(settings, whole), settings.stacks)
+    kept = dearest(found, wanted(settings, work.heads), settings.stacks)
     with written_whole(file) as partial:
         rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in kept.items()]
         partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
     return kept
 
 
-def _settled(work: _Work, model: Any) -> Any:
-    """The pruned model after a little more training; ordinary training, which resumes by itself."""
+def _settle(work: _Work, model: Any) -> None:
+    """Trains the pruned model a little more, in place: ordinary training, which resumes by itself."""
     if work.settings.settling == 0:
-        return model
-    start, end = work.root / "pruned", work.root / "settled"
-    if not RunFolder(end).finished():
-        model.save_pretrained(start)
-        work.ready.builder.tokenizer.save_pretrained(start)
-        changes = {"model": str(start), "out": end, "epochs": work.settings.settling, "resume": True}
-        pruned = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
-        train(
-            work.settings.training.replace(**changes, overrides={}),
-            adjust=lambda model: freeze_but(model, pruned, work.settings.train),
-        )
-    return type(model).from_pretrained(end)
+        return
+    settings = work.settings.training.replace(epochs=work.settings.settling, resume=True)
+    run = RunFolder(work.root / "settled")
+    run.begin(settings.record(), work.ready.fingerprint)
+    set_seed(settings.seed)
+    stacks = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
+    freeze_but(model, stacks, work.settings.train)
+    name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
+    fitted(settings, work.ready, run, model, title=f"{name} without those heads")
+    model.requires_grad_(True)
 
 
 def _refuse_empty(settings: PruningSettings, model: Any) -> None:
@@ -266,7 +270,7 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
     """A finished pruning, with the ONNX file if it is wanted now and was not then."""
     done = Pruned.load(settings.training.folder)
     if settings.onnx and not (done.folder / ONNX).is_file():
-        with _quiet():
+        with quiet():
             export_onnx(load(str(done.folder)).model, done.folder / ONNX, example=_sample(prepare(settings.training)))
     return done
 

@@ -31,13 +31,19 @@ def remove_heads(
     for site, numbers in kept.items():
         _check(site, numbers, there)
     if factors is not None:
-        model = copy.deepcopy(model)
-        # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
-        for name in ("forward", "_original_forward"):
-            model.__dict__.pop(name, None)
+        model = plain_copy(model)
         for site, values in factors.items():
             scale_heads(anatomy_of(model)[site], values)
     return as_pruned(model, _table(model, there, kept))
+
+
+def plain_copy(model: Any) -> Any:
+    """A copy that computes with its own weights."""
+    copied = copy.deepcopy(model)
+    # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
+    for name in ("forward", "_original_forward"):
+        copied.__dict__.pop(name, None)
+    return copied
 
 
 def prune_by_gates(model: Any, gates: HeadGates, rule: str = "code") -> Any:
