@@ -25,8 +25,9 @@ cells stay valid; if what a function measures changes, give it an argument that 
 `grid(settings, done)` gets the results of finished cells and names all cells that can be known then; it is called
 again until it names nothing new, so that a grid may depend on a search (tp9). `settings.quick` asks for a small grid.
 Two more functions may stand in grid.py: `prepare(machine, waiting)` runs once before unfinished cells (tokenise into
-`machine.scratch`), and `reachable(settings, cell)` says whether a cell can be run here (a model that is not at hand);
-what is neither reachable nor finished is not asked for.
+`machine.scratch`), and `reachable(settings, cell)` says of a cell with `optional=True` whether it can be run here (a
+model that may not be at hand); a page does not miss an optional cell. What several studies of pretrained encoders share
+(segments of text in blocks, the same with random weights or shuffled words) is in `frame.conditions`.
 
 **Reading** (`frame.finished`). Claims, tables, figures and facts get `cells: Finished` and nothing else: no corpus, no
 model, no other paper's folder. They find cells by *labels*, never by parsing keys:

@@ -37,12 +37,14 @@ class Cell:
     """One run: `function` is "module:name", called with `arguments`, which are plain values.
 
     It returns an xarray.Dataset, or plain values in dictionaries and lists. `labels` say where in the grid it lies
-    (model, seed, λ …): by them a page finds it. What a cell *is*, are its arguments: functions may move.
+    (model, seed, λ …): by them a page finds it. What a cell *is*, are its arguments: functions may move. A page does
+    not miss an `optional` cell: one that is measured only where its model can be had.
     """
 
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
+    optional: bool = False
 
     def record(self) -> dict[str, Any]:
         return {"function": self.function, "arguments": json.loads(json.dumps(dict(self.arguments), allow_nan=False))}

@@ -84,6 +84,28 @@ def opened(model: str, models: str | None, device: str | None) -> Subject:
     return subject
 
 
+def grid_of(settings: Settings, function: str, conditions: Sequence[str]) -> dict[str, Cell]:
+    """A cell for each model and condition; the papers' own model is measured where the hub answers."""
+    count, blocks = (QUICK_COUNT, QUICK_BLOCKS) if settings.quick else (COUNT, BLOCKS)
+    cells = {}
+    for model in ("minilm",) if settings.quick else MODELS:
+        for condition in conditions:
+            part = count // WIKITEXT_PART if condition == WIKITEXT else count
+            arguments = {"model": model, "condition": condition, "count": part, "blocks": blocks}
+            cells[_key(model, condition)] = Cell(
+                function,
+                {**arguments, "seed": settings.seeds[0]},
+                {"model": model, "condition": condition},
+                optional=model == PUBLISHED_MODEL,
+            )
+    return cells
+
+
+def reachable(settings: Settings, cell: Cell) -> bool:
+    """Whether the model of a cell can be opened here."""
+    return _is_there(str(cell.labels["model"]), settings.models)
+
+
 def there(settings: Settings) -> tuple[str, ...]:
     """The models that can be opened: those on this machine, and BERT if the hub answers."""
     wanted = ("minilm",) if settings.quick else MODELS

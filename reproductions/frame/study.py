@@ -79,7 +79,7 @@ class Study:
                 break
         if not done:
             raise UserError(f"{folder.folder} holds no finished cell of {self.name}. Run it without --partial.")
-        grid = {key: cell for key, cell in grid.items() if key in done or self._reachable(settings, cell)}
+        grid = {key: cell for key, cell in grid.items() if key in done or not cell.optional}
         return Finished(settings, grid, done, folder.documents(grid))
 
     def reproduce(self, settings: Settings) -> "Outcome":
@@ -91,7 +91,7 @@ class Study:
         return Outcome.of(self, self.finished(settings))
 
     def _chosen(self, settings: Settings, grid: Mapping[str, Cell]) -> dict[str, Cell]:
-        """The cells to run: those of the part that `--only` names, as far as they can be run here."""
+        """The cells to run: those of the part that `--only` names; optional ones as far as they can be run here."""
         if settings.only is not None:
             parts = list(
                 dict.fromkeys(str(cell.labels[self.only]) for cell in grid.values() if self.only in cell.labels)
@@ -101,14 +101,10 @@ class Study:
                 raise UserError(f"There is no part {settings.only!r}.{near(settings.only, parts)} {there}")
             grid = {key: cell for key, cell in grid.items() if str(cell.labels.get(self.only)) == settings.only}
         done = self.cells(settings).done(grid)
-        chosen = {key: cell for key, cell in grid.items() if key in done or self._reachable(settings, cell)}
-        if not chosen:
-            raise UserError(f"No model of {self.name} is here. Give --models, the folder that holds them.")
-        return chosen
+        return {key: cell for key, cell in grid.items() if key in done or self._reachable(settings, cell)}
 
     def _reachable(self, settings: Settings, cell: Cell) -> bool:
-        reachable = getattr(self.module("grid"), "reachable", None)
-        return reachable is None or bool(reachable(settings, cell))
+        return not cell.optional or bool(self.module("grid").reachable(settings, cell))
 
     def _prepare(self, settings: Settings, waiting: Mapping[str, Cell]) -> None:
         prepare = getattr(self.module("grid"), "prepare", None)

@@ -1,37 +1,30 @@
-"""Attention is not only a weight (Kobayashi et al. 2020), with residual and LayerNorm (2021), on other encoders.
+"""Attention is not only a weight (Kobayashi et al. 2020), with residual and LayerNorm (2021), on other encoders."""
 
-cell      → one model under one condition, measured
-tables, figures, claims → what is read off
-"""
+from itertools import product
 
-from reproductions.frame.record import Reproduction, Settings
+from reproductions.frame.study import Study
 
-NAME = "kobayashi2020"
-
-
-def reproduce(settings: Settings) -> Reproduction:
-    """Norms beside weights, mixing ratios and frequency, for every model that is there, with its controls."""
-    from reproductions.frame.conditions import RANDOM, SHUFFLED, SINGLE, TRAINED, WIKITEXT, run
-    from reproductions.frame.readings import about_the_claims, provenance
-    from reproductions.frame.record import origin, published
-    from reproductions.kobayashi2020 import words
-    from reproductions.kobayashi2020.claims import claims
-    from reproductions.kobayashi2020.figures import figures
-    from reproductions.kobayashi2020.tables import tables
-
-    conditions = (TRAINED, RANDOM, SHUFFLED) if settings.quick else (TRAINED, RANDOM, SHUFFLED, SINGLE, WIKITEXT)
-    found = run(settings, "reproductions.kobayashi2020.cell:measure", conditions, NAME)
-    printed = published(NAME)
-    claimed = claims(found, printed["numbers"])
-    return Reproduction(
-        name=NAME,
-        title="Attention is not only a weight: norms of what heads read",
-        reference=printed["reference"],
-        question=words.QUESTION,
-        setup=words.setup(found),
-        summary=[*words.summary(found), about_the_claims(claimed)],
-        tables=tables(found, printed["numbers"]),
-        figures=figures(found, printed["numbers"]["spearman"]["value"]),
-        claims=claimed,
-        provenance=origin(settings, NAME, conditions=provenance(found)),
-    )
+STUDY = Study(
+    name="kobayashi2020",
+    title="Attention is not only a weight: norms of what heads read",
+    question="A head's output is Σ_j α_ij f(x_j), and tokens that get much weight may have short vectors f(x_j). How "
+    "much of what the weights show arrives?",
+    answer="Most weight on special tokens is cancelled by short vectors, as in BERT, but largely between layers and "
+    "hardly within one; a layer keeps about four fifths of a token.",
+    headline=[
+        f"{model}-{ending}"
+        for ending, model in product(
+            (
+                "special-weight",
+                "special-norm",
+                "sink-cancels",
+                "sink-cancels-within-layers",
+                "frequent-discounted",
+                "keeps-more-than-it-mixes",
+                "cancelling-needs-order",
+            ),
+            ("e5-small", "minilm"),
+        )
+    ],
+    only="model",
+)

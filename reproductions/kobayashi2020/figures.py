@@ -3,14 +3,15 @@
 from typing import Any
 
 import altair as alt
+import xarray as xr
 
 from lorgnette.figures.charts import COLOURS, KIND_COLOURS
-from lorgnette.lenses.norms.lens import RATIOS
 from reproductions.frame.conditions import PUBLISHED_MODEL, RANDOM, SHUFFLED, TRAINED
-from reproductions.frame.readings import Found, array, interval
-from reproductions.frame.record import Figure
-from reproductions.kobayashi2020.cell import KINDS
-from reproductions.kobayashi2020.tables import NAMES, RATIO_NAMES
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import Figure, published
+from reproductions.frame.statistics import mean_of
+from reproductions.kobayashi2020.claims import KIND_NAMES, models
+from reproductions.kobayashi2020.tables import RATIO_NAMES
 
 SHOWN = (TRAINED, SHUFFLED, RANDOM)
 _CONDITION_COLOURS = dict(
@@ -18,16 +19,20 @@ _CONDITION_COLOURS = dict(
 )
 
 
-def figures(found: Found, spearman: dict[str, float]) -> list[Figure]:
-    out = [weights_and_norms(model, found) for model in found]
-    return [*out, mixing(found), cancelling(found, spearman)]
+def figures(cells: Finished) -> list[Figure]:
+    return [*(weights_and_norms(model, cells) for model in models(cells)), mixing(cells), cancelling(cells)]
 
 
-def weights_and_norms(model: str, found: Found) -> Figure:
+def _shown(cells: Finished, model: str) -> dict[str, xr.Dataset]:
+    """The conditions that are drawn, as far as they were measured."""
+    return {c: cells.one(model=model, condition=c) for c in SHOWN if cells.of(model=model, condition=c)}
+
+
+def weights_and_norms(model: str, cells: Finished) -> Figure:
     """Above the weights, below the norms, by layer; a column for each condition."""
-    shown = [condition for condition in SHOWN if condition in found[model]]
+    shown = _shown(cells, model)
     rows = [
-        alt.hconcat(*(_kinds_by_layer(found[model][c], measure, title, c) for c in shown)).resolve_scale(
+        alt.hconcat(*(_kinds_by_layer(cell, measure, title, c) for c, cell in shown.items())).resolve_scale(
             y="shared" if measure == "weight" else "independent"
         )
         for measure, title in (("weight", "weight Σ α"), ("norm", "norm Σ ||α f(x)||"))
@@ -41,16 +46,20 @@ def weights_and_norms(model: str, found: Found) -> Figure:
     )
 
 
-def _kinds_by_layer(cell: Any, measure: str, title: str, condition: str) -> Any:
-    blocks = array(cell["by_block"][measure])
-    rows = []
-    for k, kind in enumerate(KINDS):
-        for layer in range(blocks.shape[1]):
-            mean, low, high = interval(blocks[:, layer, k])
-            rows.append({"layer": layer + 1, "kind": NAMES[kind], "mean": mean, "low": low, "high": high})
-    names = [NAMES[kind] for kind in KINDS]
-    scale = alt.Scale(domain=names, range=[KIND_COLOURS[kind] for kind in KINDS])
+def _kinds_by_layer(cell: xr.Dataset, measure: str, title: str, condition: str) -> Any:
+    rows = [
+        {"layer": layer, "kind": name, **_ends(cell[measure].sel(kind=kind, layer=layer))}
+        for kind, name in KIND_NAMES.items()
+        for layer in cell["layer"].values.tolist()
+    ]
+    scale = alt.Scale(domain=list(KIND_NAMES.values()), range=[KIND_COLOURS[kind] for kind in KIND_NAMES])
     return _lines(rows, "kind", scale, title).properties(title=condition if measure == "weight" else "")
+
+
+def _ends(blocks: xr.DataArray) -> dict[str, float | None]:
+    """Mean over blocks and the ends of its interval."""
+    one = mean_of(blocks)
+    return {"mean": one.value, "low": one.low, "high": one.high}
 
 
 def _lines(rows: list[dict[str, Any]], series: str, scale: Any, title: str) -> Any:
@@ -64,21 +73,17 @@ def _lines(rows: list[dict[str, Any]], series: str, scale: Any, title: str) -> A
     return alt.layer(band, base.mark_line(point=True).encode(x=x, y=y, color=colour))
 
 
-def mixing(found: Found) -> Figure:
+def mixing(cells: Finished) -> Figure:
     """The five ratios by layer."""
-    names = [RATIO_NAMES[name] for name in RATIOS]
-    scale = alt.Scale(domain=names, range=list(COLOURS[:5]))
+    scale = alt.Scale(domain=list(RATIO_NAMES.values()), range=list(COLOURS[:5]))
     charts = []
-    for model, cells in found.items():
-        for condition in SHOWN:
-            if condition not in cells:
-                continue
-            blocks = array(cells[condition]["by_block"]["mixing"])
-            rows = []
-            for r, name in enumerate(names):
-                for layer in range(blocks.shape[1]):
-                    mean, low, high = interval(blocks[:, layer, r])
-                    rows.append({"layer": layer + 1, "ratio": name, "mean": mean, "low": low, "high": high})
+    for model in models(cells):
+        for condition, cell in _shown(cells, model).items():
+            rows = [
+                {"layer": layer, "ratio": name, **_ends(cell["mixing"].sel(ratio=ratio, layer=layer))}
+                for ratio, name in RATIO_NAMES.items()
+                for layer in cell["layer"].values.tolist()
+            ]
             chart = _lines(rows, "ratio", scale, "mixing ratio").properties(title=f"{model}, {condition}")
             charts.append(chart)
     drawn = alt.concat(*charts, columns=len(SHOWN)).resolve_scale(y="shared", x="independent")
@@ -90,19 +95,20 @@ def mixing(found: Found) -> Figure:
     )
 
 
-def cancelling(found: Found, spearman: dict[str, float]) -> Figure:
+def cancelling(cells: Finished) -> Figure:
     """ρ of α with ‖f(x)‖ by kind of token: models, controls, and the published numbers."""
+    printed = published("kobayashi2020")["numbers"]["spearman"]["value"]
     charts = []
-    for model, cells in found.items():
-        rows = [
-            {"kind": NAMES[kind], "what": "published, BERT", "mean": spearman[kind], "low": None, "high": None}
-            for kind in KINDS
+    for model in models(cells):
+        rows: list[dict[str, Any]] = [
+            {"kind": name, "what": "published, BERT", "mean": printed[kind], "low": None, "high": None}
+            for kind, name in KIND_NAMES.items()
         ]
-        for condition in (c for c in SHOWN if c in cells):
-            blocks = array(cells[condition]["by_block"]["spearman_all"])
-            for k, kind in enumerate(KINDS):
-                mean, low, high = interval(blocks[:, k])
-                rows.append({"kind": NAMES[kind], "what": condition, "mean": mean, "low": low, "high": high})
+        for condition, cell in _shown(cells, model).items():
+            rows += [
+                {"kind": name, "what": condition, **_ends(cell["spearman_all"].sel(kind=kind))}
+                for kind, name in KIND_NAMES.items()
+            ]
         charts.append(_dots(rows).properties(title=model if model != PUBLISHED_MODEL else f"{model} (the papers' own)"))
     return Figure(
         "cancelling",
@@ -114,7 +120,7 @@ def cancelling(found: Found, spearman: dict[str, float]) -> Figure:
 
 def _dots(rows: list[dict[str, Any]]) -> Any:
     base = alt.Chart(alt.Data(values=rows), width=230, height=220)
-    order = [NAMES[kind] for kind in KINDS]
+    order = list(KIND_NAMES.values())
     names = list(_CONDITION_COLOURS)
     y = alt.Y(field="kind", type="nominal", sort=order, title=None)
     offset = alt.YOffset(field="what", type="nominal", sort=names)

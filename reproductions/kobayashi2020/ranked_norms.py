@@ -1,18 +1,20 @@
 """The norms lens that also remembers each token's mixing ratios, for their rank correlation with frequency."""
 
+import math
 from collections import defaultdict
 from typing import Any, ClassVar
 
 import torch
+import xarray as xr
 from torch import Tensor
 
 from lorgnette.attention import Site
 from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.frequency import Ranks, counted
 from lorgnette.lenses.norms.lens import Norms
+from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
-from reproductions.frame.readings import interval_of_rho
 
 
 class Occurrences:
@@ -33,8 +35,8 @@ class Occurrences:
         for name, values in ratios.items():
             self.ratios[name].append(values[mask])
 
-    def correlations(self, ranks: Ranks[int] | None) -> dict[str, list[float | None]]:
-        """Spearman's ρ of frequency rank with each ratio, and its 95 % interval over texts.
+    def correlations(self, ranks: Ranks[int] | None) -> xr.Dataset:
+        """Spearman's ρ of frequency rank with each ratio [ratio], and its 95 % interval over texts.
 
         Without ranks, the pieces are counted here.
         """
@@ -43,13 +45,16 @@ class Occurrences:
             kinds, counts = pieces.unique(return_counts=True)
             ranks = counted(dict(zip(kinds.tolist(), counts.tolist(), strict=True)), "corpus")
         rank = torch.tensor([ranks[piece] for piece in pieces.tolist()], dtype=torch.float64)
-        out: dict[str, list[float | None]] = {}
-        for name, parts in self.ratios.items():
+        names = ("frequency_of_mixing", "frequency_of_mixing_low", "frequency_of_mixing_high")
+        rows = []
+        for parts in self.ratios.values():
             values = torch.cat(parts)
             known = ~values.isnan()
-            found = spearman_with_error(rank[known], rounded(values[known]), texts[known])
-            out[name] = [None, None, None] if found is None else interval_of_rho(*found[:2])
-        return out
+            correlation = spearman_with_error(rank[known], rounded(values[known]), texts[known])
+            rho, error = (math.nan, math.nan) if correlation is None else correlation[:2]
+            rows.append((rho, *fisher_interval(rho, error)))
+        columns = zip(names, zip(*rows, strict=True), strict=True)
+        return xr.Dataset({name: ("ratio", list(column)) for name, column in columns}, {"ratio": list(self.ratios)})
 
 
 class RankedNorms(Norms):

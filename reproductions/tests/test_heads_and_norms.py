@@ -1,4 +1,4 @@
-"""The reproductions of Kobayashi et al. and Clark et al., end to end on a tiny model, and their parts by oracles."""
+"""The reproduction of Clark et al., end to end on a tiny model, and its parts by oracles."""
 
 import json
 import math
@@ -13,16 +13,13 @@ from typer.testing import CliRunner
 
 from lorgnette.attention import Tap
 from lorgnette.cli.app import app
-from lorgnette.corpora.frequency import Ranks
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
-from lorgnette.statistics.spearman import rounded
 from reproductions.clark2019.cell import SpecialRows, within_and_between
 from reproductions.frame.conditions import Settings, there, with_random_weights
 from reproductions.frame.readings import claim, interval, plain
-from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
 
-NAMES = ("kobayashi2020", "clark2019")
+NAMES = ("clark2019",)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,32 +89,6 @@ def test_special_rows_by_loops():
                         )
                         sums[layer, head] += value / len(asked)
         np.testing.assert_allclose(found[name].values, sums / len(EXAMPLES), rtol=1e-5)
-
-
-def test_mixing_ratios_of_tokens_are_those_of_the_lens():
-    occurrences = Occurrences()
-    lens = RankedNorms(occurrences, by="token", sample=0)
-    data = look(bert(), EXAMPLES, [lens], progress=False)["norms"].data.isel(stack=0)
-    tokens = sum(len(part) for part in occurrences.pieces)
-    assert tokens == data["f_mean_count"].max()
-    for name, parts in occurrences.ratios.items():
-        mean = float(torch.cat(parts).mean())
-        assert mean == pytest.approx(float(data["mixing"].sel(ratio=name).mean()), rel=1e-6)
-
-
-def test_correlations_with_frequency_rank():
-    occurrences = Occurrences()
-    look(bert(), EXAMPLES, [RankedNorms(occurrences, sample=0)], progress=False)
-    ranks = Ranks({piece: 1 + (7 * piece) % 40 for piece in range(40)}, "made up")
-    found = occurrences.correlations(ranks)
-    rank = [ranks[piece] for piece in torch.cat(occurrences.pieces).tolist()]
-    for name, parts in occurrences.ratios.items():
-        expected = scipy.stats.spearmanr(rank, rounded(torch.cat(parts))).statistic
-        rho, low, high = found[name]
-        assert rho == pytest.approx(expected, abs=1e-6)
-        assert low < rho < high
-    own = occurrences.correlations(None)
-    assert set(own) == set(found)
 
 
 def test_random_weights_are_seeded_and_random():

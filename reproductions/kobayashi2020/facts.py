@@ -1,0 +1,38 @@
+"""What the prose about Kobayashi et al. 2020 needs to know."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reproductions.frame.claims import Claim
+from reproductions.frame.conditions import PUBLISHED_MODEL, TRAINED
+from reproductions.frame.finished import Finished
+from reproductions.kobayashi2020.claims import KIND_NAMES, models, sink, within
+
+
+def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
+    trained = {model: cells.one(model=model, condition=TRAINED) for model in models(cells)}
+    first = next(iter(trained.values()))
+    return {
+        "models": {model: _model(cell) for model, cell in trained.items()},
+        "own_model": PUBLISHED_MODEL,
+        "own_model_measured": PUBLISHED_MODEL in trained,
+        "segments": first.attrs["segments"],
+        "blocks": first.sizes["block"],
+        "conditions": cells.labels("condition"),
+    }
+
+
+def _model(cell: Any) -> dict[str, Any]:
+    kind = sink(cell)
+    pooled = float(cell["spearman_all"].sel(kind=kind).mean())
+    inside = float(within(cell, kind).mean())
+    by_layer = cell["frequency_by_layer"].sel(measure="norms")
+    return {
+        "sink": KIND_NAMES[kind],
+        "pooled": pooled,
+        "within": inside,
+        # More than half of the pooled correlation is gone within layers.
+        "between_layers": abs(inside) < abs(pooled) / 2,
+        "least_frequency": int(by_layer.idxmin("layer")),
+        "most_frequency": int(by_layer.idxmax("layer")),
+    }

@@ -1,0 +1,69 @@
+"""One condition of Kobayashi et al. 2020 and 2021, measured: norms beside weights, mixing ratios, frequency."""
+
+import xarray as xr
+
+from lorgnette.axes import HEAD
+from lorgnette.corpora.frequency import Ranks, bert_ranks
+from lorgnette.lenses.frequency.lens import Frequency
+from lorgnette.lenses.norms.lens import RATIOS, Norms
+from lorgnette.looking.look import look
+from lorgnette.subject import Subject
+from reproductions.frame.conditions import Condition
+from reproductions.frame.settings import Machine
+from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
+
+KINDS = ("cls", "sep", "period_comma", "other")
+MEASURES = ("weights", "norms")
+F = ("f_mean", "f_sd", "f_cv", "f_max", "f_min")
+PAIRS = 2**12
+"""Pairs of each kind of token and block that a rank correlation is computed from."""
+
+
+def measure(*, machine: Machine, model: str, condition: str, count: int, blocks: int, seed: int) -> xr.Dataset:
+    """Everything by block, and what is over all tokens from all blocks together."""
+    local = {"data": machine.data, "models": machine.models, "device": machine.device}
+    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, **local)
+    ranks = piece_ranks(made.subject, machine.data)
+    occurrences, whole = Occurrences(), Norms(sample=0)
+    whole.bind(made.subject)
+    frequency = Frequency("corpus" if ranks is None else ranks)
+    by_block = []
+    for block in made.blocks:
+        lens = RankedNorms(occurrences, sample=PAIRS)
+        results = look(made.subject, block, [lens, frequency], progress=False)
+        by_block.append(_of_block(results["norms"].data))
+        whole.merge_state({name: lens.states()[name] for name in whole.states()})
+    data = xr.merge(
+        [
+            xr.concat(by_block, "block"),
+            _of_whole(whole.compute().data),
+            _of_frequency(results["frequency"].data),
+            occurrences.correlations(ranks),
+        ]
+    )
+    return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
+
+
+def piece_ranks(subject: Subject, data: str | None) -> Ranks[int] | None:
+    """BERT's ranks if the vocabulary is BERT's; None, and pieces are counted in the segments, if it is another."""
+    known = subject.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", ",", ".", "the"])
+    return bert_ranks(data) if known == [101, 102, 1010, 1012, 1996] else None
+
+
+def _of_block(data: xr.Dataset) -> xr.Dataset:
+    """[layer kind] averaged over heads (segments first, as the paper), [kind], [layer ratio], [layer]."""
+    data = data.isel(stack=0, drop=True).sel(category=list(KINDS), ratio=list(RATIOS)).rename(category="kind")
+    means = {name: data[name].mean(HEAD) for name in ("weight", "norm", "norm_share")}
+    return xr.Dataset({**means, **{name: data[name] for name in ("spearman", "spearman_all", "mixing", "expansion")}})
+
+
+def _of_whole(data: xr.Dataset) -> xr.Dataset:
+    """‖f(x)‖ of every head [layer head], and the extremes of mixing [layer ratio]."""
+    return data.isel(stack=0, drop=True).sel(ratio=list(RATIOS))[[*F, "mixing_min", "mixing_max"]]
+
+
+def _of_frequency(data: xr.Dataset) -> xr.Dataset:
+    """ρ of frequency rank with weights and norms over all layers [measure], with its interval; by layer."""
+    data = data.isel(stack=0, drop=True).sel(measure=list(MEASURES))
+    names = {"spearman_all": "frequency", "spearman_all_low": "frequency_low", "spearman_all_high": "frequency_high"}
+    return data[[*names, "spearman"]].rename(**names, spearman="frequency_by_layer")
