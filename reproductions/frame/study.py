@@ -52,16 +52,16 @@ class Study:
 
     def measure(self, settings: Settings) -> int:
         """Runs what is not finished, round after round, until the grid names nothing new; how many are left."""
-        folder = self.cells(settings)
-        done: dict[str, Any] = {}
-        with folder:
+        wanted = self._chosen(settings, self.grid(settings, {}))
+        with self.cells(settings) as folder:
             while True:
-                wanted = self._chosen(settings, self.grid(settings, done))
-                waiting = {key: cell for key, cell in wanted.items() if key not in folder.done(wanted)}
-                self._prepare(settings, waiting)
-                before, done = done, folder.run(wanted, jobs=settings.jobs, until=settings.until, name=self.name)
-                if len(done) < len(wanted) or len(done) == len(before):
+                done = folder.done(wanted)
+                self._prepare(settings, {key: cell for key, cell in wanted.items() if key not in done})
+                done = folder.run(wanted, jobs=settings.jobs, until=settings.until, name=self.name)
+                grown = self._chosen(settings, self.grid(settings, done))
+                if len(done) < len(wanted) or list(grown) == list(wanted):
                     break
+                wanted = grown
         if len(done) == len(wanted):
             shutil.rmtree(settings.scratch, ignore_errors=True)
         return len(wanted) - len(done)
