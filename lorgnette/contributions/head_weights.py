@@ -11,6 +11,7 @@ from lorgnette.attention import Site
 from lorgnette.contributions.norms import FrozenNorm, output_products
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.linear import linear_state, version
 from lorgnette.subject import Subject
 
 
@@ -37,6 +38,7 @@ class SiteWeights:
 
     def __init__(self, subject: Subject, *, layer_norm: bool) -> None:
         self.subject, self.layer_norm = subject, layer_norm
+        subject.anatomy.require("output")
         self.sites = {site.site: site for site in subject.anatomy.sites}
         self.made: dict[Site, tuple[Any, Projections]] = {}
 
@@ -56,18 +58,18 @@ class SiteWeights:
 
     def __getitem__(self, site: Site) -> Projections:
         around = self.sites[site]
-        parameters = [p for m in (around.output, around.norm) if m is not None for p in m.parameters()]
-        state = [(id(p), p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+        norm = [] if around.norm is None else [(id(p), p.data_ptr(), version(p)) for p in around.norm.parameters()]
+        state = (None if around.output is None else linear_state(around.output), norm)
         if site not in self.made or self.made[site][0] != state:
             with torch.no_grad():
                 self.made[site] = (state, self._make(around))
         return self.made[site][1]
 
     def _make(self, around: AttentionSite) -> Projections:
-        weights = around.head_weights()
-        wide = torch.promote_types(weights.output.dtype, torch.float32)
-        output = weights.output.to(wide).contiguous()
-        bias = None if weights.output_bias is None else weights.output_bias.to(wide)
+        output, bias = around.output_weights()
+        wide = torch.promote_types(output.dtype, torch.float32)
+        output = output.to(wide).contiguous()
+        bias = None if bias is None else bias.to(wide)
         norm = second = normed = beta = None
         if self.layer_norm and around.order == "post" and around.site.kind == "self":
             norm = frozen(around.norm, wide)

@@ -30,6 +30,8 @@ Maps = dict[Site, Mixing]
 
 def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
     """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
+    if method != "attention":
+        subject.anatomy.require("mixing")
     rolling = rollable(subject.sites)
     # A decoder's look at the encoder, or the pooler of our own classifier.
     readers = {site for site in subject.sites if site.kind == "cross"}
@@ -58,7 +60,7 @@ class _Layer:
 
     def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
         self.subject, self.batch, self.measure = subject, batch, measure
-        self.around = SiteWeights(subject, layer_norm=True)
+        self.around = None if measure in (None, _weights) else SiteWeights(subject, layer_norm=True)
 
     def __call__(self, call: Call) -> Mixing:
         if self.measure is None or call.site.kind == "cross":
@@ -109,7 +111,7 @@ def _rows(subject: Subject, batch: Batch, outputs: Any) -> Float[Tensor, "batch 
     return shares / shares.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _weights(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+def _weights(call: Call, around: SiteWeights | None, batch: Batch) -> Mixing | None:
     return mixing_of(call, None)["weights"]
 
 

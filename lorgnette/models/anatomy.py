@@ -1,15 +1,26 @@
 """Where the attention of one loaded model lives: its stacks, their sites in order of calls, and their projections."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lorgnette.attention import Site
+from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_weights
+
+PARTS = {
+    "query": "W_Q",
+    "key": "W_K",
+    "value": "W_V",
+    "output": "W_O",
+    "order": "the order of residual and norm",
+    "mixing": "how tokens are mixed between the layers",
+}
+"""What may be unknown of a site, and how a message calls it."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +39,24 @@ class HeadWeights:
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear map that gives queries, keys or values of all heads; `which` of how many equal parts of a fused map."""
+    """A linear map that gives queries, keys or values of all heads, or a fused one that also gives others.
+
+    Of a fused map these are the part `which` of `of` equal ones, or the outputs named in `columns`.
+    """
 
     module: nn.Module
     which: int = 0
     of: int = 1
+    columns: Int[Tensor, " out"] | None = None
 
     def weights(self, groups: int) -> tuple[Float[Tensor, "group model dim"], Float[Tensor, "group dim"] | None]:
         """The map of each group, and its bias."""
         weight, bias = linear_weights(self.module)  # [model, out]
-        size = weight.shape[1] // self.of
-        part = slice(self.which * size, (self.which + 1) * size)
+        if self.columns is not None:
+            part: Any = self.columns.to(weight.device)
+        else:
+            size = weight.shape[1] // self.of
+            part = slice(self.which * size, (self.which + 1) * size)
         own = None if bias is None else bias[part].unflatten(0, (groups, -1))
         return weight[:, part].unflatten(1, (groups, -1)).transpose(0, 1), own
 
@@ -51,16 +69,17 @@ class AttentionSite:
     module: nn.Module
     """calls the attention function"""
     layer: nn.Module
-    query: Projection
-    key: Projection
-    value: Projection
+    query: Projection | None
+    key: Projection | None
+    value: Projection | None
     output: nn.Module | None
-    """None where the heads are simply concatenated"""
+    """None where the heads are simply concatenated, or where it is not known"""
     norm: nn.Module | None
     second_norm: nn.Module | None
     """the norm of the layer's second half, where it ends a post-norm layer"""
     order: str
-    """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); none"""
+    """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); none: of no
+    such kind, or not known"""
     heads: int
     groups: int
     """number of key/value heads"""
@@ -68,19 +87,38 @@ class AttentionSite:
     """the original number (from 0) of each head that is there: heads that were removed leave gaps"""
     total: int = 0
     """how many heads there were before any was removed"""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """which of PARTS could not be proved, and why"""
+
+    def require(self, *parts: str) -> None:
+        """Refuse, in one line, what needs a part of this site that is not known."""
+        for part in parts:
+            if part in self.unknown:
+                raise CaptureError(f"{PARTS[part]} of {self.site} is not known: {self.unknown[part]}.")
+
+    def output_weights(self) -> tuple[Float[Tensor, "head dim model"], Float[Tensor, " model"] | None]:
+        """W_O of each head, and b_O."""
+        self.require("output")
+        if self.output is None:
+            value = self._value()[0]
+            identity = torch.eye(self.heads * value.shape[-1], dtype=value.dtype, device=value.device)
+            return identity.unflatten(0, (self.heads, -1)), None
+        weight, bias = linear_weights(self.output)
+        return weight.unflatten(0, (self.heads, -1)), bias
 
     def head_weights(self) -> HeadWeights:
-        if self.value.of > 1 and self.groups != self.heads:
-            raise NotImplementedError("fused projections with grouped heads")
-        value, value_bias = self.value.weights(self.groups)
+        value, value_bias = self._value()
         if self.groups != self.heads:
             value = value.repeat_interleave(self.heads // self.groups, dim=0)
             value_bias = None if value_bias is None else value_bias.repeat_interleave(self.heads // self.groups, dim=0)
-        if self.output is None:
-            identity = torch.eye(self.heads * value.shape[-1], dtype=value.dtype, device=value.device)
-            return HeadWeights(value, value_bias, identity.unflatten(0, (self.heads, -1)), None)
-        output, output_bias = linear_weights(self.output)
-        return HeadWeights(value, value_bias, output.unflatten(0, (self.heads, -1)), output_bias)
+        return HeadWeights(value, value_bias, *self.output_weights())
+
+    def _value(self) -> tuple[Float[Tensor, "group model dim"], Float[Tensor, "group dim"] | None]:
+        self.require("value")
+        assert self.value is not None
+        if self.value.of > 1 and self.groups != self.heads:
+            raise NotImplementedError("fused projections of equal parts with grouped heads")
+        return self.value.weights(self.groups)
 
 
 @dataclass(frozen=True)
@@ -110,6 +148,15 @@ class Anatomy:
 
     def __getitem__(self, site: Site) -> AttentionSite:
         return next(s for s in self.sites if s.site == site)
+
+    def knows(self, *parts: str) -> bool:
+        """Whether these parts are known of every site."""
+        return not any(part in site.unknown for site in self.sites for part in parts)
+
+    def require(self, *parts: str) -> None:
+        """Refuse, in one line, what needs a part that is not known of every site."""
+        for site in self.sites:
+            site.require(*parts)
 
     @property
     def causal(self) -> bool:

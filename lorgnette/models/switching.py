@@ -14,9 +14,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.anatomy import Anatomy
-
-# Not a name with "flash" in it: transformers would take it for a kernel to download.
-NAME = "lorgnette"
+from lorgnette.models.interface import NAME
 
 _LOCK = threading.RLock()
 

@@ -5,38 +5,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import bidirectional_mask_function, prepare_padding_mask, sdpa_mask
 
-from lorgnette.attention import ACTIVE, Arrival, Site, Tap, attend
+from lorgnette.attention import ACTIVE, Arrival, Site, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
 from lorgnette.models.families import anatomy_of, drift
-from lorgnette.models.switching import NAME, switched
-
-
-def attention_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int = 0,
-    kv_offset: int = 0,
-    mask_function: Callable[..., Any] = bidirectional_mask_function,
-    attention_mask: Tensor | None = None,
-    **kwargs: Any,
-) -> Tensor | None:
-    """The mask for `attend`: [batch 1 1 key] where every row may see the same keys, n×n only for causal and windows."""
-    if mask_function is not bidirectional_mask_function:
-        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
-    padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
-    if padding is None:
-        return None
-    padding = padding[:, kv_offset : kv_offset + kv_length].bool()
-    return None if bool(padding.all()) else padding[:, None, None, :]
-
-
-AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, attention_mask)
+from lorgnette.models.interface import NAME
+from lorgnette.models.switching import switched
 
 
 @contextmanager
@@ -107,7 +82,8 @@ class _Watch:
         undo.callback(stack.module.register_forward_pre_hook(_Hook(before)).remove)
         undo.callback(stack.module.register_forward_hook(_Hook(after)).remove)
         if self.wants_residual:
-            for holder in {id(h): h for h in map(_residual_holder, stack.sites)}.values():
+            sites = [site for site in stack.sites if "order" not in site.unknown]
+            for holder in {id(h): h for h in map(_residual_holder, sites)}.values():
                 keep = _Hook(self.keep_residual)
                 undo.callback(holder.register_forward_pre_hook(keep, with_kwargs=True).remove)
 

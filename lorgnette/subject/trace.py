@@ -97,10 +97,10 @@ class Trace(Shown):
         tensors = {site.layer: getattr(self.calls[site], part)[0] for site in sites}
         if len(where) == 2:
             return next(iter(tensors.values()))
-        first = self.subject.anatomy[sites[0]]
-        if len(tensors) == 1 + max(tensors) and all(len(tensor) == first.total for tensor in tensors.values()):
+        total = max(self.subject.anatomy[site].total for site in sites)
+        if len(tensors) == 1 + max(tensors) and all(len(tensor) == total for tensor in tensors.values()):
             return torch.stack([tensors[layer] for layer in sorted(tensors)])
-        shape = (1 + max(tensors), first.total, *next(iter(tensors.values())).shape[1:])
+        shape = (1 + max(tensors), total, *next(iter(tensors.values())).shape[1:])
         whole = next(iter(tensors.values())).new_full(shape, torch.nan)
         for site in sites:
             whole[site.layer, list(self.subject.anatomy[site].numbers)] = tensors[site.layer]

@@ -13,6 +13,7 @@ from lorgnette import axes
 from lorgnette.attention import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.lenses.base import Lens
+from lorgnette.lenses.hidden_states import Shapes
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.switching import switched
 from lorgnette.results import Result
@@ -30,8 +31,7 @@ class HeadMeans(Lens):
     counts: Tensor
 
     def allocate(self, subject: Subject) -> None:
-        # The width of a head is known when its first vector is seen; no head is wider than the model.
-        self.width = max(weights.value.shape[-1] for weights in (s.head_weights() for s in subject.anatomy.sites))
+        self.width = Shapes.of(subject).dim
         self.sums("totals", len(self.sites), self.heads, self.width)
         self.sums("counts", len(self.sites))
 

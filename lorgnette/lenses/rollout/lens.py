@@ -55,7 +55,8 @@ class Rollout(Lens):
         self.product: dict[tuple[str, str], Tensor | None] = {}
 
     def allocate(self, subject: Subject) -> None:
-        self.projections = SiteWeights(subject, layer_norm=True)
+        subject.anatomy.require("mixing")
+        self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
         self.rolling = rollable(subject.sites)
         self.moments = {name: Moments(self, ("entropy", *SHARES), f"{name}_totals", heads=1) for name in MEASURES}
 

@@ -7,17 +7,24 @@ from torch import nn
 
 from lorgnette.attention import Site
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Projection, Stack
+from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record
 from lorgnette.models.families.record import Family, Part
-from lorgnette.models.families.table import drift, family_of
+from lorgnette.models.families.table import REFUSED, drift, family_of, record_of
 
 Kept = Mapping[str, Sequence[Sequence[int]]]
 """stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
 
 
 def anatomy_of(model: nn.Module) -> Anatomy:
-    """Find every attention site of a loaded model; a site that has lost all its heads is none."""
-    return whole_anatomy(model, getattr(getattr(model, "config", None), "kept_heads", None))
+    """Find every attention site of a loaded model; a site that has lost all its heads is none.
+
+    By its family's record, or by running it if there is none.
+    """
+    config = getattr(model, "config", None)
+    if config is not None and record_of(config) is None and config.model_type not in REFUSED:
+        return discovered(model)
+    return whole_anatomy(model, getattr(config, "kept_heads", None))
 
 
 def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:

@@ -38,6 +38,7 @@ def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> Non
 def scale_heads(site: AttentionSite, factors: Float[Tensor, " head"]) -> None:
     """Multiply each head's values, and so its output, by a number, in place: a gate becomes part of the weights."""
     value = site.value
+    assert value is not None
     weight, bias = value.module.weight, value.module.bias
     assert isinstance(weight, Tensor)
     transposed = is_transposed(value.module)
@@ -91,6 +92,7 @@ def _hand_over_part(module: Any, sliced: "SlicedBias") -> None:
 
 def _empty(site: AttentionSite, cut: Cut) -> None:
     """Put a module in the place of the attention that gives the output bias (or nothing) for every token."""
+    assert site.value is not None
     value: Any = site.value.module
     width = int(value.weight.shape[0 if is_transposed(value) else 1])
     output: nn.Module

@@ -40,6 +40,7 @@ def pack(
     tree of each attention head of the first stack. The gold tree and the rationale come with the trace's example.
     """
     sides: list[Tokens] = []
+    norms = norms and trace.subject.anatomy.knows("output")
     stacks = [_stack(trace, name, sides, norms) for name in trace.stacks]
     example = trace.example
     source = _place(trace.batch.source, sides)
@@ -104,7 +105,7 @@ def root_bytes(weights: Float[Tensor, "*rest"]) -> np.ndarray:
 def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[str, Any]:
     """One stack under the original numbers of its layers and heads; what was removed is zero, and named in `gone`."""
     calls = [(trace.subject.anatomy[site], call) for site, call in trace.calls.items() if site.name == name]
-    layers, heads = 1 + max(around.site.layer for around, _ in calls), calls[0][0].total
+    layers, heads = 1 + max(around.site.layer for around, _ in calls), max(around.total for around, _ in calls)
     asking, read = trace.tokens(name)
     shape = (len(asking.pieces[0]), len(read.pieces[0]))
     weights = np.zeros((layers, heads, *shape), np.uint8)
@@ -136,7 +137,7 @@ def _norms(around: AttentionSite, call: Call) -> Float[np.ndarray, "head key"]:
     value = call.value.detach()
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     # One text is short: its transformed values cost less than the products that many texts would share.
-    return (value[0] @ around.head_weights().output.detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
+    return (value[0] @ around.output_weights()[0].detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
 
 
 def _bits(call: Call) -> Float[np.ndarray, " head"]:

@@ -1,0 +1,157 @@
+"""One pass over a small batch, and what happened in it."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lorgnette.attention import ACTIVE, Call, Site, Tap
+from lorgnette.attention.taps import Arrival
+from lorgnette.models.linear import is_linear
+from lorgnette.models.norms import is_norm
+
+LENGTHS = (9, 5)
+"""Real tokens of the two texts: one is padded."""
+TARGET = 6
+"""Tokens of both on a decoder's side, another number than the encoder's, so that cross-attention shows."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A linear map or a norm: what it was given, and what it gave, with all tokens in a row."""
+
+    module: nn.Module
+    kind: str
+    given: Float[Tensor, "token in"]
+    gave: Float[Tensor, "token out"]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """An attention call, and what the module that made it was given."""
+
+    module: nn.Module
+    query: Float[Tensor, "batch head query dim"]
+    key: Float[Tensor, "batch head key dim"]
+    value: Float[Tensor, "batch head key value_dim"]
+    context: Float[Tensor, "batch head query value_dim"]
+    causal: bool
+    given: Float[Tensor, "token model"] | None
+
+
+Event = Ran | Attended
+
+
+@dataclass
+class Pass:
+    """Everything of one pass, in order; `called`: the modules whose forward ran."""
+
+    events: list[Event] = field(default_factory=list)
+    called: set[int] = field(default_factory=set)
+
+
+class _Explorer(Tap):
+    """Watch and tap in one: takes every attention call of the model, whatever its site."""
+
+    def __init__(self, model: nn.Module, seen: Pass) -> None:
+        self.modules = {id(module) for module in model.modules()}
+        self.seen, self.taps = seen, (self,)
+        self.given: dict[int, Tensor] = {}
+        self.caller: nn.Module | None = None
+
+    def contains(self, module: nn.Module) -> bool:
+        return id(module) in self.modules
+
+    def arrive(self, module: nn.Module) -> Arrival:
+        self.caller = module
+        return Arrival(Site("discovery", "self", 0))
+
+    def see(self, call: Call) -> None:
+        assert self.caller is not None
+        given = self.given.get(id(self.caller))
+        visible = call.scores.visible_keys()[:, 0]
+        ahead = torch.ones_like(visible[0]).triu(1 + visible.shape[-1] - visible.shape[-2])
+        self.seen.events.append(
+            Attended(
+                self.caller,
+                call.query.clone(),
+                call.key.clone(),
+                call.value.clone(),
+                call.context.clone(),
+                causal=not bool((visible & ahead).any()),
+                given=None if given is None else in_a_row(given),
+            )
+        )
+
+
+def in_a_row(states: Tensor) -> Float[Tensor, "token width"]:
+    return states.detach().flatten(0, -2).clone()
+
+
+@contextmanager
+def explored(model: nn.Module) -> Iterator[Pass]:
+    """Notes what happens in the passes inside."""
+    seen = Pass()
+    explorer = _Explorer(model, seen)
+
+    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        seen.called.add(id(module))
+        states = arguments[0] if arguments else keywords.get("hidden_states")
+        if isinstance(states, Tensor) and states.is_floating_point():
+            explorer.given[id(module)] = states
+
+    def after(kind: str) -> Any:
+        def note(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
+                seen.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
+
+        return note
+
+    with ExitStack() as undo:
+        for module in model.modules():
+            undo.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+        for module, kind in _noted(model):
+            undo.callback(module.register_forward_hook(after(kind)).remove)
+        undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), explorer)))
+        yield seen
+
+
+def _noted(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Linear maps and norms; of a map with something around it (an adapter), what is around it."""
+    if is_linear(module) or hasattr(module, "in_features") or hasattr(module, "infeatures"):
+        yield module, "linear"
+    elif is_norm(module):
+        yield module, "norm"
+    else:
+        for child in module.children():
+            yield from _noted(child)
+
+
+def small_batch(model: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+    """Inputs for the base model that its forward takes, and which tokens of its output are real."""
+    table = model.get_input_embeddings()
+    size = min(int(getattr(table, "num_embeddings", 0) or model.config.vocab_size), 900)
+    generator = torch.Generator().manual_seed(0)
+    low = min(10, size // 2)
+
+    def ids(width: int) -> Tensor:
+        return torch.randint(low, size, (len(LENGTHS), width), generator=generator)
+
+    width = max(LENGTHS)
+    mask = torch.arange(width) < torch.tensor(LENGTHS)[:, None]
+    padding = getattr(model.config, "pad_token_id", None)
+    source = ids(width)
+    given = {"input_ids": source.masked_fill(~mask, 0 if padding is None else padding), "attention_mask": mask.long()}
+    takes = inspect.signature(model.forward).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    if "decoder_input_ids" in takes and getattr(model.config, "is_encoder_decoder", False):
+        given["decoder_input_ids"] = ids(TARGET)
+        mask = torch.ones(len(LENGTHS), TARGET, dtype=torch.bool)
+    device = next((p.device for p in model.parameters() if not p.is_meta), torch.device("cpu"))
+    given = {name: tensor.to(device) for name, tensor in given.items() if name in takes or open_ended}
+    return given, mask.to(device)

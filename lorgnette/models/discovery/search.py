@@ -1,0 +1,100 @@
+"""The anatomy of a model that has no record."""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lorgnette.errors import CaptureError
+from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
+from lorgnette.models.discovery.events import Attended, Pass, explored, small_batch
+from lorgnette.models.discovery.proofs import proved
+from lorgnette.models.discovery.stacks import Found, Place, stacks_of, unchanged
+from lorgnette.models.families.table import drift
+from lorgnette.models.linear import TOLERANCE
+from lorgnette.models.switching import evaluating, switched
+
+_KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.WeakKeyDictionary()
+
+
+def discovered(model: Any) -> Anatomy:
+    """Every attention site, found by running the model twice on a small batch: as it is, and through `attend`.
+
+    The two outputs must be equal up to rounding, else the model is refused. What could not be proved of a site is named
+    in `site.unknown`.
+    """
+    house = hash(tuple((name, id(module)) for name, module in model.named_modules()))
+    if model not in _KNOWN or _KNOWN[model][0] != house:
+        base = getattr(model, "base_model", model)
+        _KNOWN[model] = house, _anatomy(base, _explore(model, base))
+    return _KNOWN[model][1]
+
+
+def _explore(model: nn.Module, base: Any) -> Pass:
+    given, real = small_batch(base)
+    with torch.no_grad(), evaluating(model):
+        plain = _output(base, given, "on a batch of token ids alone")
+        with switched(model, Anatomy("", ())), explored(base) as seen:
+            watched = _output(base, given, "with another attention function")
+    if not any(isinstance(event, Attended) for event in seen.events):
+        raise drift(model, "its attention does not go through transformers' attention interface")
+    if plain.shape[:2] == real.shape:
+        plain, watched = plain[real], watched[real]
+    difference = unchanged(plain, watched)
+    if not difference <= TOLERANCE.get(plain.dtype, 1e-4):
+        raise drift(
+            model, f"its attention is not softmax(scores) · value: watching changes its output by {difference:.1e}"
+        )
+    return seen
+
+
+def _output(base: Any, given: dict[str, Tensor], how: str) -> Tensor:
+    options: dict[str, Any] = {"use_cache": False} if hasattr(base.config, "use_cache") else {}
+    try:
+        output = base(**given, **options, return_dict=True)
+    except CaptureError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise drift(base, f"it does not run {how} ({type(error).__name__}: {first})") from error
+    return next(tensor for tensor in output.values() if isinstance(tensor, Tensor) and tensor.is_floating_point())
+
+
+def _anatomy(base: Any, seen: Pass) -> Anatomy:
+    stacks = [
+        Stack(found.name, found.module, tuple(_site(place, seen, found) for place in found.places))
+        for found in stacks_of(base, seen)
+    ]
+    doubled = [site.site for stack in stacks for site in stack.sites]
+    if len(doubled) != len(set(doubled)):
+        raise drift(base, "two of its attention calls would be the same layer of the same stack")
+    return Anatomy(str(getattr(base.config, "model_type", "")), tuple(stacks))
+
+
+def _site(place: Place, seen: Pass, found: Found) -> AttentionSite:
+    call = seen.events[place.at]
+    assert isinstance(call, Attended)
+    around = proved(seen.events, place.at, place.layer)
+    heads = call.query.shape[1]
+    unknown = dict(around.unknown)
+    if found.other_layers:
+        which = ", ".join(str(number + 1) for number in found.other_layers)
+        unknown["mixing"] = f"its layers {which} mix tokens without attention"
+    return AttentionSite(
+        site=place.site,
+        module=call.module,
+        layer=place.layer,
+        query=around.query,
+        key=around.key,
+        value=around.value,
+        output=around.output,
+        norm=around.norm,
+        second_norm=around.second_norm,
+        order=around.order,
+        heads=heads,
+        groups=around.groups,
+        numbers=tuple(range(heads)),
+        total=heads,
+        unknown=unknown,
+    )

@@ -1,0 +1,154 @@
+"""Tiny random models of every text architecture that transformers knows, from its own table of configs."""
+
+from typing import Any
+
+import torch
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING, MODEL_MAPPING_NAMES
+
+WIDTH, HEADS, GROUPS, DIM, LAYERS, WORDS = 32, 4, 2, 8, 2, 97
+
+
+def _same(size: int, names: str) -> dict[str, int]:
+    return dict.fromkeys(names.split(), size)
+
+
+SMALL: dict[str, Any] = {
+    **_same(
+        WIDTH,
+        "hidden_size d_model n_embd dim emb_dim embed_dim model_dim embedding_size word_embed_proj_dim "
+        "lstm_hidden_size d_embed embedding_dim",
+    ),
+    **_same(
+        LAYERS,
+        "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers "
+        "num_encoder_layers num_hidden_groups text_encoder_layers",
+    ),
+    **_same(
+        HEADS,
+        "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
+        "num_encoder_attention_heads num_decoder_attention_heads index_n_heads",
+    ),
+    **_same(
+        GROUPS,
+        "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num",
+    ),
+    **_same(
+        DIM,
+        "head_dim d_kv d_head kv_channels v_head_dim index_head_dim attention_head_dim",
+    ),
+    **_same(
+        48,
+        "intermediate_size ffn_dim d_ff n_inner encoder_ffn_dim decoder_ffn_dim hidden_dim "
+        "ffn_hidden_size d_inner dense_ffn_hidden_size mlp_hidden_size feed_forward_proj_dim num_ff",
+    ),
+    **_same(
+        16,
+        "moe_intermediate_size expert_intermediate_size shared_expert_intermediate_size "
+        "expert_ffn_hidden_size shared_intermediate_size moe_ffn_hidden_size expert_ffn_dim",
+    ),
+    **_same(
+        4,
+        "num_experts num_local_experts n_routed_experts moe_num_experts ffn_num_experts "
+        "num_routed_experts qk_rope_head_dim qk_nope_head_dim",
+    ),
+    **_same(
+        2,
+        "num_experts_per_tok moe_topk moe_k top_k_experts num_selected_experts",
+    ),
+    **_same(
+        1,
+        "n_group topk_group moe_num_shared_experts n_shared_experts num_shared_experts",
+    ),
+    **_same(
+        64,
+        "max_position_embeddings n_positions max_target_positions max_source_positions max_seq_len",
+    ),
+    **_same(
+        5,
+        "sliding_window window_size local_attention attention_window_size",
+    ),
+    **_same(
+        8,
+        "kv_lora_rank q_lora_rank mamba_d_state state_size ssm_state_size",
+    ),
+    "vocab_size": WORDS,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "cls_token_id": 2,
+    "sep_token_id": 3,
+    "mask_token_id": 4,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": 1,
+    "forced_bos_token_id": None,
+    "type_vocab_size": 2,
+    "vocab_size_per_layer_input": WORDS,
+    "hidden_size_per_layer_input": 8,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 1,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 16,
+    "n_mamba_heads": 1,
+    "mamba_headdim": 16,
+    "mamba_dt_rank": 4,
+    "time_step_rank": 4,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "index_topk": 4,
+}
+"""What configs call their sizes, and small ones."""
+
+SPECIAL: dict[str, dict[str, Any]] = {}
+"""What some families need besides."""
+
+
+def text_types() -> tuple[str, ...]:
+    """The model types whose plain model takes token ids and nothing else that must be there."""
+    found = []
+    for kind in sorted(MODEL_MAPPING_NAMES):
+        if kind not in CONFIG_MAPPING or kind.startswith("lorgnette"):
+            continue
+        try:
+            takes = model_class(kind).main_input_name
+        except (ImportError, RuntimeError, AttributeError, ValueError):  # needs a package that is not here
+            continue
+        if takes == "input_ids" and not CONFIG_MAPPING[kind].sub_configs:
+            found.append(kind)
+    return tuple(found)
+
+
+def model_class(kind: str) -> Any:
+    known = MODEL_MAPPING[CONFIG_MAPPING[kind]]
+    return known[0] if isinstance(known, tuple) else known
+
+
+def tiny_config(kind: str, **more: Any) -> Any:
+    """The family's config with small numbers in the place of its own."""
+    made = CONFIG_MAPPING[kind]
+    plain = made()
+    names = {*plain.to_dict(), *made.attribute_map.values()} - set(made.attribute_map)
+    changed = {
+        name: value
+        for name, value in SMALL.items()
+        if name in names and not isinstance(getattr(plain, name, None), bool)
+    }
+    if getattr(plain, "num_key_value_heads", 0) is None:
+        changed.pop("num_key_value_heads", None)
+    return made(**{**changed, **SPECIAL.get(kind, {}), **more})
+
+
+def tiny_model(kind: str, seed: int = 0, **more: Any) -> Any:
+    """A tiny random model whose weights are large enough for attention that is not uniform."""
+    torch.manual_seed(seed)
+    model = model_class(kind)(tiny_config(kind, **more)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "embed" not in name:
+                parameter.mul_(4.0)
+            elif parameter.dim() == 1 and parameter.is_floating_point():
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model

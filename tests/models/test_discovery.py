@@ -1,0 +1,129 @@
+"""Models without a record: what running shows is what the records say, and what it cannot show is refused."""
+
+import pytest
+import torch
+from architectures import tiny_model
+from families import FAMILIES, SINKS, inputs, tiny
+from tiny_subjects import examples, tokenizer
+
+from lorgnette import lenses
+from lorgnette.attention import Recorder
+from lorgnette.errors import CaptureError
+from lorgnette.models.discovery import discovered
+from lorgnette.models.families import anatomy_of, record_of
+from lorgnette.models.tapping import tapped
+from lorgnette.subject import Subject
+from lorgnette.testing import run_lens
+
+SHIMMED = ("mpnet", "deberta-v2")
+ROTATED = ("modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "gpt-oss")
+
+
+@pytest.mark.parametrize("family", [name for name in (*FAMILIES, *SINKS) if name not in SHIMMED])
+def test_running_shows_what_the_record_says(family):
+    model = tiny(family)
+    written, shown = anatomy_of(model), discovered(model)
+    assert [(stack.name, stack.module) for stack in written.stacks] == [
+        (stack.name, stack.module) for stack in shown.stacks
+    ]
+    for one, other in zip(written.sites, shown.sites, strict=True):
+        assert one.site == other.site
+        assert one.module is other.module
+        assert one.output is other.output
+        assert (one.heads, one.groups, one.order) == (other.heads, other.groups, other.order)
+        assert set(other.unknown) == ({"query", "key"} if family in ROTATED else set())
+        if not isinstance(one.norm, torch.nn.Identity):  # ModernBERT has none before its first layer
+            assert one.norm is other.norm
+        if one.second_norm is not None:
+            assert one.second_norm is other.second_norm
+        for mine, theirs in zip(vars(one.head_weights()).values(), vars(other.head_weights()).values(), strict=True):
+            assert (mine is None) == (theirs is None)
+            assert mine is None or torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stacks", "order", "groups"),
+    [
+        ("opt", {"decoder": 2}, "pre", 4),
+        ("bart", {"encoder": 2, "decoder": 2, "cross": 2}, "post", 4),
+        ("gpt_neox", {"decoder": 2}, "none", 4),  # the two halves of a layer are parallel
+        ("phi3", {"decoder": 2}, "pre", 2),  # one map for grouped queries, keys and values
+        ("granite", {"decoder": 2}, "pre", 2),
+        ("mt5", {"encoder": 2, "decoder": 2, "cross": 2}, "pre", 4),
+        ("nomic_bert", {"encoder": 2}, "post", 4),
+    ],
+)
+def test_a_model_without_a_record_opens(kind, stacks, order, groups):
+    model = tiny_model(kind)
+    assert record_of(model.config) is None
+    anatomy = anatomy_of(model)
+    count: dict[str, int] = {}
+    for site in anatomy.sites:
+        count[site.site.name] = count.get(site.site.name, 0) + 1
+        assert (site.order, site.groups, site.heads) == (order, groups, 4)
+    assert count == stacks
+    keep = Recorder(lambda call: (call.value, call.context))
+    given: dict[int, torch.Tensor] = {}
+    gave: dict[int, torch.Tensor] = {}
+
+    def note(module, arguments, output):
+        given[id(module)], gave[id(module)] = arguments[0], output
+
+    for site in anatomy.sites:
+        for module in (site.value.module, site.output):
+            module.register_forward_hook(note)
+    with torch.no_grad(), tapped(model, keep):
+        model(**inputs(model), **({"decoder_input_ids": torch.tensor([[5, 6, 7]] * 3)} if "cross" in stacks else {}))
+    for site in anatomy.sites:
+        heads, (value, context) = site.head_weights(), keep[site.site]
+        own = torch.einsum("bnm,hmd->bhnd", given[id(site.value.module)], heads.value)
+        own = own if heads.value_bias is None else own + heads.value_bias[:, None]
+        torch.testing.assert_close(own, value, rtol=1e-4, atol=1e-5)
+        rebuilt = torch.einsum("bhnd,hdm->bnm", context, heads.output)
+        rebuilt = rebuilt if heads.output_bias is None else rebuilt + heads.output_bias
+        torch.testing.assert_close(rebuilt, gave[id(site.output)], rtol=1e-4, atol=1e-5)
+
+
+def test_layers_without_attention_are_counted():
+    """Every other layer of this hybrid attends; layers keep their numbers, and nothing is rolled out over them."""
+    anatomy = anatomy_of(tiny_model("minimax", num_hidden_layers=4))
+    assert [site.site.layer for site in anatomy.sites] == [0, 2]
+    assert not anatomy.knows("mixing")
+    with pytest.raises(CaptureError, match="its layers 2, 4 mix tokens without attention"):
+        anatomy.require("mixing")
+
+
+def test_a_lens_says_what_it_lacks_and_the_others_work():
+    """A gate between the heads and W_O: the norms of what arrives are not known, the weights are."""
+    watched = Subject(tiny_model("afmoe"), tokenizer("gpt2"), name="gated")
+    assert all(check.ok for check in watched.check())
+    with pytest.raises(CaptureError, match="W_O of decoder layer 1 is not known: no linear map is given the heads'"):
+        lenses.get("norms").bind(watched)
+    result = run_lens(lenses.get("weights"), watched, [watched.encode(examples())]).compute()
+    assert float(result.data["entropy"].min()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("bigbird_pegasus", "watching changes its output"),
+        ("mamba", "does not go through transformers' attention interface"),
+        ("blip_2_qformer", "does not run on a batch of token ids alone"),
+        ("led", "does not run with another attention function"),
+    ],
+)
+def test_what_cannot_be_watched_exactly_is_refused(kind, reason):
+    model = tiny_model(kind)
+    with pytest.raises(CaptureError, match=reason):
+        anatomy_of(model)
+    assert model.config._attn_implementation != "lorgnette"
+
+
+def test_a_changed_model_is_looked_at_again():
+    model = tiny_model("opt")
+    before = anatomy_of(model)
+    assert anatomy_of(model) is before
+    first = before.sites[0]
+    new = torch.nn.Linear(first.output.in_features, first.output.out_features)
+    first.module.out_proj = new
+    assert anatomy_of(model).sites[0].output is new
