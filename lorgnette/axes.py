@@ -43,6 +43,7 @@ CANDIDATES: Final = "candidates"
 KIND: Final = "kind"
 DECODING: Final = "decoding"
 PROBE: Final = "probe"
+CIRCUIT: Final = "circuit"
 METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -82,6 +83,7 @@ DESCRIPTION: Final[dict[str, str]] = {
     SIGNAL_B: "the other of two such ways",
     WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
     "read_by_head: of all rows, the head's gives the dependent most",
+    CIRCUIT: "what attends to what (qk: W_Q W_Kᵀ), or what is written there (ov: W_V W_O)",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
     CANDIDATES: '"mentions": head words of earlier mentions; "words": all other words',
     KIND: "kind of mention by its head word: all, pronoun, proper, nominal",

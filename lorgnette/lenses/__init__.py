@@ -27,6 +27,7 @@ OURS = {
     "attention-probe": "lorgnette.lenses.attention_probe.lens:AttentionProbe",
     "coreference": "lorgnette.lenses.coreference.lens:Coreference",
     "alignment": "lorgnette.lenses.alignment.lens:Alignment",
+    "circuits": "lorgnette.lenses.circuits.lens:Circuits",
     "geometry": "lorgnette.lenses.geometry.lens:Geometry",
     "cones": "lorgnette.lenses.cones.lens:Cones",
     "convexity": "lorgnette.lenses.convexity.lens:Convexity",

@@ -1,0 +1,54 @@
+"""What the pages show of circuits: ranks, copying and composition."""
+
+from collections.abc import Iterator
+
+from lorgnette.axes import CIRCUIT, HEAD, LAYER
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
+from lorgnette.figures.variables import figure_per_variable, titled_figures
+from lorgnette.results import Result
+
+
+def figures(result: Result) -> list[Figure]:
+    titles = {
+        "effective_rank": "Effective rank of W_QK and W_OV",
+        "positive": "Copying: positive eigenvalue share of W_OV",
+        "copied": "Tokens that the OV circuit copies",
+    }
+    return titled_figures(result, titles) or figure_per_variable(result)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The heads whose OV circuit copies most, and the layers with the lowest ranks."""
+    ranked = heads(result.data["positive"]) if "positive" in result.data else []
+    if ranked:
+        numbers = {"count": sum(one.value > 0.5 for one in ranked), "heads": len(ranked), "most": str(ranked[0])}
+        yield Finding(
+            "{count} of {heads} heads have an OV circuit that mostly keeps directions (positive eigenvalue share above "
+            "0.5); the highest is {most}.",
+            numbers,
+        )
+    rank = result.data["effective_rank"].mean(HEAD)
+    for circuit in rank[CIRCUIT].values.tolist():
+        by_layer = rank.sel({CIRCUIT: circuit}).dropna(LAYER)
+        if by_layer.sizes[LAYER] > 1:
+            numbers = {
+                "layer": int(by_layer.idxmin(LAYER)),
+                "least": float(by_layer.min()),
+                "most": float(by_layer.max()),
+            }
+            yield Finding(
+                f"The effective rank of W_{circuit.upper()} is lowest in layer {{layer}} ({{least:.1f}}; highest "
+                "{most:.1f}).",
+                numbers,
+            )
+
+
+REPORT = LensReport(
+    title="What the weights of a head could do",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("effective_rank"), Compared("positive")),
+)
