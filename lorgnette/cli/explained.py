@@ -11,19 +11,27 @@ if TYPE_CHECKING:
 _BAR = 12  # columns of a bar
 
 
-def explained(seen: "Trace", methods: Sequence[str], *, pieces: bool) -> list[dict[str, Any]]:
+def explained(
+    seen: "Trace", methods: Sequence[str], class_name: str | None = None, *, pieces: bool
+) -> list[dict[str, Any]]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
     from lorgnette.explanations import explain
 
     out = []
     for method in methods:
-        found = explain(seen.subject, seen.batch, method)
+        found = explain(seen.subject, seen.batch, method, class_name)
         for side, scores in (("source", found.tokens), ("target", found.target_tokens)):
             tokens = getattr(seen.batch, side)
             if scores is not None:
                 words, values = _by_word(tokens, scores[0], pieces)
-                start = found.start[0].item()
-                out.append({"method": method, "side": side, "start": start, "words": words, "relevance": values})
+                about = {
+                    "method": method,
+                    "side": side,
+                    "explained": found.explained[0],
+                    "start": found.start[0].item(),
+                }
+                gap = None if found.gap is None or side != "source" else found.gap[0].item()
+                out.append({**about, "gap": gap, "words": words, "relevance": values})
     return out
 
 

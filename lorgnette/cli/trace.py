@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from rich.table import Table
 
-    from lorgnette.subject import Subject
     from lorgnette.subject.trace import Trace
 
 _LINKS = 10
@@ -50,6 +49,10 @@ def trace(
             show_default="with --html attnlrp and gradient_x_input",
         ),
     ] = None,
+    class_name: Annotated[
+        str | None,
+        typer.Option("--class", help="The class to explain, of a classifier.", show_default="the predicted one"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
@@ -68,6 +71,7 @@ def trace(
       lorgnette trace Helsinki-NLP/opus-mt-en-fr "The cat sat." --stack cross
       lorgnette trace ./my-classifier "The cat sat." --without 3.7 --without 3.8
       lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --explain rollout
+      lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --class positive
       lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
       lorgnette trace bert-base-uncased "The cat sat." --json
     """
@@ -78,14 +82,21 @@ def trace(
 
     if explain and html is None and (without or layer is not None):
         raise typer.BadParameter("--explain goes with --html, or without --without and --layer.")
+    if class_name is not None and not explain and html is None:
+        raise typer.BadParameter("--class goes with --explain or --html.")
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     if html is not None:
-        typer.echo(_page(subject, html, text, pair, target, explain, without or []))
+        from lorgnette.report.views import write_page
+        from lorgnette.report.views.gather import gathered
+
+        example = subject.example(text, pair, target=target)
+        shown = gathered(subject, example, methods=explain or None, without=without or [], target=class_name)
+        typer.echo(write_page(shown, html))
         return
     seen = subject.trace(text, pair, target=target, without=without or ())
     name = _stack(seen, stack)
     if explain:
-        _explained(seen, name, explain, pieces, as_json)
+        _explained(seen, name, explain, class_name, pieces=pieces, as_json=as_json)
         return
     weights = seen.data(stack=name, words=not pieces)
     if layer is not None and head is not None:
@@ -105,28 +116,13 @@ def trace(
         out().print(links)
 
 
-def _page(
-    subject: "Subject",
-    path: Path,
-    text: str,
-    pair: str | None,
-    target: str | None,
-    methods: list[str] | None,
-    without: list[str],
-) -> Path:
-    from lorgnette.corpora.example import Example
-    from lorgnette.report.views import write_page
-    from lorgnette.report.views.gather import gathered
-
-    example = Example("text", text, pair=pair, target=target)
-    return write_page(gathered(subject, example, methods=methods or None, without=without), path)
-
-
-def _explained(seen: "Trace", stack: str, methods: list[str], pieces: bool, as_json: bool) -> None:
+def _explained(
+    seen: "Trace", stack: str, methods: list[str], class_name: str | None, *, pieces: bool, as_json: bool
+) -> None:
     from lorgnette.cli.consoles import out
     from lorgnette.cli.explained import explained, tables
 
-    found = explained(seen, methods, pieces=pieces)
+    found = explained(seen, methods, class_name, pieces=pieces)
     if as_json:
         about: dict[str, Any] = {
             "model": seen.subject.name,
@@ -140,8 +136,12 @@ def _explained(seen: "Trace", stack: str, methods: list[str], pieces: bool, as_j
         return
     for line in _about(seen, stack):
         out().print(line, markup=False)
+    out().print(f"explained: {found[0]['explained']}", markup=False)
     for table in tables(found):
         out().print(table)
+    for one in found:
+        if one["gap"] is not None:
+            out().print(f"{one['method']}: the integral is off by {one['gap']:.2%} of f(x) − f(x⁰)", markup=False)
 
 
 def _stack(seen: "Trace", stack: str | None) -> str:

@@ -2,13 +2,14 @@
 
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError, near
-from lorgnette.explanations.backward import edge_relevance, integrated, propagated
+from lorgnette.explanations.backward import edge_relevance, propagated
 from lorgnette.explanations.explanation import Explanation
+from lorgnette.explanations.integrated import integrated
 from lorgnette.explanations.mixing import MEASURES, mixed
-from lorgnette.explanations.target import Target, require_head
+from lorgnette.explanations.target import Target, class_number, require_head
 from lorgnette.subject import Subject
 
-__all__ = ["Explanation", "Target", "edge_relevance", "explain", "explanation_methods"]
+__all__ = ["Explanation", "Target", "class_number", "edge_relevance", "explain", "explanation_methods"]
 
 METHODS = {
     "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
@@ -35,17 +36,18 @@ def explain(
     subject: Subject,
     batch: Batch,
     method: str = "attnlrp",
-    target: Target = None,
+    target: Target | str = None,
     *,
-    steps: int = 16,
+    steps: int | None = None,
     biases: bool = False,
 ) -> Explanation:
     """How much of a logit comes from each token of each text, and through each head.
 
-    `target`: None explains the largest logit of each text; a class explains that one, a tensor one for each text, and
-    (a, b) the difference of two. Where a model predicts at every token, the predictions of a text are added up
-    (translation: all pieces of the target; masked-LM: the masked pieces). `steps` is for integrated gradients; `biases`
-    asks the methods of propagation how much the biases took.
+    `target`: None explains the largest logit of each text; a class (its name or number) explains that one, a tensor one
+    for each text, and (a, b) the difference of two; `explained` of the result names it. Where a model predicts at every
+    token, the predictions of a text are added up (translation: all pieces of the target; masked-LM: the masked pieces).
+    `steps` is for integrated gradients (None: as many as they need), whose `gap` says how exact they are; `biases` asks
+    the methods of propagation how much the biases took.
 
     What it does not tell you: what the model would say without the token. Methods disagree; compare them.
     """
@@ -54,6 +56,8 @@ def explain(
             f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
         )
     require_head(subject)
+    if isinstance(target, str):
+        target = class_number(subject, target)
     if method in MEASURES:
         return mixed(subject, batch, method, target)
     if method == "integrated_gradients":

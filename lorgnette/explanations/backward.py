@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
 from lorgnette.explanations.rules import RULES, Heads, Rules, ruled
-from lorgnette.explanations.target import Target, explained, fixed
+from lorgnette.explanations.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
 from lorgnette.models.linear import is_linear
@@ -46,30 +46,6 @@ def edge_relevance(
     return _Pass(subject, batch, RULES[method]).edges(target)
 
 
-def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: int = 16) -> Explanation:
-    """(x − x⁰) ⊙ ∫₀¹ ∂f/∂x (x⁰ + t (x − x⁰)) dt: gradients on the way from a text without words to the text.
-
-    x⁰ has the vector of the mask token (or padding, or zero where there is neither) for every word; special tokens and
-    positions stay as they are, so that they get nothing. Not zero for all: a LayerNorm turns the way from zero into a
-    jump. The integral is taken at `steps` Gauss–Legendre points and adds up to f(x) − f(x⁰). Heads get none.
-    Sundararajan, Taly, Yan 2017, "Axiomatic Attribution for Deep Networks", ICML.
-    """
-    if steps < 1:
-        raise UserError(f"Integrated gradients need at least one step. Got {steps} instead.")
-    points, weights = np.polynomial.legendre.leggauss(steps)
-    with torch.no_grad(), subject.tapped(Tap()):
-        outputs = subject.run(batch, **_options(subject))
-        target = fixed(subject, batch, outputs, target)
-        start = explained(subject, batch, outputs, target)
-    parts = []
-    for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
-        one = _Pass(subject, batch, RULES["gradient_x_input"], way=float(point)).explanation("", target)
-        parts.append((float(weight), one))
-    tokens = torch.stack([weight * one.tokens for weight, one in parts]).sum(0)
-    targets = [weight * one.target_tokens for weight, one in parts if one.target_tokens is not None]
-    return Explanation("integrated_gradients", start, tokens, torch.stack(targets).sum(0) if targets else None)
-
-
 def without_words(subject: Subject) -> Float[Tensor, "*model"]:
     """The vector that stands for no word: that of the mask token, of padding, or zero."""
     number = subject.tokenizer.mask_token_id
@@ -97,12 +73,15 @@ class _Pass:
         self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
         self.nothing = None if way is None else without_words(subject)
         self.added: list[Tensor] = []
-        self.biased: list[tuple[Tensor, Tensor]] | None = [] if biases else None
+        self.biased: list[_Biased] | None = [] if biases else None
+        self.shared = _without_texts(subject, batch) if biases else set()
 
     def explanation(self, method: str, target: Target) -> Explanation:
         heads = self.rules.attention()
         outputs, start, whole = self.forward(target, heads)
-        return self.backward(method, start.detach(), whole, heads.outputs, self._output_bias(outputs, target))
+        leaked = self._output_bias(outputs, target)
+        made = self.backward(method, start.detach(), whole, heads.outputs, leaked)
+        return replace(made, explained=tuple(named(self.subject, self.batch, outputs.logits.detach(), target)))
 
     def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
         """The outputs, what is explained of them, and where the way back begins."""
@@ -132,16 +111,19 @@ class _Pass:
     def backward(
         self, method: str, start: Tensor, whole: Tensor, heads: dict[Site, Tensor], leaked: Tensor | None
     ) -> Explanation:
-        biased = self.biased or []
-        kept = [*self.words, *self.added, *heads.values(), *(output for output, _ in biased)]
+        biased = [one for one in self.biased or [] if not one.shared]
+        shared = [one for one in self.biased or [] if one.shared]
+        kept = [*self.words, *self.added, *heads.values(), *(one.output for one in biased)]
+        if leaked is not None:
+            leaked = leaked + _of_shared(whole, shared)
         found = torch.autograd.grad(whole, kept, torch.ones_like(whole), allow_unused=True)
         gradients = iter(zip(kept, found, strict=True))
         words = [_sum(step, next(gradients)[1], last=1) for step in self.steps]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
         by_head = {site: _sum(*next(gradients), last=2) for site in heads}
-        for (_, gradient), (_, bias) in zip(gradients, biased, strict=True):
+        for (_, gradient), one in zip(gradients, biased, strict=True):
             if gradient is not None and leaked is not None:
-                leaked = leaked + (gradient * bias).flatten(1).sum(-1)
+                leaked = leaked + (gradient * one.bias).flatten(1).sum(-1)
         if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
             raise UserError(
                 f"The relevance by {method!r} is not finite: shares of sums that nearly vanish have outgrown "
@@ -228,18 +210,61 @@ class _Pass:
             yield
 
     @contextmanager
-    def kept_biases(self, into: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    def kept_biases(self, into: "list[_Biased]") -> Iterator[None]:
         """Keep the output of everything that has a bias, whose relevance is bias ⊙ c."""
 
         def keep(module: Any, arguments: Any, output: Tensor) -> None:
             if output.requires_grad:
-                into.append((output, module.bias.detach()))
+                into.append(_Biased(output, module.bias.detach(), id(module) in self.shared))
 
         with ExitStack() as undo:
-            for module in self.subject.model.modules():
-                if (is_linear(module) or is_norm(module)) and getattr(module, "bias", None) is not None:
-                    undo.callback(module.register_forward_hook(keep).remove)
+            for module in _biased_modules(self.subject.model):
+                undo.callback(module.register_forward_hook(keep).remove)
             yield
+
+
+@dataclass(frozen=True)
+class _Biased:
+    """What a module with a bias gave; `shared` if it has no axis of texts (DeBERTa's projections of offsets)."""
+
+    output: Tensor
+    bias: Tensor
+    shared: bool
+
+
+def _of_shared(whole: Float[Tensor, " batch"], biased: list[_Biased]) -> Float[Tensor, " batch"]:
+    """Σ bias ⊙ c of what all texts share: a way back for each text, since one for all would add them up."""
+    out = torch.zeros_like(whole.detach())
+    if not biased:
+        return out
+    for text in range(len(whole)):
+        rates = torch.autograd.grad(whole[text], [one.output for one in biased], retain_graph=True, allow_unused=True)
+        for rate, one in zip(rates, biased, strict=True):
+            out[text] += 0.0 if rate is None else (rate * one.bias).sum()
+    return out
+
+
+def _without_texts(subject: Subject, batch: Batch) -> set[int]:
+    """Ids of modules with a bias whose output does not grow with the number of texts.
+
+    A size alone would not tell: as many offsets as there are texts look like texts. So one text is run once, and twice.
+    """
+    sizes: list[dict[int, int]] = [{}, {}]
+
+    def note(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        sizes[copies - 1][id(module)] = len(output)
+
+    with torch.no_grad(), evaluating(subject.model), ExitStack() as undo:
+        for module in _biased_modules(subject.model):
+            undo.callback(module.register_forward_hook(note).remove)
+        for copies in (1, 2):
+            first = {name: torch.cat([tensor[:1]] * copies) for name, tensor in batch.inputs.items()}
+            subject.model(**first, **_options(subject))
+    return {number for number, size in sizes[0].items() if sizes[1].get(number) == size}
+
+
+def _biased_modules(model: nn.Module) -> list[nn.Module]:
+    return [m for m in model.modules() if (is_linear(m) or is_norm(m)) and getattr(m, "bias", None) is not None]
 
 
 def _own_words(model: nn.Module) -> bool:

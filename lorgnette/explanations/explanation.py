@@ -29,6 +29,10 @@ class Explanation:
     """of every head: summed over its output, before the output projection; empty for methods without such"""
     biases: Float[Tensor, " batch"] | None = None
     """of all biases together, if they were asked for"""
+    explained: tuple[str, ...] = ()
+    """what is explained of each text: the name of a class, or the predicted pieces"""
+    gap: Float[Tensor, " batch"] | None = None
+    """integrated gradients: |f(x) − f(x⁰) − Σ relevance| as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
 
     @property
     def layers(self) -> dict[Site, Float[Tensor, " batch"]]:

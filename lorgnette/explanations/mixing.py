@@ -21,7 +21,7 @@ from lorgnette.contributions.value_zeroing import zeroing_distances
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
-from lorgnette.explanations.target import Target, explained, positions
+from lorgnette.explanations.target import Target, explained, named, positions
 from lorgnette.subject import Subject
 
 Mixing = Float[Tensor, "batch query key"]
@@ -52,7 +52,8 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
             tokens = rows if reader is not None else _through(rows, next(reversed(maps.values())))
         else:
             tokens = _rolled(maps, rows)
-    return Explanation(method, start, masked(tokens.to(start.dtype), batch.source))
+    names = tuple(named(subject, batch, outputs.logits, target))
+    return Explanation(method, start, masked(tokens.to(start.dtype), batch.source), explained=names)
 
 
 class _Layer:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.corpora.batch import Batch
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, near
 from lorgnette.explanations.relevance import stabilised
 from lorgnette.subject import Subject
 
@@ -46,6 +46,39 @@ def explained(
     if start.dim() == 1:
         return start
     return (start * positions(subject, batch).to(start.dtype)).sum(-1)
+
+
+def class_number(subject: Subject, name: str) -> int:
+    """The number of a class by its name; a `UserError` with all names if there is none such."""
+    labels = subject.labels
+    if labels is None:
+        raise UserError(
+            f"{subject.name!r} ({type(subject.model).__name__}) is no classifier, so that no class {name!r} can be "
+            "explained: leave out the class."
+        )
+    exact = [number for number, label in enumerate(labels) if label == name]
+    loose = [number for number, label in enumerate(labels) if label.casefold() == name.strip().casefold()]
+    chosen = exact or loose
+    if len(chosen) != 1:
+        raise UserError(f"{subject.name!r} has no class {name!r}.{near(name, labels)} It has: {', '.join(labels)}.")
+    return chosen[0]
+
+
+def named(subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token choice"], target: Target) -> list[str]:
+    """What is explained of each text, in words: a class ("positive", "positive − negative"), or predicted pieces."""
+    choices = _choices(subject, batch, logits, target)
+    where = None if logits.dim() == 2 else positions(subject, batch)
+    names = []
+    for text in range(len(batch)):
+        chosen = [ids[text] if where is None else ids[text][where[text]] for ids in choices]
+        names.append(" − ".join(_words(subject, ids.reshape(-1).tolist(), logits.shape[-1]) for ids in chosen))
+    return names
+
+
+def _words(subject: Subject, ids: list[int], choices: int) -> str:
+    if subject.labels is not None and len(subject.labels) == choices:
+        return " ".join(subject.labels[number] for number in ids)
+    return str(subject.tokenizer.decode(ids)).strip() or " ".join(subject.tokenizer.convert_ids_to_tokens(ids))
 
 
 def fixed(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Target:

@@ -4,8 +4,7 @@ from html import escape
 
 from lorgnette.figures.drawing import inline_svg
 from lorgnette.report.contents import figures_of
-from lorgnette.report.views.gather import induced_trees, methods_of, relevance
-from lorgnette.report.views.pack import pack
+from lorgnette.report.views.gather import document_of
 from lorgnette.report.views.page import notebook_html
 from lorgnette.results import Result, Results
 from lorgnette.subject.trace import Trace
@@ -15,7 +14,7 @@ MOST_FIGURES = 2  # of a result; the report has them all
 
 def trace_html(trace: Trace) -> str:
     """All views of the text, with the default explanations where the model predicts something."""
-    return notebook_html(pack(trace, relevance=relevance(trace, methods_of(trace, None)), induced=induced_trees(trace)))
+    return notebook_html(document_of(trace))
 
 
 def result_html(result: Result) -> str:

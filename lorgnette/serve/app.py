@@ -15,7 +15,7 @@ from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explanation_methods
-from lorgnette.report.views.gather import METHODS, gathered, knocked_out, methods_of
+from lorgnette.report.views.gather import METHODS, gathered, knocked_out, methods_of, target_of
 from lorgnette.serve import shapes
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.work import MOST_WAITING, Busy, Desk, Models
@@ -147,22 +147,23 @@ def _questions(app: FastAPI, models: Models, desk: Desk, texts: Texts | None) ->
 
 
 def _looked(subject: Subject, question: shapes.Question, texts: Texts | None) -> dict[str, Any]:
-    return gathered(subject, _example(question, texts), methods=question.methods, without=question.off)
+    example = _example(subject, question, texts)
+    return gathered(subject, example, methods=question.methods, without=question.off, target=question.explained)
 
 
 def _without(subject: Subject, question: shapes.Question, texts: Texts | None) -> dict[str, Any]:
-    trace = Trace.of(subject, _example(question, texts))
+    trace = Trace.of(subject, _example(subject, question, texts))
     off: Sequence[str] = question.off
-    return knocked_out(trace, off, methods_of(trace, question.methods))
+    return knocked_out(trace, off, methods_of(trace, question.methods), target=target_of(trace, question.explained))
 
 
-def _example(question: shapes.Question, texts: Texts | None) -> Example:
+def _example(subject: Subject, question: shapes.Question, texts: Texts | None) -> Example:
     """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
     if question.example is not None and texts is not None and question.example < len(texts.read()):
         found = texts.read()[question.example]
         if (found.text, found.pair) == (question.text, question.pair):
             return found
-    return Example("text", question.text, pair=question.pair, target=question.target)
+    return subject.example(question.text, question.pair, target=question.target)
 
 
 @cache

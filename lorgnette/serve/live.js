@@ -26,7 +26,8 @@ class Seat {
 
   question(more = {}) {
     const { text, pair, example, methods } = this.page.asked;
-    return { model: this.model, text, pair: pair || null, example, methods, ...more };
+    const chosen = by("class").value; // another model may have other classes
+    return { model: this.model, text, pair: pair || null, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
   }
 
   async look() {
@@ -36,6 +37,8 @@ class Seat {
     const doc = await this.page.post("/api/look", this.question({ off: this.off.map(named) }), this.model);
     if (mine !== this.version) return;
     this.title.textContent = shortName(this.model);
+    this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
+    this.page.offer(this.classes);
     if (!this.viewer) {
       const state = { ...this.page.start, ...this.page.shared(), off: [] };
       this.viewer = new Viewer(this.root, state, { state: (next) => this.page.moved(this, next), toggle: (...head) => this.toggle(head) });
@@ -126,6 +129,13 @@ class Page {
     by("search").addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.list(), 250); });
     by("more").addEventListener("click", () => this.list(by("texts").children.length));
     by("link").addEventListener("click", () => this.copy());
+  }
+
+  /** Classes that can be explained instead of the predicted one. */
+  offer(classes) {
+    const select = by("class"), known = new Set([...select.options].map((option) => option.value));
+    for (const name of classes) if (!known.has(name)) select.append(element("option", { value: name }, name));
+    by("class-field").hidden = select.options.length < 2;
   }
 
   /** A new question: heads that were switched off for the last one are on again. */

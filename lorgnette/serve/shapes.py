@@ -21,6 +21,7 @@ class Strict(BaseModel):
 class Question(Strict):
     """A text for a model."""
 
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
     model: str = Field(description="One of the models that the page was started with.")
     text: Text = Field(description="The text to look at.")
     pair: Text | None = Field(None, description="A second text, for models of pairs.")
@@ -32,6 +33,9 @@ class Question(Strict):
     )
     methods: Annotated[list[str], Field(max_length=MOST_METHODS)] | None = Field(
         None, description="Explanation methods; the default ones if not given."
+    )
+    explained: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        None, alias="class", description="The class to explain, by its name; the predicted one if not given."
     )
     off: Annotated[list[HeadName], Field(max_length=MOST_HEADS)] = Field(
         default_factory=list, description='Heads to switch off, as "encoder.3.7", counted from 1.'
@@ -115,6 +119,7 @@ class Document(Strict):
     pair: str | None
     target: str | None
     prediction: Prediction | None
+    explained: str | None = Field(description="The class or pieces that the explanations are about.")
     stacks: list[Stack]
     explanations: list[Explained]
     rationale: list[float] | None

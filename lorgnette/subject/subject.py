@@ -139,6 +139,13 @@ class Subject:
                 "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
             ) from error
 
+    def example(self, text: str, pair: str | None = None, *, target: str | None = None) -> Example:
+        """One text to look at; `target` is its translation, which only a translation model reads."""
+        if target is not None and not self.encoder.translates:
+            instead = " To explain a class, name it (--class)." if self.labels is not None else ""
+            raise UserError(f"{self.name!r} does not translate, so that it takes no translation (target).{instead}")
+        return Example("text", text, pair=pair, target=target)
+
     def trace(
         self,
         text: str | Example,
@@ -153,7 +160,7 @@ class Subject:
         """
         from lorgnette.subject.trace import Trace
 
-        example = text if isinstance(text, Example) else Example("text", text, pair=pair, target=target)
+        example = text if isinstance(text, Example) else self.example(text, pair, target=target)
         return Trace.of_without(self, example, without) if without else Trace.of(self, example)
 
     def check(self) -> "list[Check]":

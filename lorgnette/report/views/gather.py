@@ -10,7 +10,8 @@ from torch import Tensor
 from lorgnette.attention import Tap
 from lorgnette.attention.words import spans, to_words
 from lorgnette.corpora.example import Example
-from lorgnette.explanations import explain
+from lorgnette.explanations import Target, class_number, explain
+from lorgnette.explanations.target import named
 from lorgnette.report.views.pack import Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
@@ -29,18 +30,47 @@ def gathered(
     *,
     methods: Sequence[str] | None = None,
     without: Iterable[Head] = (),
+    target: str | None = None,
     trees: bool = True,
 ) -> dict[str, Any]:
     """One text as a document for the views; `without` names heads to be switched off, whose effect comes along.
 
-    A model without logits (an encoder alone) has nothing to explain: by default it gets no relevance.
+    `target` is the class to explain (None: the one that is predicted). A model without logits (an encoder alone) has
+    nothing to explain: by default it gets no relevance.
     """
-    trace = Trace.of(subject, example)
-    chosen = methods_of(trace, methods)
+    return document_of(Trace.of(subject, example), methods=methods, without=without, target=target, trees=trees)
+
+
+def document_of(
+    trace: Trace,
+    *,
+    methods: Sequence[str] | None = None,
+    without: Iterable[Head] = (),
+    target: str | None = None,
+    trees: bool = True,
+) -> dict[str, Any]:
+    """The same of a trace that is there."""
+    chosen, wanted = methods_of(trace, methods), target_of(trace, target)
     induced = induced_trees(trace) if trees else None
-    document = pack(trace, relevance=relevance(trace, chosen), induced=induced)
+    document = pack(trace, relevance=relevance(trace, chosen, target=wanted), induced=induced)
     off = list(without)
-    return {**document, "without": knocked_out(trace, off, chosen) if off else None}
+    return {
+        **document,
+        "explained": _explained(trace, wanted) if chosen else None,
+        "without": knocked_out(trace, off, chosen, target=wanted) if off else None,
+    }
+
+
+def target_of(trace: Trace, name: str | None) -> Target:
+    """What is to be explained: the class of that name, or what the trace shows to be predicted."""
+    if name is not None:
+        return class_number(trace.subject, name)
+    logits = getattr(trace.output, "logits", None)
+    return None if logits is None else logits.argmax(-1)
+
+
+def _explained(trace: Trace, target: Target) -> str:
+    return named(trace.subject, trace.batch, trace.output.logits, target)[0]
 
 
 def methods_of(trace: Trace, methods: Sequence[str] | None) -> tuple[str, ...]:
@@ -50,18 +80,16 @@ def methods_of(trace: Trace, methods: Sequence[str] | None) -> tuple[str, ...]:
     return METHODS if getattr(trace.output, "logits", None) is not None else ()
 
 
-def relevance(trace: Trace, methods: Sequence[str], *taps: Tap) -> Relevance:
-    """Each method's value per source piece, of the predictions that the trace shows, with further taps in place."""
-    logits = getattr(trace.output, "logits", None)
-    said = None if logits is None else logits.argmax(-1)
+def relevance(trace: Trace, methods: Sequence[str], *taps: Tap, target: Target) -> Relevance:
+    """Each method's value per source piece, for the target, with further taps in place."""
     out = {}
     for method in methods:
         with trace.subject.tapped(*taps):
-            out[method] = explain(trace.subject, trace.batch, method, said).tokens[0].detach()
+            out[method] = explain(trace.subject, trace.batch, method, target).tokens[0].detach()
     return out
 
 
-def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str]) -> dict[str, Any]:
+def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, target: Target) -> dict[str, Any]:
     """What the model says without these heads, the relevance for the same prediction, and how far the output moved.
 
     Moved: 1 − cosine of the last states, mean over tokens.
@@ -78,7 +106,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str]) -> 
             for head in indices
         ],
         "prediction": prediction(after),
-        "explanations": explanations(trace, relevance(trace, methods, tap)),
+        "explanations": explanations(trace, relevance(trace, methods, tap, target=target)),
         "moved": change.shift,
     }
 

@@ -23,6 +23,7 @@ export function showPrediction(root, doc, without) {
     const after = (k) => (then ? then.shares[then.labels.indexOf(said.labels[k])] ?? 0 : undefined);
     root.append(element("ul", { class: "lv-classes", "aria-label": said.what }, ...order.map((k) => bar(said.labels[k], said.shares[k], after(k)))));
   }
+  if (doc.explained) root.append(element("p", { class: "lv-explained" }, `Explained: ${doc.explained}`));
   if (doc.target) root.append(element("p", { class: "lv-target" }, `→ ${doc.target}`));
   if (without) {
     const heads = without.off.map(([stack, layer, head]) => (doc.stacks.length > 1 ? `${stack} ` : "") + headName(layer, head)).join(", ");
