@@ -24,7 +24,7 @@ class PruneOptions:
     corpus: options.Corpus
     out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the pruned model.")]
     method: Annotated[
-        str, option(_HEADS, help="gates (learnt), importance (loss without each head), agreement (mean rank).")
+        str, option(_HEADS, help="gates (learnt), importance (|∂loss/∂gate|), agreement (mean rank).")
     ] = "gates"
     keep: Annotated[float | None, option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None
     weight: Annotated[
@@ -49,6 +49,9 @@ class PruneOptions:
     gates_learning_rate: Annotated[
         float | None, option(_HEADS, help="Step size of the gates.", show_default="by the steps")
     ] = None
+    controls: Annotated[
+        int, option(_HEADS, help="Random sets of as many heads in each layer, measured beside the choice.", min=0)
+    ] = 5
     allow_empty: Annotated[bool, option(_HEADS, "--allow-empty", help="Save layers without any head.")] = False
     epochs: Annotated[int, option(_RUN, help="With gates.", min=1)] = 3
     settle: Annotated[int | None, option(_RUN, help="Epochs after removal.", show_default="1 with --keep", min=0)] = (
@@ -113,6 +116,8 @@ def _show(pruned: "Pruned") -> None:
     if "signature" in record["before"]:
         beams = record["settings"]["beams"]
         console.print(f"sacrebleu {record['before']['signature']}, {'greedy' if beams == 1 else f'beam {beams}'}")
+    if (controls := record.get("controls")) and controls["random"]:
+        console.print(_beside_random(controls))
     speed = record["speed"]
     console.print(
         f"speed × {speed['measured']:.2f}; at best × {speed['possible']:.2f} for that many heads, which are "
@@ -149,6 +154,15 @@ def _metric(record: dict[str, Any]) -> str:
         f"{name} on {before['texts']:,} {before['split']} texts {said[0]} → {said[1]}, difference "
         f"{change['value']:+.{digits}f} [{_span(change['interval'], digits, sign='+')}]"
     ).replace("[", r"\[")
+
+
+def _beside_random(controls: dict[str, Any]) -> str:
+    values = controls["random"]
+    return (
+        f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy {controls['chosen']:.4f} "
+        f"without those heads; {sum(values) / len(values):.4f} ({min(values):.4f} to {max(values):.4f}) without random "
+        f"ones, {len(values)} sets with as many in each layer"
+    )
 
 
 def _span(interval: list[float], digits: int, sign: str = "") -> str:

@@ -126,10 +126,11 @@ def test_what_could_go(results):
     assert len(found) == 1
     if free:
         assert found[0].numbers["count"] == len(free)
-        layer, head = min(free, key=lambda place: change[place])
+        need = numbers(results, "importance", "sensitivity")
+        layer, head = min(free, key=lambda place: need[place])
         assert found[0].numbers["named"].startswith(f"{layer}.{head}")
     order = next(figure for figure in figures_of(results["importance"]) if figure.name == "order")
-    assert order.data["loss_change"].tolist() == sorted(change.values())
+    assert order.data["need"].tolist() == sorted(numbers(results, "importance", "sensitivity").values())
 
 
 def test_alignment():

@@ -13,6 +13,7 @@ from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
+from lorgnette.lenses.importance.order import need
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
@@ -53,15 +54,17 @@ def ranked(result: Result) -> Figure:
     measured = changes(result)
     assert measured is not None
     change, error = measured
-    frame = xr.Dataset({"loss_change": change, "se": error.fillna(0.0)}).to_dataframe().reset_index().dropna()
-    frame = frame.sort_values(["loss_change", LAYER, HEAD], kind="stable").reset_index(drop=True)
+    columns = {"loss_change": change, "se": error.fillna(0.0), "need": need(result)}
+    frame = xr.Dataset(columns).to_dataframe().reset_index().dropna()
+    frame = frame.sort_values(["need", LAYER, HEAD], kind="stable").reset_index(drop=True)
     several = STACK in frame and frame[STACK].nunique() > 1
     name = frame[LAYER].astype(str) + "." + frame[HEAD].astype(str)
     frame.insert(0, "which", (frame[STACK] + " " + name) if several else name)
     frame["low"], frame["high"] = frame.loss_change - _Z * frame.se, frame.loss_change + _Z * frame.se
     caption = (
-        "The loss without the head less the loss with it, 95 % interval over texts. Heads stand in for each other: "
-        "those that could go one at a time need not be able to go together."
+        "The loss without the head minus the loss with it, 95 % interval over texts; heads by how much the loss "
+        "depends on them (mean |∂loss/∂ξ|), which is the order in which `prune` removes them. Heads stand in for each "
+        "other: those that can be ablated one at a time need not be able to go together."
     )
     table = frame.drop(columns="se").round(5)
     return Figure("order", "In which order heads could go", caption, _line(frame), table, frame, wide=True)
@@ -116,12 +119,12 @@ def findings(result: Result) -> Iterator[Finding]:
         "it grows most without {named}.",
         numbers,
     )
-    yield candidates(change, error)
+    yield candidates(result, change, error)
 
 
-def candidates(change: xr.DataArray, error: xr.DataArray) -> Finding:
-    """How many heads the loss would not surely miss, and which it misses least."""
-    free = heads(change.where(change - _Z * error.fillna(0.0) <= 0))
+def candidates(result: Result, change: xr.DataArray, error: xr.DataArray) -> Finding:
+    """How many heads the loss would not surely miss, and which it depends on least."""
+    free = heads(need(result).where(change - _Z * error.fillna(0.0) <= 0))
     if not free:
         return Finding("No head could go: without any one of them the loss surely grows.")
     named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_CANDIDATES:]))

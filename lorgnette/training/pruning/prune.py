@@ -23,6 +23,7 @@ from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
 from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
+from lorgnette.training.pruning.controls import Controls, measure_controls
 from lorgnette.training.pruning.export import export_onnx, refuse_without_packages
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, dearest, importance_scores
 from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
@@ -88,13 +89,14 @@ def prune(settings: PruningSettings) -> Pruned:
 
 def _run(work: _Work, whole: Any) -> None:
     before = score(whole, work.ready)
-    model, gates, curve = _pruned(work, whole)
+    model, gates, curve, kept = _pruned(work, whole)
     _refuse_empty(work.settings, model)
+    controls = _controls(work, whole, kept)
     _settle(work, model)
     model = model.eval().to(whole.device)
     after = score(model, work.ready)
     speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(work.ready).items()})
-    record = _record(work, whole, model, before, after, speed) | {"curve": curve}
+    record = _record(work, whole, model, before, after, speed) | {"curve": curve, "controls": controls.record()}
     _write(work, model, gates, record)
 
 
@@ -129,18 +131,27 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
 
-def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any]]:
-    """The model without the heads that go, by gates or by a ranking."""
+def _controls(work: _Work, whole: Any, kept: Mapping[Site, Sequence[int]]) -> Controls:
+    """The choice beside random sets; a note where it is no better than they are."""
+    settings = work.settings
+    made = measure_controls(whole, work.ready, work.heads, kept, sets=settings.controls, seed=settings.training.seed)
+    if (note := made.note()) is not None:
+        work.notes.append(note)
+    return made
+
+
+def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any], dict[Site, list[int]]]:
+    """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
     settings = work.settings
     if settings.method != "gates":
         kept = _ranked(work, whole)
-        return remove_heads(whole, kept), None, []
+        return remove_heads(whole, kept), None, [], kept
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
     model = plain_copy(whole)
     gates, curve = fit_gates(settings, work.ready, run, model)
     kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
-    return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve
+    return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve, kept
 
 
 def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:

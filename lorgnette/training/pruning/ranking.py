@@ -8,6 +8,7 @@ import xarray as xr
 
 from lorgnette.attention import Site
 from lorgnette.errors import UserError
+from lorgnette.lenses.importance.order import need
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 
@@ -16,24 +17,27 @@ TEXTS = 200
 
 
 def importance_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
-    """How much the loss grows without each head (Michel et al. 2019), the mean over texts; the larger, the dearer."""
+    """How much the loss depends on each head (`need` of the lens `importance`); the larger, the dearer.
+
+    One pass forwards and one backwards over the texts; no head is taken away.
+    """
     from lorgnette.lenses.importance.lens import Importance
 
-    found = look(subject, texts, [Importance(("zero",))], truncate=True, progress=progress)["importance"].data
-    return _cells(subject, found["loss_change"].sel(ablation="zero"))
+    return _cells(subject, need(look(subject, texts, [Importance(())], truncate=True, progress=progress)["importance"]))
 
 
 def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
     """The mean rank of each head over the signals that the lens `agreement` compares; the larger, the dearer.
 
-    Sharpness, confidence, norm, relevance, the gradient of a gate, and the loss without the head; ties share a rank.
+    Sharpness, confidence, norm, relevance, the gradient of a gate, and the loss without the head; ties share a rank. A
+    head counts by the size of what it does: signals with a sign enter without it.
     """
     from lorgnette.lenses import get
     from lorgnette.lenses.agreement.lens import Agreement, _signals
 
     lenses = [get(name) for name in Agreement.needs]
     signals = _signals(look(subject, texts, lenses, truncate=True, progress=progress))
-    return mean_ranks([_cells(subject, signal.value) for signal in signals.values()])
+    return mean_ranks([_cells(subject, abs(signal.value)) for signal in signals.values()])
 
 
 def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site, int], float]:

@@ -21,13 +21,14 @@ class PruningSettings:
     """How heads are chosen, and how the rest learns to do without them.
 
     training    the model, the corpus, the folder, and how to train: epochs, step size, seed …
-    method      "gates" (learnt, Voita et al. 2019), "importance" (the loss without each head, Michel et al. 2019) or
-                "agreement" (the mean rank over several signals); the last two need `keep`
+    method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head, |∂L/∂ξ|,
+                Michel et al. 2019) or "agreement" (the mean rank over several signals); the last two need `keep`
     keep        the share of the heads to keep; with gates, λ presses only while more are expected open, and in the
                 end the heads with the largest log α stay
     weight      λ, instead of a share: how many heads stay is then what training finds
     train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
                 (gated), or none
+    controls    random sets of as many heads in each layer that are measured beside the choice
     settle      epochs of training after the heads are gone; None: 1 with `keep`, 0 with λ (gates at zero are heads
                 that are gone: the weights have learnt without them already)
     """
@@ -43,6 +44,7 @@ class PruningSettings:
     train: str = "all"
     gates_learning_rate: float | None = None
     settle: int | None = None
+    controls: int = 5
     allow_empty: bool = False
     onnx: bool = True
 
@@ -70,6 +72,8 @@ class PruningSettings:
             raise UserError(f"settle is a number of epochs, 0 or more; got {self.settle}.")
         if self.settle and self.train == "none":
             raise UserError("--train none leaves nothing that could settle: leave --settle out.")
+        if self.controls < 0:
+            raise UserError(f"controls is a number of random sets, 0 or more; got {self.controls}.")
         check_options(self.pressure, 0, self.over, self.temperature)
         check_rule(self.rule)
         if self.gates_learning_rate is not None and not 0 < self.gates_learning_rate < math.inf:
@@ -104,7 +108,7 @@ class PruningSettings:
     def record(self) -> dict[str, Any]:
         """The settings as plain values: what must be the same to go on with an interrupted run."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("training", "allow_empty", "onnx"):  # what is done with the pruned model may change
+        for name in ("training", "controls", "allow_empty", "onnx"):  # what is done with the pruned model may change
             del own[name]
         own["stacks"] = None if self.stacks is None else list(self.stacks)
         return {**self.training.record(), "pruning": own}

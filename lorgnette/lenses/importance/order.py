@@ -1,0 +1,15 @@
+"""In which order heads can go: one order for the report and for `prune`."""
+
+import xarray as xr
+
+from lorgnette.results import Result
+
+
+def need(result: Result) -> xr.DataArray:
+    """How much the loss depends on each head: the mean over texts of |∂L/∂ξ| (Michel et al. 2019, eq. 2).
+
+    Not the change of the loss with its sign: heads without which the loss falls push the same way, and taking them out
+    together unbalances the classes; half of a model without those was worse than half without random ones
+    (docs/pruning.md). It does not tell which heads stand in for each other.
+    """
+    return result.data["sensitivity"]
