@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lorgnette.attention import Site
 from lorgnette.errors import CaptureError
-from lorgnette.models.linear import linear_weights
+from lorgnette.models.linear import linear_weights, refusal
 
 PARTS = {
     "query": "W_Q",
@@ -90,11 +90,21 @@ class AttentionSite:
     unknown: Mapping[str, str] = field(default_factory=dict)
     """which of PARTS could not be proved, and why"""
 
+    def lack(self, part: str) -> str | None:
+        """Why a part of this site is not known: it could not be proved, or its weights cannot be read; else None."""
+        maps = {"query": self.query, "key": self.key, "value": self.value}
+        module = self.output if part == "output" else getattr(maps.get(part), "module", None)
+        if part in self.unknown or module is None:
+            return self.unknown.get(part)
+        reason = refusal(module)
+        return None if reason is None else f"the weights of its {type(module).__name__} cannot be read, {reason}"
+
     def require(self, *parts: str) -> None:
         """Refuse, in one line, what needs a part of this site that is not known."""
         for part in parts:
-            if part in self.unknown:
-                raise CaptureError(f"{PARTS[part]} of {self.site} is not known: {self.unknown[part]}.")
+            reason = self.lack(part)
+            if reason is not None:
+                raise CaptureError(f"{PARTS[part]} of {self.site} is not known: {reason}.")
 
     def output_weights(self) -> tuple[Float[Tensor, "head dim model"], Float[Tensor, " model"] | None]:
         """W_O of each head, and b_O."""
@@ -151,7 +161,7 @@ class Anatomy:
 
     def knows(self, *parts: str) -> bool:
         """Whether these parts are known of every site."""
-        return not any(part in site.unknown for site in self.sites for part in parts)
+        return all(site.lack(part) is None for site in self.sites for part in parts)
 
     def require(self, *parts: str) -> None:
         """Refuse, in one line, what needs a part that is not known of every site."""

@@ -1,14 +1,17 @@
 """Proof on a padded batch that what is seen of a model is what the model does."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lorgnette.attention import Call, Tap
 from lorgnette.corpora.example import Example
 from lorgnette.errors import CaptureError
+from lorgnette.models.anatomy import AttentionSite
 from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
 
@@ -32,10 +35,32 @@ class Check:
 class _Examiner(Tap):
     """Measures, at every site, how far the call is from what it claims to be."""
 
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
+    def __init__(self, subject: Subject, batch: Any) -> None:
+        self.subject, self.batch = subject, batch
         self.seen: list[Any] = []
-        self.rows = self.padding = self.mixing = self.streamed = 0.0
+        self.rows = self.padding = self.mixing = self.streamed = self.written = 0.0
+        self.waiting: dict[int, tuple[AttentionSite, Tensor]] = {}
+
+    @contextmanager
+    def outputs(self) -> Iterator[None]:
+        """Compares what every output projection gives with what its heads and weights say."""
+        modules = {id(s.output): s.output for s in self.subject.anatomy.sites if s.output and s.lack("output") is None}
+        with ExitStack() as undo:
+            for module in modules.values():
+                undo.callback(module.register_forward_hook(self.write).remove)
+            yield
+
+    def write(self, module: nn.Module, arguments: Any, output: Tensor) -> None:
+        around, context = self.waiting.pop(id(module), (None, None))
+        if around is None or context is None:
+            return
+        weight, bias = around.output_weights()
+        expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+        expected = expected if bias is None else expected + bias
+        asked = self.batch.queries(around.site).mask
+        output = output.view(expected.shape)
+        scale = float(output[asked].abs().max()) or 1.0
+        self.written = max(self.written, _largest((expected - output)[asked] / scale))
 
     def see(self, call: Call) -> None:
         site = call.site
@@ -49,19 +74,22 @@ class _Examiner(Tap):
         mixed = weights.to(call.value.dtype) @ call.value
         scale = float(mixed.abs().max()) or 1.0
         self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
+        around = self.subject.anatomy[site]
+        self.waiting[id(around.output)] = around, context
         again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
         self.streamed = max(self.streamed, _largest((again - swept)[asked]))
 
 
 def check(subject: Subject) -> list[Check]:
-    """Outputs unchanged, weights · value = context, rows sum to one, padding gets nothing, every site seen once."""
+    """Outputs unchanged, weights · value = context, heads · W_O = output, rows sum to one, padding gets nothing, every
+    site seen once."""
     examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
     batch = subject.encode(examples)
-    examiner = _Examiner(batch)
+    examiner = _Examiner(subject, batch)
     with torch.no_grad():
         plain = _states(subject, batch)
         try:
-            with subject.tapped(examiner):
+            with subject.tapped(examiner), examiner.outputs():
                 watched = _states(subject, batch)
         except CaptureError as error:
             return [Check("capture", False, str(error))]
@@ -81,6 +109,7 @@ def check(subject: Subject) -> list[Check]:
             examiner.mixing <= tolerance,
             f"largest relative difference {examiner.mixing:.1e}",
         ),
+        Check("heads · W_O = output", *_written(subject, examiner, tolerance)),
         Check("rows sum to one", examiner.rows <= wide, f"largest deviation {examiner.rows:.1e}"),
         Check("padding receives nothing", examiner.padding == 0, f"largest weight {examiner.padding:.1e}"),
         Check(
@@ -90,6 +119,14 @@ def check(subject: Subject) -> list[Check]:
         Check("model restored", restored == 0, f"difference afterwards {restored:.1e}"),
         Check("every token has a vector", *_vectors(subject)),
     ]
+
+
+def _written(subject: Subject, examiner: _Examiner, tolerance: float) -> tuple[bool, str]:
+    """Holds too where W_O is not known: whatever needs it refuses, and says so."""
+    lacking = [site for site in subject.anatomy.sites if site.lack("output") is not None]
+    if lacking:
+        return True, f"not known, and refused where it is needed: {lacking[0].lack('output')}"
+    return examiner.written <= tolerance, f"largest relative difference {examiner.written:.1e}"
 
 
 def _vectors(subject: Subject) -> tuple[bool, str]:

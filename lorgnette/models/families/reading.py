@@ -21,14 +21,25 @@ def anatomy_of(model: nn.Module) -> Anatomy:
 
     By its family's record, or by running it if there is none.
     """
+    model = without_adapter(model)
     config = getattr(model, "config", None)
     if config is not None and record_of(config) is None and config.model_type not in REFUSED:
         return discovered(model)
     return whole_anatomy(model, getattr(config, "kept_heads", None))
 
 
+def without_adapter(model: Any) -> Any:
+    """The model itself where PEFT has put one of its own around it; the adapter's parts are inside the model."""
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise drift(model, "its adapter puts tokens of its own before the text, whose attention is nobody's")
+    return model.get_base_model()
+
+
 def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:
     """The sites as if these heads were there (stack → layer → numbers), whatever the config says; None: all."""
+    model = without_adapter(model)
     family = family_of(model)
     base = getattr(model, "base_model", model)
     crosses = any(attention.kind == "cross" for stack in family.stacks for attention in stack.attentions)
