@@ -1,6 +1,7 @@
 """What every lens shares: streaming states that merge, means over texts with their standard errors, and the result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, ClassVar
 
 import torch
@@ -9,10 +10,11 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette import axes
 from lorgnette.attention import Call, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
+from lorgnette.lenses.places import Labels, Places
+from lorgnette.lenses.states import Merge, gathered, merged
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
 from lorgnette.subject import Subject
@@ -51,8 +53,12 @@ class Lens(torchmetrics.Metric):
         self.heads: int = subject.heads
         self.numbers = {each.site: each.numbers for each in subject.anatomy.sites}
         self.position = {site: number for number, site in enumerate(self.sites)}
+        self.by_head = Places(self.sites, self.heads, self.numbers)
+        self.by_layer = Places(self.sites)
         self.provenance = Provenance(model=subject.name)
         self.allocate(subject)
+        # Metal has no float64.
+        self._move("cpu" if subject.device.type == "mps" else subject.device)
         self.bound = True
 
     def allocate(self, subject: Subject) -> None:
@@ -80,7 +86,13 @@ class Lens(torchmetrics.Metric):
 
     def sums(self, name: str, *shape: int) -> None:
         """Declare a state that adds up over batches and processes."""
-        self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum")
+
+    def state(self, name: str, start: Tensor, merge: "str | Merge") -> None:
+        """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts."""
+        if name in self._defaults:
+            raise ValueError(f"the lens {self.name!r} has a state {name!r} already")
+        self.add_state(name, start, dist_reduce_fx=merge)
 
     def described(self) -> str:
         """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
@@ -95,49 +107,60 @@ class Lens(torchmetrics.Metric):
     def restore(self, states: Mapping[str, Tensor]) -> None:
         """Put kept states back."""
         for name in self._defaults:
-            setattr(self, name, states[name].clone())
+            setattr(self, name, states[name].to(getattr(self, name).device, copy=True))
         self._computed = None
         self._update_count = max(self._update_count, 1)
 
     def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
-        """Add another's states; unlike the inherited method, forget what was computed before, and count its updates."""
-        more = incoming_state._update_count if isinstance(incoming_state, torchmetrics.Metric) else 1
-        before = int(self._update_count)
-        if before == 0:
-            self._update_count = 1  # the inherited method refuses to merge into a fresh metric's cache
-        super().merge_state(incoming_state)
+        """Take in another's states; unlike the inherited method, forget what was computed before, count its updates."""
+        more = 1
+        if isinstance(incoming_state, torchmetrics.Metric):
+            if type(incoming_state) is not type(self):
+                raise ValueError(f"a {type(self).__name__} cannot take in a {type(incoming_state).__name__}")
+            more = incoming_state._update_count
+            incoming_state = dict(incoming_state.metric_state)
+        self._reduce_states(incoming_state)
         self._computed = None
-        self._update_count = before + more
+        self._update_count += more
+
+    def _reduce_states(self, incoming_state: Mapping[str, Tensor]) -> None:
+        self._take_all([self.states(), incoming_state])
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
+        """Of all processes together; called by `compute`, which puts this process's own states back afterwards."""
+        self._take_all(gathered(self.states(), process_group))
+
+    def _take_all(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        for name, merge in self._reductions.items():
+            device = getattr(self, name).device
+            setattr(self, name, merged(merge, [part[name].to(device) for part in parts]))
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Results are made on the CPU: states move there once, and back."""
+        inner = super()._wrap_compute(compute)
+
+        @wraps(compute)
+        def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
+            device = next((state.device for state in self.states().values()), torch.device("cpu"))
+            self._move("cpu")
+            try:
+                return inner(*arguments, **keywords)
+            finally:
+                self._move(device)
+
+        return on_the_cpu
+
+    def _move(self, device: torch.device | str) -> None:
+        """Not `to`, which would take along whatever part of the model a lens has hold of."""
+        for name, state in self.states().items():
+            setattr(self, name, state.to(device))
 
     def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
         """Wrap arrays as a result with this lens's provenance."""
         return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
 
-    def grid(self, per_site: Float[Tensor, "site head *rest"], rest: Sequence[str] = ()) -> xr.DataArray:
-        """Lay [site head …] out as [stack layer head …]; a site that a stack does not have is missing.
-
-        Heads that are left of a pruned model stand where they stood, and those that were removed are missing.
-        """
-        stacks = list(dict.fromkeys(site.name for site in self.sites))
-        layers = 1 + max(site.layer for site in self.sites)
-        out = torch.full((len(stacks), layers, *per_site.shape[1:]), torch.nan, dtype=torch.float64)
-        for number, site in enumerate(self.sites):
-            out[stacks.index(site.name), site.layer] = in_place(
-                per_site[number].double(), self.numbers[site], self.heads
-            )
-        coordinates = {
-            axes.STACK: stacks,
-            axes.LAYER: list(range(1, layers + 1)),
-            axes.HEAD: list(range(1, per_site.shape[1] + 1)),
-        }
-        return xr.DataArray(out.numpy(), dims=(*axes.PER_HEAD, *rest), coords=coordinates)
-
-
-def in_place(cells: Float[Tensor, "head *rest"], numbers: Sequence[int], heads: int) -> Float[Tensor, "head *rest"]:
-    """The cells of the heads that a site has, moved to their original numbers; rows beyond `heads` stay."""
-    if len(cells) < heads or tuple(numbers) == tuple(range(heads)):
-        return cells
-    out = cells.clone()
-    out[:heads] = torch.nan
-    out[list(numbers)] = cells[: len(numbers)]
-    return out
+    def grid(
+        self, per_head: Float[Tensor, "site head *rest"], rest: Mapping[str, Labels] | None = None
+    ) -> xr.DataArray:
+        """Lay [site head …] out as [stack layer head …], see `Places.grid`."""
+        return self.by_head.grid(per_head, rest)

@@ -38,15 +38,16 @@ class SpecialRows(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         asking, read = batch.queries(call.site), batch.keys(call.site)
         rows = call.measure(Wanted(features=read.categories["sep"][..., None].to(call.query.dtype), entropy=True))
-        values = torch.stack([rows.entropy, rows.average[..., 0]], -1)  # type: ignore[list-item,index]
+        values = torch.stack([rows["entropy"], rows["average"][..., 0]], -1)
         asked = torch.stack([asking.categories[name] for name in ("cls", "sep")], -1).to(values.dtype)
         counts = asked.sum(1)
         mean = (values * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None]
-        self.moments.add(call.site, mean, (counts > 0).to(values.dtype)[:, None])
+        columns = zip(self.moments.variables, mean.unbind(-1), (counts > 0)[:, None].unbind(-1), strict=True)
+        self.moments.add(call.site, **{name: (value, weight) for name, value, weight in columns})
 
     def compute(self) -> Result:
         """`cls_entropy` and `sep_to_sep` of every head."""
-        return self.result(self.moments.arrays("cls_entropy") | self.moments.arrays("sep_to_sep"))
+        return self.result(self.moments.arrays())
 
 
 def measure(model: str, condition: str, count: int, blocks: int, seed: int, **local: Any) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def roles(
 
 def _chance(lens: Roles) -> list[float | None]:
     """The chance of the two rarest in the first stack, development and held-out part (the same for all heads)."""
-    both = [lens.of_roles[part].arrays("rare_chance")["rare_chance"] for part in PARTS]
-    return [plain(array.isel({axes.STACK: 0, axes.LAYER: 0, axes.HEAD: 0}).values) for array in both]
+    chance = lens.of_roles.arrays()["rare_chance"].isel({axes.STACK: 0, axes.LAYER: 0, axes.HEAD: 0})
+    return [plain(chance.sel({axes.PART: part}).values) for part in PARTS]
 
 
 def _relations(lens: Roles) -> list[dict[str, Any]]:

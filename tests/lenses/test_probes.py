@@ -108,13 +108,13 @@ def test_the_error_is_that_of_moments(subject):
     mean, error = ratio(hits, texts)
     lens = Probes()
     lens.bind(subject)
-    moments = Moments(lens, ["x"], heads=2)
+    moments = Moments(lens, "x", {"row": (0, 1)}, at="corpus")
     for text in texts.unique():
         chosen = texts == text
-        moments.add(subject.sites[0], hits[:, chosen].mean(-1)[None, :, None], chosen.sum().double().expand(1, 2, 1))
-    arrays = moments.arrays("x")
-    np.testing.assert_allclose(arrays["x"].values[0, 0], mean, rtol=1e-12)
-    np.testing.assert_allclose(arrays["x_se"].values[0, 0], error, rtol=1e-9)
+        moments.add(x=(hits[:, chosen].mean(-1)[None], chosen.sum().expand(1, 2)))
+    arrays = moments.arrays()
+    np.testing.assert_allclose(arrays["x"].values, mean, rtol=1e-12)
+    np.testing.assert_allclose(arrays["x_se"].values, error, rtol=1e-9)
 
 
 def test_structural_probe_runs_and_counts(subject):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.alignment.formulas import agreement, alignment_error_rate, links, predicted_words, word_scores
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.moments import Moments
+from lorgnette.lenses.places import Places
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 
@@ -63,9 +63,11 @@ class Alignment(Lens):
                 "Give a model such as opus-mt."
             )
         self.projections = SiteWeights(subject, layer_norm=False)
-        columns = [" ".join(which) for which in _columns()]
-        self.of_heads = Moments(self, columns, "head_totals")
-        self.of_layers = Moments(self, columns, "layer_totals", heads=1)
+        by = {axes.MEASURE: MEASURES, axes.READING: READINGS}
+        cross = Places(tuple(site for site in self.sites if site.name == "cross"), self.heads, self.numbers)
+        self.of_heads = Moments(self, SCORES, by, at=cross)
+        scores = [f"layer_{score}" for score in SCORES]
+        self.of_layers = Moments(self, scores, by, at=Places(cross.sites))
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -84,15 +86,15 @@ class Alignment(Lens):
             [self._judged(batch, text, torch.cat([h[text], layer[text, None]]), gold) for h, layer in scores.values()]
             for text, gold in enumerate(golds)
         ]
-        values, counts = (
-            torch.stack([torch.cat([measure[which] for measure in text], -1) for text in found]) for which in (0, 1)
-        )
-        self.of_heads.add(site, values[:, :-1], counts[:, :-1])
-        self.of_layers.add(site, values[:, -1:], counts[:, -1:])
+        # [text head-or-layer measure reading score]
+        values, counts = (torch.stack([torch.stack([m[which] for m in text], 1) for text in found]) for which in (0, 1))
+        each = list(zip(SCORES, values.unbind(-1), counts.unbind(-1), strict=True))
+        self.of_heads.add(site, **{name: (value[:, :-1], count[:, :-1]) for name, value, count in each})
+        self.of_layers.add(site, **{f"layer_{name}": (value[:, -1], count[:, -1]) for name, value, count in each})
 
     def _judged(
         self, batch: Batch, text: int, scores: Float[Tensor, "head query key"], gold: Links
-    ) -> tuple[Float[Tensor, "head column"], Float[Tensor, "head column"]]:
+    ) -> tuple[Float[Tensor, "head reading score"], Float[Tensor, "head reading score"]]:
         """AER, precision, recall of one text for both readings, and what each is a share of."""
         assert batch.target is not None
         words = (len(batch.target.words[text]), len(batch.source.words[text]))
@@ -105,13 +107,14 @@ class Alignment(Lens):
             source, there = links(word_scores(scores, rows, batch.source.word[text], words))
             in_sure, in_possible, found = agreement(source, there, sure, possible)
             total = torch.full_like(found, len(gold.sure))
-            values += [
+            rates = [
                 alignment_error_rate(in_sure, in_possible, found, len(gold.sure)),
-                in_possible / found.clamp(min=1),
-                in_sure / total.clamp(min=1),
+                in_possible.double() / found.clamp(min=1),
+                in_sure.double() / total.clamp(min=1),
             ]
-            counts += [found + total, found, total]
-        return torch.stack([v.double() for v in values], -1), torch.stack([c.double() for c in counts], -1)
+            values.append(torch.stack(rates, -1))
+            counts.append(torch.stack([found + total, found, total], -1).double())
+        return torch.stack(values, 1), torch.stack(counts, 1)
 
     def _links(self, example: Example) -> Links:
         if example.target is None:
@@ -134,32 +137,11 @@ class Alignment(Lens):
 
     def compute(self) -> Result:
         """AER, precision and recall by layer, head, measure and reading; `layer_…` for all heads together."""
-        variables: dict[str, xr.DataArray] = {}
-        for score in SCORES:
-            heads, layers = self._arrays(self.of_heads, score), self._arrays(self.of_layers, score)
-            variables |= heads
-            variables |= {f"layer_{name}": array.isel({axes.HEAD: 0}, drop=True) for name, array in layers.items()}
-            variables[score].attrs["description"] = _DESCRIPTIONS[score]
-            variables[f"layer_{score}"].attrs["description"] = f"{_DESCRIPTIONS[score]} (heads of a layer together)"
+        variables = self.of_heads.arrays() | self.of_layers.arrays()
+        for score, text in _DESCRIPTIONS.items():
+            variables[score].attrs["description"] = text
+            variables[f"layer_{score}"].attrs["description"] = f"{text} (heads of a layer together)"
         return self.result(variables)
-
-    def _arrays(self, moments: Moments, score: str) -> dict[str, xr.DataArray]:
-        """[cross layer head measure reading]."""
-        columns = [f"{measure} {reading} {score}" for measure in MEASURES for reading in READINGS]
-        out = {}
-        for name, array in moments.arrays(score, columns, "column").items():
-            cross = array.sel({axes.STACK: ["cross"]})
-            coordinates = {dim: cross[dim].values for dim in axes.PER_HEAD}
-            out[name] = xr.DataArray(
-                cross.values.reshape(*cross.shape[:-1], len(MEASURES), len(READINGS)),
-                dims=(*axes.PER_HEAD, axes.MEASURE, axes.READING),
-                coords={**coordinates, axes.MEASURE: list(MEASURES), axes.READING: list(READINGS)},
-            )
-        return out
-
-
-def _columns() -> list[tuple[str, str, str]]:
-    return [(measure, reading, score) for measure in MEASURES for reading in READINGS for score in SCORES]
 
 
 def _matrix(

@@ -170,8 +170,7 @@ class AttentionProbe(Lens):
             counted[self.position[site]] = float(there)
         # Heads come out the same up to rounding, however texts were batched.
         for name, values in (("weight", by_site.mul(1000).round() / 1000), ("weight_count", counted)):
-            ways = {axes.WAY: ["to_head", "read_by_head"]}
-            grid = self.grid(values, (axes.WAY,)).assign_coords(ways)
+            grid = self.grid(values, {axes.WAY: ["to_head", "read_by_head"]})
             variables[name] = grid.fillna(0).astype("int64") if name == "weight_count" else grid.where(grid != 0, 0.0)
         if not there:
             variables["weight"] = variables["weight"] * np.nan

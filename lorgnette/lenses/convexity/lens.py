@@ -1,6 +1,6 @@
 """Whether attention chooses: how far the mix of values lies from their plain mean, within the cone that they span."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -54,19 +54,19 @@ class Convexity(Lens):
         found = cone(call.scores, call.value)
         rows, defined = _rows(call.context.double(), found)
         lost = asking & ~defined[..., 0]
-        self.no_mean[self.position[site], : lost.shape[1]] += lost.sum((0, 2)).double().cpu()
+        self.no_mean[self.position[site], : lost.shape[1]] += lost.sum((0, 2)).to(self.no_mean)
         counted = defined & asking[..., None]
         each = counted.sum(2)
         means = torch.where(counted, rows, 0.0).sum(2) / each.clamp(min=1)
-        self.moments.add(site, means, (each > 0).double())
+        columns = zip(_DESCRIPTIONS, means.unbind(-1), (each > 0).double().unbind(-1), strict=True)
+        self.moments.add(site, **{name: (mean, weight) for name, mean, weight in columns})
 
     def compute(self) -> Result:
         """Distance, cosine, angle, the cone and how much of it is used, by head."""
-        variables: dict[str, Any] = {}
+        variables = self.moments.arrays()
         for name, text in _DESCRIPTIONS.items():
-            variables |= self.moments.arrays(name)
             variables[name].attrs["description"] = text
-        variables["no_mean"] = self.grid(self.no_mean.cpu()).fillna(0).astype("int64")
+        variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
         variables["no_mean"].attrs["description"] = "queries whose mean value is zero: left out"
         return self.result(variables)
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attention import Call
 from lorgnette.attention.words import between_words
-from lorgnette.corpora.annotated import share
 from lorgnette.corpora.batch import Batch
 from lorgnette.corpora.coreference import KINDS, mentions_of
 from lorgnette.corpora.example import Example
@@ -18,7 +17,7 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.coreference.antecedents import CANDIDATES, RULES, chosen, head_match, nearest
 from lorgnette.lenses.moments import Moments
-from lorgnette.lenses.relations.lens import PARTS, best_cell
+from lorgnette.lenses.relations.lens import PARTS, best_cell, in_parts
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import sites_between_words
@@ -56,9 +55,10 @@ class Coreference(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
-        columns = [f"{kind} {candidates}" for candidates in CANDIDATES for kind in ALL_KINDS]
-        self.of_heads = {part: Moments(self, columns, f"{part}_heads") for part in PARTS}
-        self.of_rules = {part: Moments(self, ALL_KINDS, f"{part}_rules", heads=len(RULES)) for part in PARTS}
+        by_kind = {axes.KIND: ALL_KINDS, axes.PART: PARTS}
+        by_rule = {axes.BASELINE: RULES, **by_kind}
+        self.of_heads = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
+        self.of_rules = Moments(self, "baseline_accuracy", by_rule, at="corpus")
         self.sums("counted", len(ALL_KINDS), len(PARTS))
         self.sums("mentions", 3)  # all, with an antecedent in the text, of these without a piece
 
@@ -70,20 +70,20 @@ class Coreference(Lens):
             self._begin(batch)
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
         attention = between_words(weights, batch.source.word, self.seen.shape[1])[0].cpu()
-        for part in PARTS:
-            mine = [(text, tasks) for text, tasks in self.tasks.items() if self.part[text] == part and tasks.counts[0]]
-            if mine:
-                values = torch.stack([self._shares(attention[text], tasks) for text, tasks in mine])
-                counts = torch.stack([tasks.counts for _, tasks in mine]).repeat(1, len(CANDIDATES))
-                self.of_heads[part].add(site, values, counts[:, None])
+        if self.tasks:
+            values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
+            values = values[..., None].expand(*values.shape, len(PARTS))
+            self.of_heads.add(site, accuracy=(values, self.weights[:, None, None]))
 
-    def _shares(self, attention: Float[Tensor, "head word word2"], tasks: "_Tasks") -> Float[Tensor, "head column"]:
+    def _shares(
+        self, attention: Float[Tensor, "head word word2"], tasks: "_Tasks"
+    ) -> Float[Tensor, "head candidates kind"]:
         out = []
         for candidates in (tasks.earlier, tasks.others):
             where = chosen(attention[:, tasks.mention], candidates)
             hit = tasks.gold.expand(len(where), -1, -1).gather(-1, where.clamp(min=0)[..., None])[..., 0] & (where >= 0)
             out.append(hit.double() @ tasks.kinds / tasks.counts.clamp(min=1))
-        return torch.cat(out, -1)
+        return torch.stack(out, 1)
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; rules and counts are taken in here, once."""
@@ -91,17 +91,17 @@ class Coreference(Lens):
         size = max(len(words) for words in batch.source.words)
         self.seen = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
         self.tasks: dict[int, _Tasks] = {}
-        self.part = []
         for text, example in enumerate(batch.examples):
-            late = share(f"part/{example.id}") >= self.development
-            self.part.append(PARTS[int(late)])
             tasks, counts = _tasks(example, self.seen[text])
-            self.mentions += torch.tensor(counts)
+            self.mentions += torch.tensor(counts).to(self.mentions)
             if tasks is not None:
                 self.tasks[text] = tasks
-                weights = tasks.counts[None, None]
-                self.counted[:, int(late)] += tasks.counts
-                self.of_rules[PARTS[int(late)]].add(self.parsing[0], tasks.rules[None], weights)
+        if self.tasks:
+            each = torch.stack([tasks.counts for tasks in self.tasks.values()])
+            self.weights = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
+            self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
+            rules = torch.stack([tasks.rules for tasks in self.tasks.values()])[..., None]
+            self.of_rules.add(baseline_accuracy=(rules.expand(*rules.shape[:-1], len(PARTS)), self.weights[:, None]))
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Let go of the batch."""
@@ -109,24 +109,9 @@ class Coreference(Lens):
 
     def compute(self) -> Result:
         """`accuracy` by head, candidates, kind and part; `baseline_accuracy` by rule, kind and part."""
-        variables: dict[str, xr.DataArray] = {}
-        heads = [self.of_heads[part].arrays("x", self.of_heads[part].columns, "column") for part in PARTS]
-        rules = [self.of_rules[part].arrays("x", ALL_KINDS, axes.KIND) for part in PARTS]
-        first = self.parsing[0]
-        for tail in ("", "_se", "_count"):
-            values = torch.stack([torch.from_numpy(part[f"x{tail}"].values) for part in heads], -1)
-            laid = values.unflatten(-2, (len(CANDIDATES), len(ALL_KINDS))).numpy()
-            coordinates: dict[str, Any] = {dim: heads[0]["x"][dim].values for dim in axes.PER_HEAD}
-            coordinates |= {axes.CANDIDATES: list(CANDIDATES), axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
-            variables[f"accuracy{tail}"] = xr.DataArray(laid, dims=tuple(coordinates), coords=coordinates)
-            here = [
-                part[f"x{tail}"].sel({axes.STACK: first.name, axes.LAYER: first.layer + 1}).values for part in rules
-            ]
-            labels = {axes.BASELINE: list(RULES), axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
-            array = xr.DataArray(torch.stack([torch.from_numpy(h) for h in here], -1).numpy(), coords=labels)
-            variables[f"baseline_accuracy{tail}"] = array
+        variables = self.of_heads.arrays() | self.of_rules.arrays()
         variables["pairs"] = xr.DataArray(
-            self.counted.cpu().numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
+            self.counted.numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
         )
         variables["accuracy"].attrs["description"] = "share of mentions whose head word reads an antecedent's most"
         variables["baseline_accuracy"].attrs["description"] = "share of mentions whose antecedent the rule finds"

@@ -63,7 +63,7 @@ class Distances(Weights):
         super().allocate(subject)
         layers = 1 + max(site.layer for site in self.sites)
         self.labels = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
-        self.pairs = Moments(self, self.labels, "pairs_totals")
+        self.pairs = Moments(self, "divergence", {axes.HEAD_B: self.labels})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         self.recorder = Recorder(_lean)
@@ -109,12 +109,12 @@ class Distances(Weights):
         for call, n in zip(calls, heads, strict=True):
             values = torch.zeros(1, n, len(self.labels), dtype=torch.float64)
             values[0][:, place] = mean[start : start + n]
-            self.pairs.add(call.site, values, weight)
+            self.pairs.add(call.site, divergence=(values, weight))
             start += n
 
     def compute(self) -> Result:
         """Divergences [stack head_a head_b], the map x, y and the kind of every head [stack layer head]."""
-        found = self.pairs.arrays("divergence", self.labels, axes.HEAD_B)
+        found = self.pairs.arrays()
         variables: dict[str, Any] = {name: self._flat(array) for name, array in found.items()}
         count = found["divergence_count"].max(axes.HEAD_B)
         variables |= self._map(variables["divergence"], count)
@@ -150,10 +150,12 @@ class Distances(Weights):
 
     def _kinds(self) -> xr.DataArray:
         """The first of KINDS whose threshold the head passes."""
-        mass = {name: self.moments.arrays(name)[name] for name in KINDS[:6]}
-        entropy = self.moments.arrays("entropy")["entropy"]
+        mass, entropy = self.masses.arrays()["mass"], self.moments.arrays()["entropy"]
         kind = xr.full_like(entropy, "other", dtype=object)
-        passed = {name: m > (POSITION if name in KINDS[:3] else SPECIAL) for name, m in mass.items()}
+        passed = {
+            name: mass.sel({axes.CATEGORY: name}, drop=True) > (POSITION if name in KINDS[:3] else SPECIAL)
+            for name in KINDS[:6]
+        }
         passed["broad"] = entropy > BROAD
         for name in reversed(KINDS[:-1]):
             kind = kind.where(~passed[name], name)

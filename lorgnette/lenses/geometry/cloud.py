@@ -1,7 +1,6 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attention import Site
-from lorgnette.lenses.base import in_place
+from lorgnette.lenses.base import Lens
 from lorgnette.lenses.geometry.cosine import (
     Directions,
     contributions,
@@ -21,49 +20,12 @@ from lorgnette.lenses.geometry.cosine import (
 )
 from lorgnette.lenses.geometry.isotropy import covariance, effective_rank, iso_score, mirrored, second_moment
 from lorgnette.lenses.moments import Moments
+from lorgnette.lenses.places import Places
 
 UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
 COUNT, ZEROS, ENERGY, SHORT = range(4)
 LEAST_COSINE = 0.01
 """Of a mean cosine below this, no dimension can be said to make up a share."""
-
-
-class Places:
-    """Where clouds are, for `Moments` and for results: like a lens, with sites and a grid of its own."""
-
-    def __init__(self, lens: Any, sites: Sequence[Site], heads: int, layer: str, first: int) -> None:
-        self.lens, self.sites, self.heads, self.layer, self.first = lens, tuple(sites), heads, layer, first
-        self.position = {site: number for number, site in enumerate(self.sites)}
-        self.sums = lens.sums
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lens, name)
-
-    def grid(self, cells: Float[Tensor, "site head *rest"], rest: Sequence[str] = ()) -> xr.DataArray:
-        """Lay [site head …] out as [stack layer head …]; what a stack does not have is missing."""
-        stacks = list(dict.fromkeys(site.name for site in self.sites))
-        layers = 1 + max(site.layer for site in self.sites)
-        out = torch.full((len(stacks), layers, *cells.shape[1:]), torch.nan, dtype=torch.float64)
-        for number, site in enumerate(self.sites):
-            found = cells[number].double()
-            if self.layer == axes.LAYER:  # places of attention, not of states
-                found = in_place(found, self.lens.numbers[site], self.heads)
-            out[stacks.index(site.name), site.layer] = found
-        coordinates = {
-            axes.STACK: stacks,
-            self.layer: list(range(self.first, self.first + layers)),
-            axes.HEAD: list(range(1, cells.shape[1] + 1)),
-        }
-        return xr.DataArray(out.numpy(), dims=(axes.STACK, self.layer, axes.HEAD, *rest), coords=coordinates)
-
-
-class CloudMoments(Moments):
-    """Means over texts at places of one's own, for every head and for all of them."""
-
-    def __init__(self, places: Places, columns: Sequence[str], state: str) -> None:
-        self.lens, self.columns, self.state = places, tuple(columns), state  # type: ignore[assignment]
-        self.index = {name: number for number, name in enumerate(self.columns)}
-        places.sums(state, 6, len(places.sites), places.heads + 1, len(self.columns))
 
 
 class Clouds:
@@ -73,28 +35,32 @@ class Clouds:
     covariances Σ x xᵀ of all heads, whose diagonal blocks are those of the heads.
     """
 
-    def __init__(self, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool) -> None:
-        self.places, self.kinds, self.dim, self.state = places, tuple(kinds), dim, state
+    def __init__(
+        self, lens: Lens, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool
+    ) -> None:
+        self.lens, self.places, self.kinds, self.dim, self.state = lens, places, tuple(kinds), dim, state
         self.covariances = covariances
-        sites, heads = len(places.sites), places.heads
+        sites, self.heads = len(places.sites), places.heads or 1
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
-        places.sums(f"{state}_sums", 5, sites, len(kinds), heads, dim)
-        places.sums(f"{state}_counts", 4, sites, len(kinds), heads + 1)
-        columns = [f"{what} {kind}" for what in ("sim", "intra") for kind in kinds]
-        self.moments = CloudMoments(places, columns, f"{state}_totals")
+        lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim)
+        lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1)
+        by_kind = {axes.VECTORS: self.kinds}
+        self.moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
-            places.sums(f"{state}_moment", sites, len(kinds), heads * dim, heads * dim)
-            places.sums(f"{state}_moment_total", sites, len(kinds), heads * dim)  # Σ x, more exact than in `sums`
+            wide = self.heads * dim
+            lens.sums(f"{state}_moment", sites, len(kinds), wide, wide)
+            lens.sums(f"{state}_moment_total", sites, len(kinds), wide)  # Σ x, more exact than in `sums`
 
     def of(self, name: str) -> Tensor:
-        return getattr(self.places, f"{self.state}_{name}")
+        return getattr(self.lens, f"{self.state}_{name}")
 
     def add(self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch _ _ _"], Bool[Tensor, "batch _"]]]) -> None:
         """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
-        at = self.places.position[site]
+        at = self.places.index(site)
         within = [self._add(at, kind, vectors, mask) for kind, (vectors, mask) in enumerate(kinds)]
         values, weights = (torch.stack(parts, -1) for parts in zip(*within, strict=True))  # [text head what kind]
-        self.moments.add(site, values.flatten(2), weights.flatten(2))
+        sim, intra = zip(values.unbind(2), weights.unbind(2), strict=True)
+        self.moments.add(site, sim=sim, intra_similarity=intra)
 
     def _add(self, at: int, kind: int, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         found = directions(vectors, mask)
@@ -102,7 +68,7 @@ class Clouds:
         sums = self.of("sums")[:, at, kind, :heads, :dim]
         per_text = torch.stack([found.units, found.units_all, found.total]).sum(1, dtype=torch.float64)
         sums += torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()]).to(sums.device)
-        rows = [*range(heads), self.places.heads]
+        rows = [*range(heads), self.heads]
         short = (found.count < 2).sum(0)
         counts = torch.stack([found.count.sum(0), found.zeros.sum(0), found.energy.sum(0), short])
         self.of("counts")[:, at, kind, rows] += counts.double().to(sums.device)
@@ -127,7 +93,7 @@ class Clouds:
         )
         lengths = joint(found.total.double().norm(dim=-1), length)
         enough = found.count > 1
-        values = sim.new_zeros(len(sim), self.places.heads + 1, 2)
+        values = sim.new_zeros(len(sim), self.heads + 1, 2)
         weights = torch.zeros_like(values)
         values[:, rows] = torch.stack([sim, intra], -1)
         weights[:, rows] = torch.stack([enough, enough & (lengths > 0)], -1).double()
@@ -135,12 +101,7 @@ class Clouds:
 
     def means(self) -> dict[str, xr.DataArray]:
         """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""
-        out = {}
-        for name, what in (("sim", "sim"), ("intra_similarity", "intra")):
-            columns = [f"{what} {kind}" for kind in self.kinds]
-            for variable, array in self.moments.arrays(name, columns, axes.VECTORS).items():
-                out[variable] = array.assign_coords({axes.VECTORS: list(self.kinds)})
-        return out
+        return self.moments.arrays()
 
     def pooled(self) -> dict[str, xr.DataArray]:
         """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts."""
@@ -197,11 +158,10 @@ class Clouds:
 
     def shape(self, site: Site, kind: int) -> tuple[int, int]:
         """Heads and width of a kind of vector at a place."""
-        return self.widths.get((self.places.position[site], kind), (self.places.heads, self.dim))
+        return self.widths.get((self.places.index(site), kind), (self.heads, self.dim))
 
     def spread(self, cells: Float[Tensor, "site kind head_or_all"], *, whole: bool = False) -> xr.DataArray:
-        array = self.places.grid(cells.transpose(1, 2), (axes.VECTORS,))
-        array = array.assign_coords({axes.VECTORS: list(self.kinds)})
+        array = self.places.grid(cells.transpose(1, 2), {axes.VECTORS: self.kinds})
         return array.fillna(0).round().astype("int64") if whole else array
 
 

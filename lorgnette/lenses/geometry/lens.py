@@ -12,11 +12,12 @@ from lorgnette.attention import Call, Site
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
-from lorgnette.lenses.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds, Places
+from lorgnette.lenses.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
 from lorgnette.lenses.geometry.cosine import contributions
 from lorgnette.lenses.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lenses.hidden_states import VECTORS, Shapes, hidden_states, sides
 from lorgnette.lenses.occurrences import Occurrences, occurrences, word_number, word_vectors
+from lorgnette.lenses.places import Places
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 
@@ -93,15 +94,17 @@ class Geometry(Lens):
         self.stacks = list(shapes.states)
         states = [Site(stack, "self", number) for stack, (n, _) in shapes.states.items() for number in range(n)]
         self._refuse_too_large(subject, shapes, len(states))
-        at_sites = Places(self, self.sites, self.heads, axes.LAYER, 1)
-        self.heads_clouds = Clouds(at_sites, VECTORS, shapes.dim, "vector", covariances=self.covariances is True)
+        # Behind the heads, all of them side by side.
+        at_sites = Places(self.sites, self.heads, self.numbers, together=1)
+        self.heads_clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "vector", covariances=self.covariances is True)
         for site, kinds in shapes.vectors.items():
             for kind, shape in enumerate(kinds):
                 self.heads_clouds.widths[self.position[site], kind] = shape
-        at_states = Places(self, states, 1, axes.STATE, 0)
-        self.state_clouds = Clouds(at_states, ("state",), shapes.width, "state", covariances=bool(self.covariances))
+        at_states = Places(tuple(states), 1, together=1, layer=axes.STATE, first=0)
+        covariances = bool(self.covariances)
+        self.state_clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
         for site in states:
-            self.state_clouds.widths[at_states.position[site], 0] = (1, shapes.states[site.stack][1])
+            self.state_clouds.widths[at_states.index(site), 0] = (1, shapes.states[site.stack][1])
         self.depth = max(number for number, _ in shapes.states.values())
         self.width = shapes.width
         if self.words:
@@ -197,7 +200,7 @@ class Geometry(Lens):
         }
         out = {}
         for name, values in cells.items():
-            array = clouds.places.grid(values, (axes.MODEL,)).isel({axes.HEAD: 0}, drop=True)
+            array = clouds.places.grid(values, {axes.MODEL: None}).isel({axes.HEAD: 0}, drop=True)
             out[name] = array.where(count > 0)
             out[f"{name}_count"] = count
         out["state_mean_direction"].attrs["description"] = "unit vector along the mean of the corpus"

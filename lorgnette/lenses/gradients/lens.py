@@ -46,7 +46,7 @@ class Gradients(Lens):
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)
         self.subject = subject
-        self.moments = Moments(self, COLUMNS)
+        self.moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         if self.task == "masked":
@@ -84,11 +84,12 @@ class Gradients(Lens):
         total = (gradient.abs() * pairs).sum(2) @ kinds
         counts = pairs.sum(2).to(gradient.dtype) @ kinds
         weights = counts if self.by == "token" else (counts > 0).to(counts.dtype)
-        self.moments.add(site, total / counts.clamp(min=1), weights * there[:, None, None].to(weights.dtype))
+        weights = weights * there[:, None, None].to(weights.dtype)
+        self.moments.add(site, gradient=(total / counts.clamp(min=1), weights))
 
     def compute(self) -> Result:
         """The mean size of the gradient, by kind of key."""
-        variables = self.moments.arrays("gradient", COLUMNS, axes.CATEGORY)
+        variables = self.moments.arrays()
         variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}

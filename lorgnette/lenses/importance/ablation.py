@@ -37,14 +37,14 @@ class HeadMeans(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         real = batch.queries(call.site).mask.to(call.context.dtype)
-        total = torch.einsum("bhqd,bq->hd", call.context, real).double().cpu()
+        total = torch.einsum("bhqd,bq->hd", call.context, real)
         number = self.position[call.site]
-        self.totals[number, : total.shape[0], : total.shape[1]] += total
-        self.counts[number] += real.sum().item()
+        self.totals[number, : total.shape[0], : total.shape[1]] += total.to(self.totals)
+        self.counts[number] += real.sum().to(self.counts)
 
     def compute(self) -> Result:
         mean = self.totals / self.counts.clamp(min=1)[:, None, None]
-        array = self.grid(mean, (axes.DIM,)).fillna(0.0)
+        array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
         array.attrs["description"] = "output of a head before the output projection, mean over tokens"
         return self.result({"context": array})
 

@@ -90,9 +90,10 @@ class Importance(Lens):
             )
         self.taken = tuple(site for site in self.sites if self.stacks is None or site.name in self.stacks)
         self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
-        changes = [f"{metric}_{ablation}" for metric in self.metrics for ablation in self.ablations]
-        self.moments = Moments(self, ("sensitivity", *changes))
-        self.intact = Moments(self, self.metrics, "intact_totals", heads=1)
+        self.sensitivity = Moments(self, "sensitivity")
+        changes = [f"{metric}_change" for metric in self.metrics]
+        self.changes = Moments(self, changes, {axes.ABLATION: self.ablations})
+        self.intact = Moments(self, self.metrics, at="corpus")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """One pass forwards and backwards, then one per site with a copy of the batch for every head."""
@@ -105,23 +106,26 @@ class Importance(Lens):
             values, there = self._values(batch, outputs.logits, labels)
             slopes = gates.gradients((values[0] * there).sum())
         values = values.detach()
-        self.intact.add(self.sites[0], values.T[:, None], there[:, None, None].expand(-1, 1, len(values)))
+        self.intact.add(**{name: (value, there) for name, value in zip(self.metrics, values, strict=True)})
         with torch.no_grad():
             for site in self.taken:
-                changes = self._changes(site, rerun, values, labels)
-                columns = torch.cat([slopes[site].abs()[..., None].to(changes), changes], -1)
-                weights = there[:, None, None].expand(columns.shape[0], 1, columns.shape[-1]).clone()
-                weights[..., 1:] *= self._known()
-                self.moments.add(site, columns, weights)
+                self.sensitivity.add(site, sensitivity=(slopes[site].abs(), there[:, None]))
+                if self.ablations:
+                    changes = self._changes(site, rerun, values, labels).unbind(2)
+                    weights = there[:, None, None] * self._known()
+                    self.changes.add(
+                        site,
+                        **{f"{name}_change": (each, weights) for name, each in zip(self.metrics, changes, strict=True)},
+                    )
 
-    def _known(self) -> Float[Tensor, " change"]:
+    def _known(self) -> Float[Tensor, " ablation"]:
         """0 for changes that need a mean which nobody has given."""
         there = [ablation == "zero" or self.means is not None for ablation in self.ablations]
-        return torch.tensor(there * len(self.metrics), dtype=torch.float32, device=self.subject.device)
+        return torch.tensor(there, dtype=torch.float32, device=self.subject.device)
 
     def _changes(
         self, site: Site, rerun: Rerun, intact: Float[Tensor, "metric text"], labels: Tensor | None
-    ) -> Float[Tensor, "text head change"]:
+    ) -> Float[Tensor, "text head metric ablation"]:
         batch, heads = rerun.batch, self.subject.anatomy[site].heads
         means = None if self.means is None else self.means[site]
         out = intact.new_zeros(len(batch), heads, len(self.metrics), len(self.ablations))
@@ -135,7 +139,7 @@ class Importance(Lens):
             replacements = [Replacement(head, vector) for (head, _), vector in zip(part, vectors, strict=True)]
             for (head, a), logits in zip(part, rerun.logits(site, replacements), strict=True):
                 out[:, head, :, a] = (self._values(batch, logits, labels)[0] - intact).T
-        return out.flatten(2)
+        return out
 
     def _values(
         self, batch: Batch, logits: Tensor, labels: Tensor | None
@@ -149,17 +153,10 @@ class Importance(Lens):
 
     def compute(self) -> Result:
         """Sensitivity, and the change of the loss (and of accuracy) by ablation; `loss` is that of the whole model."""
-        variables = self.moments.arrays("sensitivity")
+        variables = self.sensitivity.arrays() | (self.changes.arrays() if self.ablations else {}) | self.intact.arrays()
         for metric in self.metrics:
-            columns = [f"{metric}_{ablation}" for ablation in self.ablations]
-            found = self.moments.arrays(f"{metric}_change", columns, axes.ABLATION) if columns else {}
-            for name, array in found.items():
-                variables[name] = array.assign_coords({axes.ABLATION: list(self.ablations)})
-            first = {axes.STACK: 0, axes.LAYER: self.sites[0].layer, axes.HEAD: 0}
-            whole = self.intact.arrays(metric)
-            variables |= {name: array.isel(first, drop=True) for name, array in whole.items()}
             variables[metric].attrs["description"] = f"{metric} of the whole model, mean over texts"
-            if columns:
+            if self.ablations:
                 text = f"{metric} without the head minus {metric} with it; loss: {TASKS[self.task]}"
                 variables[f"{metric}_change"].attrs["description"] = text
         variables["sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}"

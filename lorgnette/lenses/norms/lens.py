@@ -30,6 +30,7 @@ RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
 PARTITION = ("cls", "sep", "period_comma", "other")
 _KINDS = (*PARTITION, "punctuation")
 _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
+_ALL_HEADS = ("all_heads_norm", "all_heads_share")
 _DESCRIPTIONS = {
     "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
     "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a kind, mean over queries",
@@ -103,10 +104,13 @@ class Norms(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.around = SiteWeights(subject, layer_norm=self.layer_norm)
-        self.per_head = Moments(self, [f"{name}/{kind}" for name in _PER_HEAD for kind in CATEGORIES])
         self.ratios = (*RATIOS, *self.measures)
-        columns = [f"{name}/{v}/{k}" for name in ("norm", "share") for v in VARIANTS for k in CATEGORIES]
-        self.per_layer = Moments(self, [*columns, "expansion", *self.ratios], "layer_totals", heads=1)
+        by_kind, by_ratio = {axes.CATEGORY: CATEGORIES}, {axes.RATIO: self.ratios}
+        self.of_heads = Moments(self, _PER_HEAD, by_kind)
+        by_variant = {axes.VARIANT: VARIANTS, **by_kind}
+        self.of_layers = Moments(self, _ALL_HEADS, by_variant, at="layer")
+        self.expansion = Moments(self, "expansion", at="layer")
+        self.mixing = Moments(self, "mixing", by_ratio, at="layer")
         shape = (len(self.sites), self.heads)
         self.sums("f_sums", 3, *shape)
         self._extremes("f", *shape)
@@ -147,10 +151,13 @@ class Norms(Lens):
         share, is_share = _shares(norm)
         f_norm = torch.einsum("bhk,bkc->bhc", layer.f, layer.kinds) / tokens.clamp(min=1)[:, None]
         by_query = self._weight(count)[:, None, None] * there[:, None]
-        heads = weight.shape[1]
-        weights = [by_query.expand(-1, heads, -1)] * 2
-        weights += [by_query * is_share, self._weight(tokens)[:, None].expand(-1, heads, -1)]
-        self.per_head.add(layer.site, torch.cat([weight, norm, share, f_norm], -1), torch.cat(weights, -1))
+        self.of_heads.add(
+            layer.site,
+            weight=(weight, by_query),
+            norm=(norm, by_query),
+            norm_share=(share, by_query * is_share),
+            f_norm=(f_norm, self._weight(tokens)[:, None]),
+        )
 
     def _f(self, layer: LayerNorms) -> None:
         """‖f(x)‖ over all tokens: count, sums, extremes."""
@@ -158,11 +165,11 @@ class Norms(Lens):
         token = layer.key[:, None].expand(layer.f.shape).bool()
         f = layer.f.double()
         counted = torch.where(token, f, 0.0)
-        self.f_sums[:, at, :heads] += torch.stack([token.double(), counted, counted**2]).sum((1, 3)).cpu()
-        low = f.masked_fill(~token, torch.inf).amin((0, 2)).cpu()
-        high = f.masked_fill(~token, -torch.inf).amax((0, 2)).cpu()
-        self.f_low[at, :heads] = torch.minimum(self.f_low[at, :heads], low)
-        self.f_high[at, :heads] = torch.maximum(self.f_high[at, :heads], high)
+        sums = torch.stack([token.double(), counted, counted**2]).sum((1, 3))
+        self.f_sums[:, at, :heads] += sums.to(self.f_sums)
+        low, high = f.masked_fill(~token, torch.inf).amin((0, 2)), f.masked_fill(~token, -torch.inf).amax((0, 2))
+        self.f_low[at, :heads] = torch.minimum(self.f_low[at, :heads], low.to(self.f_low))
+        self.f_high[at, :heads] = torch.maximum(self.f_high[at, :heads], high.to(self.f_high))
 
     def _layers(self, layer: LayerNorms, further: dict[str, Tensor]) -> None:
         """What all heads give together: norms by kind, expansion, mixing ratios."""
@@ -171,44 +178,32 @@ class Norms(Lens):
         norm = torch.einsum("bvk,bkc->bvc", layer.received, layer.kinds) / count.clamp(min=1)[:, None, None]
         share, is_share = _shares(norm)
         known = layer.has_received[None, :, None] * there[:, None]
-        values = torch.cat([norm.flatten(1), share.flatten(1)], -1)[:, None]
-        weights = torch.cat([known.flatten(1), (known * is_share).flatten(1)], -1)[:, None]
-        names = [name for name in self.per_layer.columns if "/" in name]
-        self._add(layer.site, names, values, weights)
+        self.of_layers.add(layer.site, all_heads_norm=(norm, known), all_heads_share=(share, known * is_share))
         if layer.expansion is not None:
-            self._over_tokens(layer.site, ["expansion"], layer.expansion[..., None], layer.key)
+            self.expansion.add(layer.site, expansion=self._over_tokens(layer.expansion, layer.key))
         self._ratios(layer.site, {**layer.ratios(), **further}, layer.query)
 
     def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
         """Means and extremes of mixing ratios; a token whose terms are all zero has none."""
         if not ratios:
             return
-        values = torch.stack(list(ratios.values()), -1)
-        self._over_tokens(site, list(ratios), values, query)
-        at, columns = self.position[site], [self.ratios.index(name) for name in ratios]
-        counted = (query.bool()[..., None] & ~values.isnan()).cpu()
-        values = values.double().cpu()
-        low = values.masked_fill(~counted, torch.inf).amin((0, 1))
-        high = values.masked_fill(~counted, -torch.inf).amax((0, 1))
-        self.mixing_low[at, columns] = torch.minimum(self.mixing_low[at, columns], low)
-        self.mixing_high[at, columns] = torch.maximum(self.mixing_high[at, columns], high)
+        none = torch.full_like(next(iter(ratios.values())), torch.nan)
+        values = torch.stack([ratios.get(name, none) for name in self.ratios], -1).double()
+        self.mixing.add(site, mixing=self._over_tokens(values, query))
+        at, counted = self.position[site], query.bool()[..., None] & ~values.isnan()
+        low = values.masked_fill(~counted, torch.inf).amin((0, 1)).to(self.mixing_low)
+        high = values.masked_fill(~counted, -torch.inf).amax((0, 1)).to(self.mixing_high)
+        self.mixing_low[at] = torch.minimum(self.mixing_low[at], low)
+        self.mixing_high[at] = torch.maximum(self.mixing_high[at], high)
 
     def _over_tokens(
-        self, site: Site, names: list[str], values: Float[Tensor, "text token column"], token: Tensor
-    ) -> None:
-        """Add means over the tokens of a text that have a value."""
-        has = token.bool()[..., None] & ~values.isnan()
+        self, values: Float[Tensor, "text token *column"], token: Float[Tensor, "text token"]
+    ) -> tuple[Float[Tensor, "text *column"], Float[Tensor, "text *column"]]:
+        """Means over the tokens of a text that have a value, and the weight of the text."""
+        has = token.bool().view(*token.shape, *(1,) * (values.dim() - 2)) & ~values.isnan()
         count = has.sum(1)
         mean = torch.where(has, values, 0.0).sum(1) / count.clamp(min=1)
-        self._add(site, names, mean[:, None], self._weight(count.to(values.dtype))[:, None])
-
-    def _add(self, site: Site, names: Sequence[str], values: Tensor, weights: Tensor) -> None:
-        """Add some columns of the per-layer moments."""
-        columns = [self.per_layer.index[name] for name in names]
-        shape = (*values.shape[:2], len(self.per_layer.columns))
-        all_values, all_weights = values.new_zeros(shape), weights.new_zeros(shape)
-        all_values[..., columns], all_weights[..., columns] = values, weights
-        self.per_layer.add(site, all_values, all_weights)
+        return mean, self._weight(count.to(values.dtype))
 
     def _there(self, layer: LayerNorms) -> Float[Tensor, "text kind"]:
         """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
@@ -222,76 +217,50 @@ class Norms(Lens):
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
-        variables: dict[str, Any] = {}
-        for name in _PER_HEAD:
-            variables |= self._laid_out(
-                self.per_head, name, [f"{name}/{kind}" for kind in CATEGORIES], (axes.CATEGORY,)
-            )
-        variables |= self._f_arrays()
-        by_kind = (axes.VARIANT, axes.CATEGORY)
-        for name, column in (("all_heads_norm", "norm"), ("all_heads_share", "share")) if self.all_heads else ():
-            columns = [f"{column}/{variant}/{kind}" for variant in VARIANTS for kind in CATEGORIES]
-            variables |= self._laid_out(self.per_layer, name, columns, by_kind)
+        variables = self.of_heads.arrays() | self._f_arrays()
+        if self.all_heads:
+            variables |= self.of_layers.arrays()
         if self.residual:
-            variables |= self._laid_out(self.per_layer, "expansion", ["expansion"], ())
-            variables |= self._laid_out(self.per_layer, "mixing", self.ratios, (axes.RATIO,))
+            variables |= self.expansion.arrays() | self.mixing.arrays()
             for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):
                 cell = torch.where(torch.isfinite(state), state, torch.nan)
-                variables["mixing" + tail] = self._per_layer(cell, axes.RATIO)
+                variables["mixing" + tail] = self.by_layer.grid(cell, {axes.RATIO: self.ratios})
                 variables[f"mixing{tail}_count"] = variables["mixing_count"]
         if self.pairs_sample is not None:
             variables |= self._spearman(self.pairs_sample)
         for name, text in _DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
-        axis = self.grid(self.f_low).coords
-        names = {axes.CATEGORY: CATEGORIES, axes.VARIANT: VARIANTS, axes.RATIO: self.ratios}
-        used = {dim for array in variables.values() for dim in array.dims}
-        labels = {dim: list(labels) for dim, labels in names.items() if dim in used}
-        return self.result(variables, {**{dim: axis[dim].values for dim in axes.PER_HEAD}, **labels})
+        return self.result(variables)
 
-    def _laid_out(
-        self, moments: Moments, name: str, columns: Sequence[str], rest: tuple[str, ...]
-    ) -> dict[str, xr.Variable]:
-        """Means with errors and counts on [stack layer (head) …], several columns spread over the axes of `rest`."""
-        sizes = {axes.CATEGORY: len(CATEGORIES), axes.VARIANT: len(VARIANTS), axes.RATIO: len(self.ratios)}
-        first = axes.PER_HEAD if moments is self.per_head else axes.PER_HEAD[:2]
-        out = {}
-        for key, array in moments.arrays(name, columns, axes.CATEGORY).items():
-            shape = [*array.shape[: len(first)], *(sizes[axis] for axis in rest)]
-            out[key] = xr.Variable((*first, *rest), array.values.reshape(shape))
-        return out
-
-    def _per_layer(self, cells: Float[Tensor, "site column"], axis: str) -> xr.Variable:
-        return xr.Variable((*axes.PER_HEAD[:2], axis), self.grid(cells[:, None], (axis,)).values[:, :, 0])
-
-    def _f_arrays(self) -> dict[str, xr.Variable]:
+    def _f_arrays(self) -> dict[str, xr.DataArray]:
         count, total, squares = self.f_sums
         mean = total / count
         variance = squares / count - mean**2
         sd = torch.where(variance > 1e-14 * mean**2, variance, 0.0).sqrt()  # equal values leave nothing but rounding
         cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
         cells |= {"f_min": self.f_low, "f_max": self.f_high}
-        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)).variable for name, cell in cells.items()}
-        tokens = self.grid(count).fillna(0).astype("int64").variable
+        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
+        tokens = self.grid(count).fillna(0).astype("int64")
         return out | {f"{name}_count": tokens for name in cells}
 
-    def _spearman(self, pairs: PairSample) -> dict[str, xr.Variable]:
+    def _spearman(self, pairs: PairSample) -> dict[str, xr.DataArray]:
         """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
         names = list(dict.fromkeys(site.name for site in self.sites))
         groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
         seen = torch.zeros(len(self.sites), len(CATEGORIES), dtype=torch.float64)
         seen[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
         rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))])
-        out = {"spearman": self._per_layer(rho, axes.CATEGORY)}
+        by_kind = {axes.CATEGORY: CATEGORIES}
+        out = {"spearman": self.by_layer.grid(rho, by_kind)}
         for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
-            out[name] = self._per_layer(cells, axes.CATEGORY).fillna(0).astype("int64")
+            out[name] = self.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
         rho, count = _correlations(pairs, groups)
-        dims = (axes.STACK, axes.CATEGORY)
-        out["spearman_all"] = xr.Variable(dims, rho.numpy())
-        out["spearman_all_count"] = xr.Variable(dims, count.numpy().astype("int64"))
+        labels = {axes.STACK: names, axes.CATEGORY: list(CATEGORIES)}
         totals = torch.stack([seen[group].sum(0) for group in groups])
-        out["spearman_all_pairs"] = xr.Variable(dims, totals.numpy().astype("int64"))
+        out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
+        out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
+        out["spearman_all_pairs"] = xr.DataArray(totals.numpy().astype("int64"), coords=labels)
         return out
 
 

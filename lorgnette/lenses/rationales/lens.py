@@ -94,8 +94,9 @@ class Rationales(Lens):
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
         self.subject = subject
-        columns = [f"{method} {measure}" for method in self.methods for measure in MEASURES]
-        self.moments = Moments(self, ("chance", *columns), heads=1)
+        by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
+        self.scores = Moments(self, "score", by, at="corpus")
+        self.chance = Moments(self, "chance", at="corpus")
         self.sums("histogram", len(self.methods), 2, BINS + 1)
         self.sums("counts", len(COUNTS))
         self.sums("seconds", len(self.methods))
@@ -108,16 +109,16 @@ class Rationales(Lens):
         rows = [text.row for text in texts]
         batch = rows_of(batch, rows)
         changed = Changed(self.subject, batch, outputs.logits[rows], self.perturbation)
-        values = [torch.stack([text.marks.double().mean() for text in texts])[:, None]]
-        weights = [torch.ones(len(texts), 1)]
+        judged = []
         for number, method in enumerate(self.methods):
             began = time.perf_counter()
             scores = word_scores(self.subject, batch, texts, method, self.seed)
             self.seconds[number] += time.perf_counter() - began
-            for part, into in zip(self._judged(number, scores, texts, changed), (values, weights), strict=True):
-                into.append(part)
-        together = [torch.cat([part.double() for part in parts], -1)[:, None] for parts in (values, weights)]
-        self.moments.add(self.sites[0], *together)
+            judged.append(self._judged(number, scores, texts, changed))
+        values, weights = (torch.stack([each[which].double() for each in judged], 1) for which in (0, 1))
+        self.scores.add(score=(values, weights))
+        share = torch.stack([text.marks.double().mean() for text in texts])
+        self.chance.add(chance=(share, torch.ones_like(share)))
 
     def _texts(self, batch: Batch) -> list[Marked]:
         """The texts with gold that the model sees; the others are counted."""
@@ -128,9 +129,8 @@ class Rationales(Lens):
         gone = len(there) - len(kept)
         seen, gold = (sum(int(getattr(text, what).sum()) for text in kept) for what in ("seen", "marks"))
         cut = sum(int((text.gold & ~text.seen).sum()) for text in there)
-        self.counts += torch.tensor(
-            [len(kept), len(asked) - len(there), len(found) - len(asked), gone, seen, gold, cut], dtype=torch.float64
-        )
+        counted = [len(kept), len(asked) - len(there), len(found) - len(asked), gone, seen, gold, cut]
+        self.counts += torch.tensor(counted).to(self.counts)
         if self._count("texts_not_marked") >= _PATIENCE and not self.counts.sum() > self._count("texts_not_marked"):
             raise UserError(_NONE)
         return kept
@@ -145,9 +145,8 @@ class Rationales(Lens):
         places = [ranks(one, text, self.seed) for one, text in zip(scores, texts, strict=True)]
         chosen = [place < self._wanted(len(place)) for place in places]
         plausible = torch.stack([_plausible(*one) for one in zip(scores, chosen, texts, strict=True)])
-        self.histogram[number] += _counted(
-            torch.cat([maths.rescaled(one) for one in scores]), torch.cat([text.marks for text in texts])
-        )
+        rescaled = torch.cat([maths.rescaled(one) for one in scores])
+        self.histogram[number] += _counted(rescaled, torch.cat([text.marks for text in texts])).to(self.histogram)
         faithful, there = _faithful(places, chosen, texts, changed)
         values = torch.cat([plausible, faithful], -1)
         weights = torch.cat([plausible.isfinite(), there], -1)
@@ -164,18 +163,12 @@ class Rationales(Lens):
         """`score` by explanation and measure; pooled areas and `iou_f1` by explanation; chance, and counts."""
         if not self.counts[COUNTS.index("texts")]:
             raise UserError(_NONE)
-        per = [self.moments.arrays("score", [f"{m} {measure}" for measure in MEASURES], axes.MEASURE)
-               for m in self.methods]  # fmt: skip
-        variables: dict[str, Any] = {}
-        for name in per[0]:
-            rows = [_first(one[name], self.sites[0].layer).assign_coords({axes.MEASURE: list(MEASURES)}) for one in per]
-            variables[name] = xr.concat(rows, axes.METHOD)
+        variables: dict[str, Any] = {**self.scores.arrays()}
         score = variables["score"]
         precision, recall = (score.sel({axes.MEASURE: f"iou_{part}"}, drop=True) for part in ("precision", "recall"))
         variables["iou_f1"] = (2 * precision * recall / (precision + recall)).fillna(0.0)
         variables |= {f"pooled_{name}": (axes.METHOD, values) for name, values in self._pooled().items()}
-        chance = self.moments.arrays("chance")
-        variables |= {name: _first(array, self.sites[0].layer) for name, array in chance.items()}
+        variables |= self.chance.arrays()
         count = {name: self._count(name) for name in COUNTS}
         variables |= {name: ((), value) for name, value in count.items()}
         variables["pooled_auroc_count"] = ((), count["words"] - count["gold"])  # nothing to tell gold from: no ROC
@@ -250,11 +243,6 @@ def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) ->
     for line, row, text in zip(out, rows, texts, strict=True):
         line[: len(text.seen)][text.seen] = row
     return out
-
-
-def _first(array: xr.DataArray, layer: int) -> xr.DataArray:
-    """What is not by site is kept in the place of the first."""
-    return array.isel({axes.STACK: 0, axes.LAYER: layer, axes.HEAD: 0}, drop=True)
 
 
 def _describe(data: xr.Dataset) -> None:

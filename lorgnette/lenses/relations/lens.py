@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
@@ -67,11 +67,15 @@ class Relations(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
-        columns = [f"{relation} {way}" for relation in self.relations for way in WAYS]
-        self.of_heads = {part: Moments(self, columns, f"{part}_heads") for part in PARTS}
-        offsets = [f"{relation} {offset}" for relation in self.relations for offset in OFFSETS]
-        self.of_offsets = {part: Moments(self, offsets, f"{part}_offsets", heads=1) for part in PARTS}
-        self.sums("pairs", len(PARTS), len(self.relations))
+        by_way = {axes.RELATION: self.relations, axes.WAY: WAYS, axes.PART: PARTS}
+        by_offset: dict[str, Sequence[str | int]] = {
+            axes.RELATION: self.relations,
+            axes.OFFSET: OFFSETS,
+            axes.PART: PARTS,
+        }
+        self.of_heads = Moments(self, "accuracy", by_way)
+        self.of_offsets = Moments(self, "offset_accuracy", by_offset, at="corpus")
+        self.sums("pairs", len(self.relations), len(PARTS))
         self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -83,10 +87,8 @@ class Relations(Lens):
         hits = found(word_attention(call, batch, self.trees), self.trees.there, self.trees.governor)
         # [batch head way word] · [batch word relation]
         shares = hits.mT.double() @ self.members[:, None] / self.counts.clamp(min=1)[:, None, None]
-        values = shares.transpose(-1, -2).flatten(-2)  # columns: relation, then way
-        weights = self.counts[:, None, :, None].expand(-1, 1, -1, len(WAYS)).flatten(-2)
-        for part, chosen in self.parts.items():
-            self.of_heads[part].add(site, values[chosen], weights[chosen])
+        values = shares.mT[..., None].expand(*shares.mT.shape, len(PARTS))  # [batch head relation way part]
+        self.of_heads.add(site, accuracy=(values, self.weights[:, None]))
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; offsets and counts are taken in here, once."""
@@ -95,22 +97,21 @@ class Relations(Lens):
         self.members = membership(self.trees.relations, self.relations, self.trees.there.shape[1])
         self.members *= self.trees.pairs[..., None]
         self.counts = self.members.sum(1)
-        early = torch.tensor([share(f"part/{e.id}") < self.development for e in batch.examples])
-        self.parts: dict[str, Bool[Tensor, " batch"]] = {"development": early, "held_out": ~early}
-        values, weights = self._offset_shares()
-        for number, (part, chosen) in enumerate(self.parts.items()):
-            self.of_offsets[part].add(self.parsing[0], values[chosen, None], weights[chosen, None])
-            self.pairs[number] += self.counts[chosen].sum(0)
+        counted = self.counts[..., None] * in_parts(batch, self.development)[:, None]  # [batch relation part]
+        self.weights = counted[:, :, None]
+        shares = self._offset_shares()[..., None]
+        self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
+        self.pairs += counted.sum(0).to(self.pairs)
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
-        self.words += torch.tensor([int(self.trees.there.sum()), int(self.trees.unseen.sum()), lost])
+        words = torch.tensor([int(self.trees.there.sum()), int(self.trees.unseen.sum()), lost])
+        self.words += words.to(self.words)
 
-    def _offset_shares(self) -> tuple[Float[Tensor, "batch column"], Float[Tensor, "batch column"]]:
+    def _offset_shares(self) -> Float[Tensor, "batch relation offset"]:
         """For each text: share of a relation's pairs whose head stands at each offset from the dependent."""
         word = torch.arange(self.trees.governor.shape[1])
         offset = self.trees.governor - word
         at = (offset[..., None] == torch.tensor(OFFSETS)).double()
-        shares = self.members.mT @ at / self.counts.clamp(min=1)[..., None]
-        return shares.flatten(1), self.counts[..., None].expand_as(shares).flatten(1)
+        return self.members.mT @ at / self.counts.clamp(min=1)[..., None]
 
     def finish(self, batch: Batch, outputs: object) -> None:
         """Let go of the batch."""
@@ -118,17 +119,8 @@ class Relations(Lens):
 
     def compute(self) -> Result:
         """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
-        variables: dict[str, xr.DataArray] = {}
-        for tail in ("", "_se", "_count"):
-            heads = [self.of_heads[p].arrays("x", self.of_heads[p].columns, "column")[f"x{tail}"] for p in PARTS]
-            variables[f"accuracy{tail}"] = self._by_relation(heads, (axes.WAY, list(WAYS)))
-            offsets = [self.of_offsets[p].arrays("x", self.of_offsets[p].columns, "column")[f"x{tail}"] for p in PARTS]
-            laid = self._by_relation(offsets, (axes.OFFSET, list(OFFSETS)))
-            first = self.parsing[0]
-            variables[f"offset_accuracy{tail}"] = laid.sel(
-                {axes.STACK: first.name, axes.LAYER: first.layer + 1, axes.HEAD: 1}, drop=True
-            )
-        variables["pairs"] = xr.DataArray(self.pairs.mT.cpu().numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
+        variables = self.of_heads.arrays() | self.of_offsets.arrays()
+        variables["pairs"] = xr.DataArray(self.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
         variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
         variables["offset_accuracy"].attrs["description"] = "share of pairs whose head stands at this offset"
         variables["pairs"].attrs["description"] = "dependents with their heads, by relation and part"
@@ -138,20 +130,11 @@ class Relations(Lens):
         result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
         return result
 
-    def _by_relation(self, parts: Sequence[xr.DataArray], inner: tuple[str, list]) -> xr.DataArray:
-        """[… column] of each part as [… relation inner part]."""
-        axis, labels = inner
-        joined = xr.concat(
-            [part.drop_vars("column") for part in parts], dim=axes.PART, coords="minimal", compat="override"
-        ).transpose(..., axes.PART)
-        lead = joined.dims[:-2]
-        values = joined.values.reshape(*joined.shape[:-2], len(self.relations), len(labels), len(PARTS))
-        coordinates = {dim: joined[dim].values for dim in lead}
-        return xr.DataArray(
-            values,
-            dims=(*lead, axes.RELATION, axis, axes.PART),
-            coords={**coordinates, axes.RELATION: list(self.relations), axis: labels, axes.PART: list(PARTS)},
-        )
+
+def in_parts(batch: Batch, development: float) -> Float[Tensor, "text part"]:
+    """1 for the part that a hash of a text's id puts it into: development or held out."""
+    early = torch.tensor([share(f"part/{example.id}") < development for example in batch.examples])
+    return torch.stack([early, ~early], -1).double()
 
 
 def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":

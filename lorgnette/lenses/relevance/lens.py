@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 
 import torch
-import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -51,9 +50,9 @@ class Relevance(Lens):
     def allocate(self, subject: Subject) -> None:
         require_head(subject)
         self.subject = subject
-        self.per_head = Moments(self, ("relevance",))
-        self.per_layer = Moments(self, ("layer",), "layer_totals", heads=1)
-        self.per_token = Moments(self, TOKENS, "token_totals", heads=1)
+        self.of_heads = Moments(self, "relevance")
+        self.of_layers = Moments(self, "layer_share", at="layer")
+        self.of_tokens = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         found = explain(self.subject, batch, self.method, self.target)
@@ -62,23 +61,16 @@ class Relevance(Lens):
             size = heads.abs().sum(-1)
             stacks[site.name] = stacks.get(site.name, 0.0) + size
             share = heads / size.where(size > 0, 1.0)[:, None]
-            there = (size > 0).to(heads.dtype)[:, None, None]
-            self.per_head.add(site, share[..., None], there.expand(-1, heads.shape[1], 1))
+            self.of_heads.add(site, relevance=(share, (size > 0)[:, None]))
         for site, heads in found.heads.items():
             whole = stacks[site.name]
             share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
-            self.per_layer.add(site, share[:, None, None], (whole > 0).to(share.dtype)[:, None, None])
-        if self.sites:
-            values, weights = _by_kind(found, batch)
-            self.per_token.add(self.sites[0], values[:, None], weights[:, None])
+            self.of_layers.add(site, layer_share=(share, whole > 0))
+        self.of_tokens.add(token_share=_by_kind(found, batch))
 
     def compute(self) -> Result:
         """Shares of heads, layers and kinds of token."""
-        variables: dict[str, Any] = {**self.per_head.arrays("relevance")}
-        for name, array in self.per_layer.arrays("layer").items():
-            variables[f"layer_share{name.removeprefix('layer')}"] = array.isel({axes.HEAD: 0}, drop=True)
-        for name, array in self.per_token.arrays("token", TOKENS, axes.CATEGORY).items():
-            variables[f"token_share{name.removeprefix('token')}"] = _first(array, self.sites[0].layer)
+        variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_tokens.arrays()
         variables["relevance"].attrs["description"] = (
             "relevance of a head for the prediction, as a share of all relevance (regardless of sign) in its layer"
         )
@@ -89,11 +81,6 @@ class Relevance(Lens):
         result = self.result(variables)
         result.data.attrs |= {"method": self.method, "target": str(self.target)}
         return result
-
-
-def _first(array: xr.DataArray, layer: int) -> xr.DataArray:
-    """What is not by site is kept in the place of the first."""
-    return array.isel({axes.STACK: 0, axes.LAYER: layer, axes.HEAD: 0}, drop=True)
 
 
 def _by_kind(found: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:

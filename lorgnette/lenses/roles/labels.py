@@ -9,6 +9,7 @@ import torch
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.lenses.moments import Moments
 from lorgnette.lenses.relations.lens import PARTS
 from lorgnette.statistics.spearman import spearman
 from lorgnette.syntax.relation_names import ALL
@@ -60,8 +61,8 @@ NOTHING = "none"
 
 def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray]:
     """All variables of the result."""
-    tables = {name: _side_by_side(lens, name) for name in lens.of_roles[PARTS[0]].columns}
-    rows, extra = _role_tables(tables, parsed, lens.least)
+    tables = _tables(lens.of_roles)
+    rows, extra = _role_tables(tables, _tables(lens.of_offsets_read)["peak_at"], parsed, lens.least)
     names = [name for name in RULES if name in rows]
     stacked = {tail: xr.concat([rows[name][tail] for name in names], dim=axes.ROLE).transpose(..., axes.ROLE, axes.PART)
                for tail in ("", "_se", "_count")}  # fmt: skip
@@ -99,41 +100,41 @@ _DESCRIPTIONS = {
 }
 
 
-def _side_by_side(lens: "Roles", column: str) -> dict[str, xr.DataArray]:
-    """A column of both parts as [stack layer head part], with `_se`, `_count` and the queries it is over."""
-    both = [lens.of_roles[part].arrays(column) for part in PARTS]
-    out = {tail: _joined([arrays[column + tail] for arrays in both]) for tail in ("", "_se", "_count")}
-    totals = [lens.of_roles[part] for part in PARTS]
-    weights = [getattr(lens, moments.state)[1, ..., moments.index[column]] for moments in totals]
-    out["queries"] = _joined([lens.grid(weight).fillna(0) for weight in weights])
-    return out
-
-
-def _joined(parts: list[xr.DataArray]) -> xr.DataArray:
-    return xr.concat(parts, dim=axes.PART).transpose(..., axes.PART).assign_coords({axes.PART: list(PARTS)})
+def _tables(moments: Moments) -> dict[str, dict[str, xr.DataArray]]:
+    """Each number as [stack layer head … part], with `_se`, `_count` and the queries it is over."""
+    arrays, queries = moments.arrays(), moments.weights()
+    return {
+        name: {**{tail: arrays[name + tail] for tail in ("", "_se", "_count")}, "queries": queries[name]}
+        for name in moments.variables
+    }
 
 
 def _role_tables(
-    tables: dict[str, dict[str, xr.DataArray]], parsed: xr.Dataset | None, least: int
+    tables: dict[str, dict[str, xr.DataArray]],
+    peak_at: dict[str, xr.DataArray],
+    parsed: xr.Dataset | None,
+    least: int,
 ) -> tuple[dict[str, dict[str, xr.DataArray]], dict[str, xr.DataArray]]:
     """What each role is judged by, and what goes with it."""
     rows = {name: tables[name] for name in RULES if name in tables}
-    rows["positional"], offset = _positional(tables)
+    rows["positional"], offset = _positional(peak_at, tables["peak"]["queries"])
     layer = tables["norm"][""].mean(axes.HEAD)
     rows["dead"] = {**tables["norm"], "": tables["norm"][""] / layer, "_se": tables["norm"]["_se"] / layer}
     rows["syntactic"], relations = _syntactic(parsed, tables["peak"], least)
     return rows, {"offset": offset, "relations": relations}
 
 
-def _positional(tables: dict[str, dict[str, xr.DataArray]]) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
-    shifts = {int(name.split()[1]): table for name, table in tables.items() if name.startswith("offset ")}
-    both = {tail: xr.concat([table[tail] for table in shifts.values()], dim="shift") for tail in ("", "_se", "_count")}
-    asked = xr.concat([table["queries"] for table in shifts.values()], dim="shift")
-    usual = asked >= EDGE * tables["peak"]["queries"]
-    share = both[""].where(usual).sel({axes.PART: PARTS[0]}, drop=True).fillna(-1.0)
-    best = share.argmax("shift")
-    offset = xr.DataArray(np.array(list(shifts)), dims="shift")[best].astype("int64")
-    return {tail: array.isel(shift=best) for tail, array in both.items()}, offset.drop_vars("shift", errors="ignore")
+def _positional(
+    peak_at: dict[str, xr.DataArray], queries: xr.DataArray
+) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+    """The share of the offset that is best in the development part, and that offset."""
+    usual = peak_at["queries"] >= EDGE * queries
+    share = peak_at[""].where(usual).sel({axes.PART: PARTS[0]}, drop=True).fillna(-1.0)
+    best = share.argmax(axes.OFFSET)
+    offset = peak_at[""][axes.OFFSET][best].astype("int64").drop_vars(axes.OFFSET, errors="ignore")
+    return {
+        tail: peak_at[tail].isel({axes.OFFSET: best}).drop_vars(axes.OFFSET) for tail in ("", "_se", "_count")
+    }, offset
 
 
 def _syntactic(

@@ -9,17 +9,17 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lorgnette import axes
 from lorgnette.attention import Call, Site
 from lorgnette.attention.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
-from lorgnette.corpora.annotated import share
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.frequency import Ranks, counted
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.moments import Moments
-from lorgnette.lenses.relations.lens import PARTS, Relations
+from lorgnette.lenses.relations.lens import PARTS, Relations, in_parts
 from lorgnette.lenses.roles.formulas import after_same_word, mass_on, peak_offsets, rare_words, same_word
 from lorgnette.lenses.roles.labels import labelled
 from lorgnette.lenses.weights.lens import OFFSETS as NEIGHBOURS
@@ -51,7 +51,7 @@ class PieceCounts(Lens):
     def finish(self, batch: Batch, outputs: Any) -> None:
         for side, tokens in enumerate((batch.source, batch.target)):
             if tokens is not None:
-                ids = tokens.ids[tokens.mask & ~tokens.special].cpu()
+                ids = tokens.ids[tokens.mask & ~tokens.special].to(self.pieces.device)
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
 
     def compute(self) -> Result:
@@ -102,8 +102,9 @@ class Roles(Relations):
         if self.parsing:
             super().allocate(subject)
         self.projections = SiteWeights(subject, layer_norm=False)
-        columns = (*NUMBERS, *(f"offset {shift}" for shift in SHIFTS))
-        self.of_roles = {part: Moments(self, columns, f"{part}_numbers") for part in PARTS}
+        by_part = {axes.PART: PARTS}
+        self.of_roles = Moments(self, NUMBERS, by_part)
+        self.of_offsets_read = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
         if isinstance(self.source, Ranks):
             table = _rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
             self.ranks = (table, table)
@@ -115,9 +116,11 @@ class Roles(Relations):
         parts = self._parts(call, batch)
         values = torch.cat([value.expand(-1, call.query.shape[1], -1) for value, _ in parts], -1)
         weights = torch.cat([weight for _, weight in parts], -1)[:, None]
-        early = torch.tensor([share(f"part/{e.id}") < self.development for e in batch.examples])
-        for part, chosen in zip(PARTS, (early, ~early), strict=True):
-            self.of_roles[part].add(site, values[chosen], weights[chosen])
+        mine = in_parts(batch, self.development).to(weights)[:, None, None]  # [text 1 1 part]
+        values, weights = values[..., None].expand(*values.shape, len(PARTS)), weights[..., None] * mine
+        columns = zip(NUMBERS, values.unbind(2), weights.unbind(2), strict=False)
+        self.of_roles.add(site, **{name: (value, weight) for name, value, weight in columns})
+        self.of_offsets_read.add(site, peak_at=(values[:, :, len(NUMBERS) :], weights[:, :, len(NUMBERS) :]))
 
     def _begin(self, batch: Batch) -> None:
         # A text without a tree has no words to be parsed.

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -58,7 +56,9 @@ class Rollout(Lens):
         subject.anatomy.require("mixing")
         self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
         self.rolling = rollable(subject.sites)
-        self.moments = {name: Moments(self, ("entropy", *SHARES), f"{name}_totals", heads=1) for name in MEASURES}
+        by_measure = {axes.MEASURE: MEASURES}
+        self.shares = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
+        self.entropies = Moments(self, "entropy", by_measure, at="layer")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -72,39 +72,34 @@ class Rollout(Lens):
             layer = mixing.get(measure)
             if layer is None or (site.layer and before is None):
                 self.product[site.name, measure] = None
-                continue
-            product = layer if before is None else layer @ before
-            self.product[site.name, measure] = product
-            self._add(site, measure, product, batch.queries(site))
+            else:
+                self.product[site.name, measure] = layer if before is None else layer @ before
+        self._add(site, [self.product[site.name, measure] for measure in MEASURES], batch.queries(site))
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Let go of the products of this batch."""
         self.batch, self.product = None, {}
 
-    def _add(self, site: Site, measure: str, product: Float[Tensor, "text query key"], tokens: Tokens) -> None:
-        counts = tokens.mask.sum(-1).to(product.dtype)
-        kinds = torch.stack([tokens.categories[name] for name in SHARES[1:]], -1).to(product.dtype)
-        rows = torch.cat(
-            [
-                entropy(product)[..., None],
-                product.diagonal(dim1=-2, dim2=-1)[..., None],
-                product @ kinds,
-            ],
-            -1,
-        )
-        values = (rows * tokens.mask[..., None]).sum(1) / counts.clamp(min=1)[:, None]
-        weights = (counts if self.by == "token" else (counts > 0).to(counts.dtype))[:, None].repeat(1, 1 + len(SHARES))
-        for column, name in enumerate(("cls", "sep"), 2):
-            weights[:, column] *= tokens.categories[name].any(-1)  # a text without such a token has no such share
-        self.moments[measure].add(site, values[:, None], weights[:, None])
+    def _add(self, site: Site, products: Sequence[Tensor | None], tokens: Tokens) -> None:
+        """Means over the tokens of each text, [text measure …]; a measure that a layer does not have weighs nothing."""
+        counts = tokens.mask.sum(-1).double()
+        weights = counts if self.by == "token" else (counts > 0).double()
+        known = torch.tensor([product is not None for product in products], device=weights.device)
+        weights = weights[:, None] * known  # [text measure]
+        has = torch.ones(len(weights), len(SHARES), dtype=torch.bool, device=weights.device)
+        for name in ("cls", "sep"):  # a text without such a token has no such share
+            has[:, SHARES.index(name)] = tokens.categories[name].any(-1)
+        means = []
+        for product in products:
+            rows = weights.new_zeros(*tokens.mask.shape, 1 + len(SHARES)) if product is None else _rows(product, tokens)
+            means.append((rows * tokens.mask[..., None]).sum(1) / counts.clamp(min=1)[:, None].to(rows.dtype))
+        mean = torch.stack([mean.double() for mean in means], 1)  # [text measure column]
+        self.entropies.add(site, entropy=(mean[..., 0], weights))
+        self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
 
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""
-        variables: dict[str, Any] = {}
-        for name, columns, axis in (("share", SHARES, axes.CATEGORY), ("entropy", None, None)):
-            found = [self.moments[measure].arrays(name, columns, axis) for measure in MEASURES]
-            for variable in found[0]:
-                variables[variable] = _side_by_side([arrays[variable] for arrays in found])
+        variables = self.shares.arrays() | self.entropies.arrays()
         variables["share"].attrs["description"] = "share of the input tokens of a kind in a state, mean over tokens"
         variables["entropy"].attrs["description"] = (
             "entropy in nats of the shares of all input tokens, mean over tokens"
@@ -140,9 +135,8 @@ def rollout(
     return rolled_out(torch.stack(mixing))
 
 
-def _side_by_side(arrays: Sequence[xr.DataArray]) -> xr.DataArray:
-    """[stack layer head …] of each measure as [stack layer measure …]: a rollout is of all heads together."""
-    first = arrays[0].isel({axes.HEAD: 0}, drop=True)
-    values = np.stack([array.isel({axes.HEAD: 0}).values for array in arrays], axis=2)
-    dims = (*first.dims[:2], axes.MEASURE, *first.dims[2:])
-    return xr.DataArray(values, dims=dims, coords={**first.coords, axes.MEASURE: list(MEASURES)})
+def _rows(product: Float[Tensor, "text query key"], tokens: Tokens) -> Float[Tensor, "text query column"]:
+    """Entropy of each token's row, then its shares."""
+    kinds = torch.stack([tokens.categories[name] for name in SHARES[1:]], -1).to(product.dtype)
+    own = product.diagonal(dim1=-2, dim2=-1)[..., None]
+    return torch.cat([entropy(product)[..., None], own, product @ kinds], -1)

@@ -82,11 +82,8 @@ class Trees(Lens):
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
         self.edges = EdgeScores(subject, self.scores)
-        columns = (*SCORES, *self.relations)
-        by_way = [f"{way} {column}" for way in WAYS for column in columns]
-        self.of_heads = Moments(self, by_way, "head_totals")
-        self.of_layers = Moments(self, by_way, "layer_totals", heads=1)
-        self.of_baselines = Moments(self, columns, "baseline_totals", heads=len(BASELINES))
+        self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
+        self.of_baselines = _Shares(self, BASELINES, "corpus")
         self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -106,8 +103,8 @@ class Trees(Lens):
         if not found:
             return
         values, weights = (torch.from_numpy(np.stack([text[which] for text in found])) for which in (0, 1))
-        self.of_heads.add(site, values[:, :-1], weights[:, None])
-        self.of_layers.add(site, values[:, -1:], weights[:, None])
+        self.of_heads.add(site, values[:, :-1], weights[:, None, None])
+        self.of_layers.add(site, values[:, -1], weights[:, None])
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; baselines and counts are taken in here, once."""
@@ -121,10 +118,11 @@ class Trees(Lens):
         rootless = sum(len(s.words) for s in sentences if s.root is None)
         self.skipped |= {s.example.id for s in sentences if s.root is None}
         seen = sum(len(s.words) for s in kept)
-        self.words += torch.tensor([seen, int(self.trees.unseen.sum()), lost, rootless])
-        self._baselines(self.parsing[0])
+        words = torch.tensor([seen, int(self.trees.unseen.sum()), lost, rootless])
+        self.words += words.to(self.words)
+        self._baselines()
 
-    def _baselines(self, site: Site) -> None:
+    def _baselines(self) -> None:
         rows, counts = [], []
         for sentence, members in self.sentences:
             seed = text_key(sentence.example.id, self.seed)
@@ -135,19 +133,19 @@ class Trees(Lens):
             counts.append(judged[0][1])
         if rows:
             values, weights = torch.from_numpy(np.stack(rows)), torch.from_numpy(np.stack(counts))
-            self.of_baselines.add(site, values, weights[:, None])
+            self.of_baselines.add(None, values, weights[:, None])
 
     def _judged(
         self, scores: Float[np.ndarray, "graph word word2"], sentence: "Sentence", members: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[graph column] shares of one text, both ways, and [column] what each is a share of."""
+        """[graph way column] shares of one text, and [column] what each is a share of."""
         inner = scores[:, sentence.words][:, :, sentence.words]
         ways = []
         for graphs in (inner, inner.transpose(0, 2, 1)):
             assert sentence.root is not None
             trees = rooted_trees(graphs, sentence.root) if self.root == "gold" else free_trees(graphs)
             ways.append(_shares(trees, sentence, members))
-        return np.concatenate([shares for shares, _ in ways], -1), np.concatenate([count for _, count in ways], -1)
+        return np.stack([shares for shares, _ in ways], 1), ways[0][1]
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Relevance is known only now; let go of the batch."""
@@ -159,18 +157,9 @@ class Trees(Lens):
     def compute(self) -> Result:
         """`uas` and its kin by head and way, `layer_…` for the mean over heads, `baseline_…`; `recall` by relation."""
         variables: dict[str, xr.DataArray] = {}
-        for prefix, laid in (
-            ("", self._by_way(self.of_heads)),
-            (
-                "layer_",
-                {tail: array.isel({axes.HEAD: 0}, drop=True) for tail, array in self._by_way(self.of_layers).items()},
-            ),
-            ("baseline_", self._of_baselines()),
-        ):
-            for tail, array in laid.items():
-                for number, name in enumerate(SCORES):
-                    variables[f"{prefix}{name}{tail}"] = array[..., number].drop_vars(axes.RELATION)
-                variables[f"{prefix}recall{tail}"] = array[..., len(SCORES) :]
+        parts = (("", self.of_heads), ("layer_", self.of_layers), ("baseline_", self.of_baselines))
+        for prefix, shares in parts:
+            variables |= {f"{prefix}{name}": array for name, array in shares.arrays().items()}
             for name, about in _DESCRIPTIONS.items():
                 variables[prefix + name].attrs["description"] = about + _OF[prefix]
         result = self.result(variables)
@@ -181,28 +170,25 @@ class Trees(Lens):
         result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
         return result
 
-    def _by_way(self, moments: Moments) -> dict[str, xr.DataArray]:
-        """[stack layer head way column] by tail."""
-        columns = (*SCORES, *self.relations)
-        out = {}
-        for name, array in moments.arrays("x", moments.columns, "column").items():
-            coordinates = {dim: array[dim].values for dim in axes.PER_HEAD}
-            out[name.removeprefix("x")] = xr.DataArray(
-                array.values.reshape(*array.shape[:-1], len(WAYS), len(columns)),
-                dims=(*axes.PER_HEAD, axes.WAY, axes.RELATION),
-                coords={**coordinates, axes.WAY: list(WAYS), axes.RELATION: list(columns)},
-            )
-        return out
 
-    def _of_baselines(self) -> dict[str, xr.DataArray]:
-        """[baseline column] by tail: they were counted at the first site, a head for each."""
-        first = self.parsing[0]
-        out = {}
-        for name, array in self.of_baselines.arrays("x", self.of_baselines.columns, axes.RELATION).items():
-            one = array.sel({axes.STACK: first.name, axes.LAYER: first.layer + 1}, drop=True)
-            renamed = one.rename({axes.HEAD: axes.BASELINE}).assign_coords({axes.BASELINE: list(BASELINES)})
-            out[name.removeprefix("x")] = renamed
-        return out
+class _Shares:
+    """The scores and the recall of each relation, of trees read in some ways, or of baselines."""
+
+    def __init__(self, lens: Trees, rows: tuple[str, ...], at: str) -> None:
+        by_row = {axes.BASELINE if at == "corpus" else axes.WAY: rows}
+        self.scores = Moments(lens, SCORES, by_row, at=at, state=f"{at}_scores")
+        self.recall = Moments(lens, "recall", {**by_row, axes.RELATION: lens.relations}, at=at, state=f"{at}_recall")
+
+    def add(
+        self, site: Site | None, shares: Float[Tensor, "text *row column"], counts: Float[Tensor, "text *#row column"]
+    ) -> None:
+        """Columns are the scores, then the relations."""
+        each, weight = shares[..., : len(SCORES)].unbind(-1), counts[..., : len(SCORES)].unbind(-1)
+        self.scores.add(site, **{name: (each[number], weight[number]) for number, name in enumerate(SCORES)})
+        self.recall.add(site, recall=(shares[..., len(SCORES) :], counts[..., len(SCORES) :]))
+
+    def arrays(self) -> dict[str, xr.DataArray]:
+        return self.scores.arrays() | self.recall.arrays()
 
 
 def _shares(trees: np.ndarray, sentence: "Sentence", members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

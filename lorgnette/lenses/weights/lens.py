@@ -1,6 +1,6 @@
 """What each head's attention weights look like: how spread out, how sure, and where they go."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attention import Call
 from lorgnette.attention.sweep import Measured, Wanted
-from lorgnette.corpora.batch import Batch
+from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.token_kinds import CATEGORIES
 from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
@@ -50,8 +50,8 @@ class Weights(Lens):
         self.by = by
 
     def allocate(self, subject: Subject) -> None:
-        columns = ("entropy", "entropy_normalised", "peak", "confidence", "sink", *MASSES)
-        self.moments = Moments(self, columns)
+        self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink"))
+        self.masses = Moments(self, "mass", {axes.CATEGORY: MASSES})
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -70,24 +70,18 @@ class Weights(Lens):
         word = (asking.mask & ~asking.special).float()
         entropy = rows["entropy"]
         normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))
-        parts: list[tuple[Tensor, Tensor]] = [
-            (entropy[..., None], query[..., None]),
-            (normalised[..., None], (query * (seen > 1))[..., None]),
-            (rows["peak"][..., None], query[..., None]),
-            (rows["peak_among"][..., None], word[..., None]),
-        ]
-        values, weights = zip(*(self._over_queries(*part) for part in parts), strict=True)
         counts = query.sum(-1)
-        sink = rows["received"].amax(-1) / counts[:, None]
-        sink_weight = self._weight(counts)[:, None, None]
-        mass, mass_weight = self._masses(rows, query, read)
         self.moments.add(
             site,
-            torch.cat([*values, sink[..., None], mass], -1),
-            torch.cat([*weights, sink_weight, mass_weight], -1),
+            entropy=self._over_queries(entropy, query),
+            entropy_normalised=self._over_queries(normalised, query * (seen > 1)),
+            peak=self._over_queries(rows["peak"], query),
+            confidence=self._over_queries(rows["peak_among"], word),
+            sink=(rows["received"].amax(-1) / counts[:, None], self._weight(counts)[:, None]),
         )
+        self.masses.add(site, mass=self._masses(rows, query, read))
 
-    def _masses(self, rows: Measured, query: Tensor, read: Any) -> tuple[Tensor, Tensor]:
+    def _masses(self, rows: Measured, query: Tensor, read: Tokens) -> tuple[Tensor, Tensor]:
         """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
         there = torch.stack([read.categories[name].any(-1) for name in CATEGORIES], -1)
         for name in ("punctuation", "period_comma", "other"):
@@ -102,8 +96,8 @@ class Weights(Lens):
         return torch.cat([averaged, near], -1), torch.cat([weight, near_weight], -1)
 
     def _over_queries(
-        self, values: Float[Tensor, "text head query column"], query: Float[Tensor, "text query #column"]
-    ) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text 1 #column"]]:
+        self, values: Float[Tensor, "text head query *column"], query: Float[Tensor, "text query *#column"]
+    ) -> tuple[Float[Tensor, "text head *column"], Float[Tensor, "text 1 *#column"]]:
         """Mean over the queries that count, and the weight of the text."""
         total = (values * query[:, None].to(values.dtype)).sum(2)
         counts = query.sum(1)
@@ -114,10 +108,7 @@ class Weights(Lens):
 
     def compute(self) -> Result:
         """Entropy, peak, confidence, sink, and mass by category."""
-        variables: dict[str, Any] = {}
-        for name in ("entropy", "entropy_normalised", "peak", "confidence", "sink"):
-            variables |= self.moments.arrays(name)
-        variables |= self.moments.arrays("mass", MASSES, axes.CATEGORY)
+        variables = self.moments.arrays() | self.masses.arrays()
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
         return self.result(variables)
