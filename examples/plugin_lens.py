@@ -35,12 +35,12 @@ class Reach(Lens):
         mask = batch.queries(call.site).mask
         place = torch.arange(mask.shape[1], device=mask.device, dtype=call.query.dtype)
         attended = call.average(place.expand(len(mask), -1)[..., None])[..., 0]  # Σ_j α_ij j
-        reach = ((place - attended) * mask[:, None]).double().sum((0, 2)).cpu()
+        reach = ((place - attended) * mask[:, None]).sum((0, 2)).to(self.totals)  # states are on the model's device
         self.totals[0, self.position[call.site], : len(reach)] += reach
-        self.totals[1, self.position[call.site], : len(reach)] += int(mask.sum())
+        self.totals[1, self.position[call.site], : len(reach)] += mask.sum().to(self.totals)
 
     def compute(self) -> Result:
-        total, count = self.totals.cpu()
+        total, count = self.totals
         return self.result({"reach": self.grid(total / count)})
 
 

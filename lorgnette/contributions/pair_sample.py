@@ -55,7 +55,8 @@ class PairSample:
         asking, read = batch.queries(site), batch.keys(site)
         kinds = torch.stack([read.categories[name] & read.mask for name in self.kinds], 1).cpu()  # [text kind key]
         seen = visible_pairs(call.scores, asking.mask, kinds.to(call.query.device))
-        getattr(self.lens, f"{self.state}_seen")[self.lens.position[site]] += seen.cpu() * call.query.shape[1]
+        state = getattr(self.lens, f"{self.state}_seen")
+        state[self.lens.position[site]] += seen.to(state) * call.query.shape[1]
         groups = _Groups(call.scores, asking.mask.cpu(), kinds)
         ids = [example.id for example in batch.examples]
         keys = np.array([[text_key(i, site, kind) for kind in self.kinds] for i in ids], dtype=np.uint64).ravel()

@@ -40,7 +40,8 @@ class Lens(torchmetrics.Metric):
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)
-        self.bound = False
+        self.bound, self.home = False, torch.device("cpu")
+        self.on_device: set[str] = set()
         self.provenance = Provenance(model="unknown")
 
     def bind(self, subject: Subject) -> None:
@@ -57,8 +58,9 @@ class Lens(torchmetrics.Metric):
         self.by_layer = Places(self.sites)
         self.provenance = Provenance(model=subject.name)
         self.allocate(subject)
-        # Metal has no float64.
-        self._move("cpu" if subject.device.type == "mps" else subject.device)
+        if subject.device.type != "mps":  # Metal has no float64
+            self.home = torch.device(subject.device)
+        self._move(self.home)
         self.bound = True
 
     def allocate(self, subject: Subject) -> None:
@@ -86,13 +88,18 @@ class Lens(torchmetrics.Metric):
 
     def sums(self, name: str, *shape: int) -> None:
         """Declare a state that adds up over batches and processes."""
-        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum")
+        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True)
 
-    def state(self, name: str, start: Tensor, merge: "str | Merge") -> None:
-        """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts."""
+    def state(self, name: str, start: Tensor, merge: "str | Merge", *, on_device: bool = False) -> None:
+        """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts.
+
+        `on_device`: it is kept where the model is, so that adding to it waits for nothing; else on the CPU.
+        """
         if name in self._defaults:
             raise ValueError(f"the lens {self.name!r} has a state {name!r} already")
         self.add_state(name, start, dist_reduce_fx=merge)
+        if on_device:
+            self.on_device.add(name)
 
     def described(self) -> str:
         """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
@@ -141,19 +148,18 @@ class Lens(torchmetrics.Metric):
 
         @wraps(compute)
         def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
-            device = next((state.device for state in self.states().values()), torch.device("cpu"))
             self._move("cpu")
             try:
                 return inner(*arguments, **keywords)
             finally:
-                self._move(device)
+                self._move(self.home)
 
         return on_the_cpu
 
     def _move(self, device: torch.device | str) -> None:
         """Not `to`, which would take along whatever part of the model a lens has hold of."""
-        for name, state in self.states().items():
-            setattr(self, name, state.to(device))
+        for name in self.on_device:
+            setattr(self, name, getattr(self, name).to(device))
 
     def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
         """Wrap arrays as a result with this lens's provenance."""

@@ -60,7 +60,9 @@ class Moments:
         self.places = at if isinstance(at, Places) else named[at]
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
-        lens.state(self.state, torch.zeros(8, len(self.variables), *lead, *sizes, dtype=torch.float64), merged)
+        lens.state(
+            self.state, torch.zeros(8, len(self.variables), *lead, *sizes, dtype=torch.float64), merged, on_device=True
+        )
 
     def add(self, site: Site | None = None, /, **values: tuple[Tensor, Tensor]) -> None:
         """Add some texts' values, (value, weight) by variable: [text (head) *axes]; weight 0 means no such value.

@@ -93,7 +93,8 @@ class Cones(Lens):
         """Keep the vector, label and prediction of every text."""
         labels = self._labels(batch)
         predicted = outputs.logits.detach().argmax(-1).cpu()
-        self.confusion.index_put_((labels, predicted), torch.ones(len(batch), dtype=torch.float64), accumulate=True)
+        where = tuple(part.to(self.confusion.device) for part in (labels, predicted))
+        self.confusion.index_put_(where, self.confusion.new_ones(len(batch)), accumulate=True)
         known = torch.stack([labels, predicted], -1).double()
         vectors = self._vectors(batch, outputs).double().cpu()
         self.texts.add([example.id for example in batch.examples], torch.cat([known, vectors], -1))

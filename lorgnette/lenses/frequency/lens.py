@@ -110,7 +110,7 @@ class Frequency(Lens):
         """Draw from the occurrences of this batch, now that all layers have been seen."""
         for side, tokens in enumerate((batch.source, batch.target)):
             if tokens is not None:
-                ids = tokens.ids[tokens.mask].cpu()
+                ids = tokens.ids[tokens.mask].to(self.pieces.device)
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
         for stack, layers in self.found.items():
             site = next(site for site in self.sites if site.name == stack)

@@ -119,8 +119,8 @@ class Norms(Lens):
 
     def _extremes(self, name: str, *shape: int) -> None:
         start = torch.full(shape, torch.inf, dtype=torch.float64)
-        self.add_state(f"{name}_low", start, dist_reduce_fx="min")
-        self.add_state(f"{name}_high", -start, dist_reduce_fx="max")
+        self.state(f"{name}_low", start, "min", on_device=True)
+        self.state(f"{name}_high", -start, "max", on_device=True)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
