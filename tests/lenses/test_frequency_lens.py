@@ -92,8 +92,8 @@ def discounting(plant):
             embeddings.LayerNorm.weight.fill_(1.0), embeddings.LayerNorm.bias.zero_()
             states = embeddings(torch.arange(97)[:, None])[:, 0]
             across = (states[96] - states[0]) / (states[96] - states[0]).norm()
-            site.value.weight.copy_(torch.outer(torch.ones(32, dtype=torch.float64), across))
-            site.value.bias.fill_(1.0 - (states[0] @ across).item())
+            site.value.module.weight.copy_(torch.outer(torch.ones(32, dtype=torch.float64), across))
+            site.value.module.bias.fill_(1.0 - (states[0] @ across).item())
     return tiny
 
 
