@@ -19,6 +19,7 @@ DESCRIPTIONS = {
     "embedding_selectivity": "its accuracy less its control",
     "mixing": "how much a linear probe on a learnt mix of all states takes of each",
     "mixing_centre": "the state at which that probe looks on average",
+    "converged": "1 where the linear probe of the task is at its minimum (largest slope ≤ 1e-4), 0 where it is not",
     "majority": "accuracy of always giving the most frequent label",
     "type_majority": "accuracy of giving each word type its most frequent label",
 }
@@ -53,8 +54,10 @@ def probed(
         for name, recipe in recipes.items():
             for source in ("vectors", "embedding"):
                 x, z = getattr(train, source), getattr(test, source)
-                hits = _hits(x, wanted, z, asked, len(names), seeds, recipe)
-                own = _hits(x, controls[0], z, controls[1], len(names), seeds, recipe)
+                hits, converged = _hits(x, wanted, z, asked, len(names), seeds, recipe)
+                own, _ = _hits(x, controls[0], z, controls[1], len(names), seeds, recipe)
+                if source == "vectors" and converged is not None:
+                    out.values["converged"] = converged.double().cpu()
                 out.add(name, source, hits, own, test.text)
         mixture = train_mixture(
             train.vectors, wanted.to(train.vectors.device), len(names), seeds, next(iter(recipes.values()))
@@ -65,9 +68,10 @@ def probed(
 
 def _hits(
     x: Tensor, labels: Tensor, z: Tensor, asked: Tensor, classes: int, seeds: Sequence[int], recipe: Recipe
-) -> Bool[Tensor, "seed state item"]:
+) -> tuple[Bool[Tensor, "seed state item"], Bool[Tensor, " state"] | None]:
+    """Which answers are right, and whether linear probes have converged."""
     probes = train_probes(x, labels[None].to(x.device), classes, seeds, recipe)
-    return (probes.predict(z) == asked.to(z.device)).cpu()
+    return (probes.predict(z) == asked.to(z.device)).cpu(), probes.converged
 
 
 def _numbered(labels: Int[Tensor, " item"], names: Int[Tensor, " label"]) -> Int[Tensor, " item"]:
@@ -121,6 +125,7 @@ class _Table:
         for name in ("majority", "type_majority", "mixing_centre"):
             for tail in ("", "_se"):
                 self.values[name + tail] = torch.tensor(torch.nan, dtype=torch.float64)
+        self.values["converged"] = torch.full((states,), torch.nan, dtype=torch.float64)
         for tail in ("", "_se"):
             self.values[f"mixing{tail}"] = torch.full((states,), torch.nan, dtype=torch.float64)
 
@@ -153,7 +158,7 @@ class _Table:
         dims = {2: (axes.PROBE, axes.STATE), 1: (axes.PROBE,), 0: ()}
         out = {}
         for name, values in self.values.items():
-            lead = (axes.STATE,) if name.removesuffix("_se") == "mixing" else dims[values.ndim]
+            lead = (axes.STATE,) if name.removesuffix("_se") in ("mixing", "converged") else dims[values.ndim]
             coordinates = {axes.PROBE: self.probes, axes.STATE: list(range(self.states))}
             out[name] = xr.DataArray(values.numpy(), dims=lead, coords={d: coordinates[d] for d in lead})
             out[name].attrs["description"] = DESCRIPTIONS.get(name, "")

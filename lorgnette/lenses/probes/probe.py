@@ -1,7 +1,7 @@
 """Many small probes at once: one for every layer and seed, trained together on frozen vectors.
 
-A probe is a softmax classifier on one layer's vectors, linear or with one hidden layer of ReLUs. All layers share the
-labels, so all probes of all layers and seeds are one batched product: no loop over layers.
+A probe is a softmax classifier on one layer's vectors, linear (see `linear`) or with one hidden layer of ReLUs.
+All layers share the labels, so all probes are one batched product: no loop over layers.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lorgnette.lenses.probes.linear import fit_linear
+
+LEAST_STEPS = 400
+"""Steps of Adam that any sample gets."""
 Vectors = Float[Tensor, "layer item width"]
 
 
@@ -26,6 +30,10 @@ class Recipe:
     learning_rate: float = 3e-3
     weight_decay: float = 1e-4
 
+    def epochs_for(self, items: int) -> int:
+        """As many as were asked for, and more where the items are so few that the weights would hardly move."""
+        return max(self.epochs, -(-LEAST_STEPS // max(1, -(-items // self.batch_size))))
+
 
 @dataclass(frozen=True)
 class Probes:
@@ -34,6 +42,8 @@ class Probes:
     centre: Float[Tensor, "layer 1 width"]
     scale: Float[Tensor, "layer 1 width"]
     parameters: tuple[Tensor, ...]  # [seed layer …]
+    converged: Bool[Tensor, " layer"] | None = None
+    """Whether a linear probe is at the minimum; of others that cannot be told."""
 
     def predict(self, vectors: Vectors, block: int = 8192) -> Int[Tensor, "seed layer item"]:
         """The likeliest label."""
@@ -47,13 +57,18 @@ class Probes:
 def train_probes(
     vectors: Vectors, labels: Int[Tensor, "#layer item"], classes: int, seeds: Sequence[int], recipe: Recipe
 ) -> Probes:
-    """Softmax probes by Adam on standardised vectors, the learning rate falling to zero along a cosine.
+    """Softmax probes on standardised vectors: linear ones to their one minimum, others by Adam.
 
-    Every seed has its own initial weights and its own order of the items; the layers of a seed share the order.
+    A linear probe is the same for every seed. For the others every seed has its own initial weights and its own order
+    of the items; the layers of a seed share the order, and the learning rate falls to zero along a cosine.
     """
     centre = vectors.mean(1, keepdim=True)
     scale = vectors.std(1, keepdim=True, correction=0)
     scale = torch.where(scale > 1e-6 * scale.amax(-1, keepdim=True).clamp(min=1e-12), scale, 1.0)
+    if recipe.hidden is None:
+        fit = fit_linear((vectors - centre) / scale, labels, classes)
+        same = tuple(part.expand(len(seeds), *part.shape) for part in (fit.weight, fit.bias))
+        return Probes(centre, scale, same, fit.converged)
     parameters = _initial(vectors, classes, seeds, recipe.hidden)
     with torch.enable_grad():
         _descend(vectors, labels, (centre, scale), parameters, seeds, recipe)
@@ -96,11 +111,12 @@ def _descend(
 ) -> None:
     layers, items, _ = vectors.shape
     optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    steps = recipe.epochs * -(-items // recipe.batch_size)
+    epochs = recipe.epochs_for(items)
+    steps = epochs * -(-items // recipe.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     centre, scale = standard
-    for _ in range(recipe.epochs):
+    for _ in range(epochs):
         orders = torch.stack([torch.randperm(items, generator=g) for g in generators]).to(vectors.device)
         for start in range(0, items, recipe.batch_size):
             chosen = orders[:, start : start + recipe.batch_size]
@@ -144,7 +160,7 @@ def train_mixture(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     items = vectors.shape[1]
     with torch.enable_grad():
-        for _ in range(recipe.epochs):
+        for _ in range(recipe.epochs_for(items)):
             orders = torch.stack([torch.randperm(items, generator=g) for g in generators]).to(vectors.device)
             for start in range(0, items, recipe.batch_size):
                 chosen = orders[:, start : start + recipe.batch_size]
