@@ -106,9 +106,7 @@ class Circuits(Lens):
                 first[place, : len(values), number] = values[:, 0] ** 2 / (values**2).sum(-1)
             if site.kind == "self":  # an eigenvalue needs one space: cross-attention maps from another
                 positive[place, : len(each.value)] = positive_share(eigenvalues(*each.ov)).double().cpu()
-        both = [
-            self.grid(tensor, (axes.CIRCUIT,)).assign_coords({axes.CIRCUIT: list(CIRCUITS)}) for tensor in (rank, first)
-        ]
+        both = [self.grid(tensor, {axes.CIRCUIT: CIRCUITS}) for tensor in (rank, first)]
         return {"effective_rank": both[0], "first_share": both[1], "positive": self.grid(positive)}
 
     def _compositions(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
