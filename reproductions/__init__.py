@@ -22,16 +22,12 @@ def find(name: str) -> "Study":
     return getattr(module, "STUDY", None) or _old(name, module)
 
 
-_OLD_SEEDS = {"voita2019": (0, 1, 2), "tp9": (0, 1, 2)}
-
-
 def _old(name: str, module: Any) -> Any:
     """A study that is not on the frame yet."""
     from types import SimpleNamespace
 
     from reproductions.frame.study import ROOT
 
-    seeds = _OLD_SEEDS.get(name, (0,))
     return SimpleNamespace(
-        name=name, question=module.__doc__.splitlines()[0], seeds=seeds, home=ROOT / name, reproduce=module.reproduce
+        name=name, question=module.__doc__.splitlines()[0], seeds=(0,), home=ROOT / name, reproduce=module.reproduce
     )

@@ -37,7 +37,8 @@ model, no other paper's folder. They find cells by *labels*, never by parsing ke
     cells.one(model="minilm", condition="trained")["spearman"]              a Dataset's variable [block layer kind]
     cells.of(family="base"), cells.labels("seed", family="base"), cells.missing, cells.settings
 
-With `--partial` some cells are missing: say nothing about what is not there.
+With `--partial` some cells are missing: say nothing about what is not there. `cells.one` then raises `MissingCell`, and
+`made(functions)` gives what those of some functions make that do not.
 
 **Claims** (`frame.claims`, `frame.statistics`). A claim computes its own verdict:
 
@@ -45,10 +46,11 @@ With `--partial` some cells are missing: say nothing about what is not there.
           published=Published(0.85, "Table 2"), note="0.864 against 0.853", ours=True)
 
 Estimates come from `statistics`: `mean_of(values, over)`, `difference(first, second)` of independent runs, `paired` on
-the same blocks, `of_correlation(rho, error)`, `rank_correlation(groups)`, `percentile(value, draws)`. Bounds are
-`Bound.above(x)`, `below(x)`, `within(a, b)` (decided by the whole interval) and `at_least(x)` (by the value: an aim).
-`also=` adds estimates for which the same bound must hold; `bound=None` is not judged. Ids are kebab-case and stable;
-build them from labels (`f"{model}-sink-cancels"`), and pick claims by id, never by their sentences.
+the same blocks, `welch` of other blocks, `bootstrap(statistic, *groups, over)`, `of_correlation(rho, error)`,
+`rank_correlation(groups)`, `percentile(value, draws)`. Bounds are `Bound.above(x)`, `below(x)`, `within(a, b)` (decided
+by the whole interval) and `at_least(x)` (by the value: an aim). `also=` adds estimates for which the same bound must
+hold; `bound=None` is not judged; `undecided="why"` cannot be told, whatever the interval. Ids are kebab-case and
+stable; build them from labels (`f"{model}-sink-cancels"`), and pick claims by id, never by their sentences.
 
 **Page** (`frame.page`, `frame.markdown`). Prose lives in the templates. They see `claims["id"].verdict` and
 `.estimate.value`, `tables`, `figure("name")`, `table("id")`, `published`, `counts`, `missing`, all of `facts`, and the

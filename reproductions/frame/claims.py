@@ -110,7 +110,8 @@ class Claim:
     """`id` is short and stable, by it a page picks the claim; `bound=None` is a number that is shown and not judged.
 
     `also` are further estimates for which the same bound must hold (every λ, every corpus): the claim holds if it does
-    for all, and fails if it does for one. `ours=True` marks a claim that the source does not make.
+    for all, and fails if it does for one. `undecided` says why nothing is decided whatever the interval: runs that were
+    not trained alike. `ours=True` marks a claim that the source does not make.
     """
 
     id: str
@@ -121,11 +122,14 @@ class Claim:
     note: str = ""
     also: Sequence[Estimate] = ()
     ours: bool = False
+    undecided: str = ""
 
     @property
     def verdict(self) -> str:
         if self.bound is None:
             return NOT_JUDGED
+        if self.undecided:
+            return OPEN
         verdicts = {self.bound.verdict(estimate) for estimate in (self.estimate, *self.also)}
         return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
@@ -141,6 +145,7 @@ class Claim:
             "ours": self.ours,
             "verdict": self.verdict,
             "note": self.note,
+            **({"undecided": self.undecided} if self.undecided else {}),
         }
 
 

@@ -1,9 +1,9 @@
 """Finished cells, found by their labels and read as labelled arrays: all that a page is made of."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 
 Label = str | int | float | bool | None
 _EVERY = "*"
+Part = TypeVar("Part")
+
+
+class MissingCell(KeyError):
+    """What is asked for rests on a cell that was not run."""
+
+
+def made(makers: "Iterable[Callable[[], Part]]") -> "Iterator[Part]":
+    """What some functions make (claims, tables, figures), without those whose cells were not run."""
+    for make in makers:
+        try:
+            part = make()
+        except MissingCell:
+            continue
+        yield part
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,9 @@ class Finished:
     def one(self, **labels: Label) -> Any:
         """The result of the one cell with these labels."""
         cells = self.of(**labels)
-        if len(cells) != 1:
+        if not cells:
+            raise MissingCell(f"no finished cell has the labels {labels}")
+        if len(cells) > 1:
             raise KeyError(f"{len(cells)} finished cells have the labels {labels}, not one")
         return cells[0].result
 

@@ -60,8 +60,12 @@ def claims(every: Sequence[Claim]) -> str:
         over = " ".join(part for part in (str(one.n or ""), one.over) if part) + (f" ({one.method})" * bool(one.method))
         bound = NOTHING if claim.bound is None else str(claim.bound)
         text = claim.text + (" (ours)" if claim.ours else "")
-        rows.append((f"`{claim.id}`", text, estimate(one), over, bound, _published(claim), claim.verdict, claim.note))
+        rows.append((f"`{claim.id}`", text, estimate(one), over, bound, _published(claim), claim.verdict, _note(claim)))
     return grid(head, rows)
+
+
+def _note(claim: Claim) -> str:
+    return "; ".join(part for part in (claim.undecided, claim.note) if part)
 
 
 def _published(claim: Claim) -> str:

@@ -1,7 +1,7 @@
 """How a study is run."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,3 +53,14 @@ class Machine:
     models: str | None = None
     scratch: Path = Path()
     device: str | None = None
+
+    def require(self, models: Iterable[str]) -> None:
+        """UserError where one of these models is not on this machine: before the work, not after it."""
+        from lorgnette.models.opening import find
+
+        for model in dict.fromkeys(models):
+            if not (self.models and Path(self.models, model).is_dir()) and find(model) is None:
+                raise UserError(
+                    f"The model {model} is not here. Give --models, the folder that holds it, or run another part with "
+                    "--only."
+                )

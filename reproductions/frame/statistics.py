@@ -1,6 +1,7 @@
 """Estimates with 95 % intervals: means over runs or blocks, differences, rank correlations."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
@@ -41,6 +42,22 @@ def difference(first: Any, second: Any, over: str = "seeds") -> Estimate:
     return Estimate(value=gap, low=gap - half, high=gap + half, sd=spread, n=count, over=over, method="t, pooled")
 
 
+def welch(first: Any, second: Any, over: str = "seeds") -> Estimate:
+    """mean(first) − mean(second) of samples that may differ in spread and size (Welch 1947)."""
+    from scipy.stats import ttest_ind
+
+    one, other = _known(first), _known(second)
+    gap, count = mean(one) - mean(other), min(len(one), len(other))
+    if count < 2:
+        return Estimate(value=gap, n=count, over=over)
+    if np.ptp(one) == np.ptp(other) == 0:  # no spread, no t
+        return Estimate(value=gap, low=gap, high=gap, n=count, over=over)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # values that differ by rounding alone
+        low, high = ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(value=gap, low=float(low), high=float(high), n=count, over=over, method="Welch")
+
+
 def paired(first: Any, second: Any, over: str = "blocks") -> Estimate:
     """The mean of the differences of what was measured on the same blocks, texts or seeds."""
     return mean_of(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), over)
@@ -79,6 +96,22 @@ def percentile(value: float, draws: Any, **about: Any) -> Estimate:
     low, high = percentile_interval(np.asarray(draws, dtype=float))
     spread = float(np.std(draws, ddof=1))
     return Estimate(value=value, low=low, high=high, sd=spread, method="bootstrap", **about)
+
+
+def bootstrap(
+    statistic: Callable[..., float], *groups: np.ndarray, over: str, draws: int = 2000, seed: int = 0
+) -> Estimate | None:
+    """A statistic of groups of items (the first axis of each); every group's items are drawn anew (Efron 1979).
+
+    None where it is not defined; draws in which it is not are left out.
+    """
+    value = statistic(*groups)
+    if math.isnan(value):
+        return None
+    dice = np.random.default_rng(seed)
+    drawn = [statistic(*(group[dice.integers(len(group), size=len(group))] for group in groups)) for _ in range(draws)]
+    known = np.asarray(drawn, dtype=float)
+    return percentile(value, known[~np.isnan(known)], n=min(map(len, groups)), over=over)
 
 
 def slope(values: Sequence[float]) -> float:

@@ -1,110 +1,79 @@
 """UAS of every head beside the baselines, the four patterns by head, probes by layer."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import altair as alt
 import numpy as np
 
 from lorgnette.figures.charts import COLOURS
-from reproductions.frame.conditions import RANDOM, SHUFFLED, TRAINED
-from reproductions.frame.readings import array
-from reproductions.frame.record import Figure
-from reproductions.raganato2018.claims import TASK_NAMES
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED
+from reproductions.frame.finished import Finished
+from reproductions.frame.head_maps import dots, head_map
+from reproductions.frame.page import Figure
+from reproductions.raganato2018.claims import PLACES, TASK_NAMES
 from reproductions.raganato2018.grid import TREEBANKS
-from reproductions.raganato2018.reading import PATTERNS, Outcome, baseline, peaks, uas
+from reproductions.raganato2018.readings import PATTERNS, baseline, conditions, models, patterns, probe, tasks, trees
 
 _SHOWN = (TRAINED, SHUFFLED, RANDOM)
-CONDITION_COLOURS = dict(zip(_SHOWN, (*COLOURS[:2], COLOURS[-1]), strict=True))
 _LINES = {"head_is_next": "next word", "head_is_previous": "previous word", "random_tree": "random tree"}
-_PATTERN_NAMES = {"self": "the word itself", "previous": "previous", "next": "next", "last": "last token"}
+_DASHED = {"strokeDash": [4, 3], "color": "#777"}
 
 
-def figures(found: Outcome) -> list[Figure]:
-    out = [heads(model, found) for model in found.trees]
-    out += [patterns(model, found) for model in found.patterns]
-    return [*out, probes(found)] if found.probes else out
+def figures(cells: Finished) -> Iterator[Figure]:
+    yield from (_heads(cells, model) for model in models(cells, "trees"))
+    yield from (_patterns(cells, model) for model in models(cells, "patterns"))
+    if tasks(cells):
+        yield _probes(cells)
 
 
-def _scale() -> Any:
-    return alt.Scale(domain=list(_SHOWN), range=list(CONDITION_COLOURS.values()))
+def _colour() -> Any:
+    scale = alt.Scale(domain=list(_SHOWN), range=[*COLOURS[:2], COLOURS[-1]])
+    return alt.Color("condition:N", scale=scale, title=None)
 
 
-def heads(model: str, found: Outcome) -> Figure:
+def _heads(cells: Finished, model: str) -> Figure:
     """A dot for every head, by layer and condition; lines for the baselines."""
     rows = [
-        {"layer": layer + 1, "condition": condition, "uas": float(value), "head": f"{layer + 1}-{head + 1}"}
-        for condition, cell in found.trees[model].items()
-        for (layer, head), value in np.ndenumerate(uas(cell).mean(0))
-    ]
-    cell = found.trees[model][TRAINED]
-    lines = [{"uas": float(baseline(cell, n).mean()), "name": label, "layer": 1} for n, label in _LINES.items()]
-    dots = (
-        alt.Chart(alt.Data(values=rows), width=460, height=260)
-        .mark_circle(size=45, opacity=0.75)
-        .encode(
-            x=alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0)),
-            xOffset=alt.XOffset(field="condition", type="nominal", sort=list(_SHOWN)),
-            y=alt.Y(field="uas", type="quantitative", title="UAS of a head's tree"),
-            color=alt.Color(field="condition", type="nominal", scale=_scale(), title=None),
+        {"layer": layer + 1, "condition": condition, "uas": float(value)}
+        for condition in conditions(cells, kind="trees", model=model)
+        for (layer, _), value in np.ndenumerate(
+            trees(cells, model, condition)["uas"].sel(way="to_head").mean("block").values
         )
+    ]
+    chart = dots(rows, width=460, height=260).mark_circle(size=45, opacity=0.75)
+    chart = chart.encode(
+        x=alt.X("layer:O", axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("condition:N", sort=list(_SHOWN)),
+        y=alt.Y("uas:Q", title="UAS of a head's tree"),
+        color=_colour(),
     )
-    base = alt.Chart(alt.Data(values=lines))
-    rule = base.mark_rule(strokeDash=[4, 3], color="#555").encode(y=alt.Y(field="uas", type="quantitative"))
+    lines = [{"uas": float(baseline(trees(cells, model), n).mean()), "name": label} for n, label in _LINES.items()]
+    rule = dots(lines).mark_rule(**_DASHED).encode(y="uas:Q")
     # The two lowest lines may lie close: one is named above, the other below.
-    texts = [
-        alt.Chart(alt.Data(values=[line]))
+    names = [
+        dots([line])
         .mark_text(align="left", dx=4, dy=10 if line["name"] == _LINES["random_tree"] else -5, color="#555")
-        .encode(x=alt.value(0), y=alt.Y(field="uas", type="quantitative"), text=alt.Text(field="name", type="nominal"))
+        .encode(x=alt.value(0), y="uas:Q", text="name:N")
         for line in lines
     ]
-    return Figure(
-        f"heads-{model}",
-        alt.layer(rule, dots, *texts),
+    caption = (
         f"{model} on {TREEBANKS[model]}: UAS of the maximum spanning tree of every head (a dot), own rows, beside "
-        "trees that know nothing of the sentence. Shuffled sentences have their own baselines, which are not drawn.",
+        "trees that know nothing of the sentence. Shuffled sentences have their own baselines, which are not drawn."
     )
+    return Figure(f"heads-{model}", alt.layer(rule, chart, *names), caption)
 
 
-def patterns(model: str, found: Outcome) -> Figure:
-    """Layer × head, a map for each pattern."""
-    cell = found.patterns[model][TRAINED]
-    maps: list[Any] = []
-    for pattern in PATTERNS:
-        rows = [
-            {"layer": layer + 1, "head": head + 1, "share": float(value)}
-            for (layer, head), value in np.ndenumerate(peaks(cell, pattern).mean(0))
-        ]
-        axis = alt.Axis(labelAngle=0, ticks=False, domain=False)
-        chart = alt.Chart(alt.Data(values=rows), width=alt.Step(20), height=alt.Step(20)).mark_rect()
-        maps.append(
-            chart.encode(
-                x=alt.X(field="head", type="ordinal", title="head", axis=axis),
-                y=alt.Y(field="layer", type="ordinal", title="layer" if not maps else None, axis=axis),
-                color=alt.Color(
-                    field="share", type="quantitative", title="share", scale=alt.Scale(domain=[0, 1], scheme="blues")
-                ),
-            ).properties(title=_PATTERN_NAMES[pattern])
-        )
-    return Figure(
-        f"patterns-{model}",
-        alt.hconcat(*maps),
-        f"{model}: share of the rows of words whose largest weight is on each of the four places.",
-    )
+def _patterns(cells: Finished, model: str) -> Figure:
+    shares = patterns(cells, model).mean("block")
+    maps = [head_map(shares.sel(pattern=name).values, PLACES[name], domain=(0, 1)) for name in PATTERNS]
+    caption = f"{model}: share of the rows of words whose largest weight is on each of the four places."
+    return Figure(f"patterns-{model}", alt.hconcat(*maps), caption)
 
 
-def probes(found: Outcome) -> Figure:
+def _probes(cells: Finished) -> Figure:
     """Accuracy by layer, a panel for each label, a line for each condition, with 95 % intervals over sentences."""
-    panels = []
-    for task, cells in found.probes.items():
-        rows = []
-        for condition, cell in cells.items():
-            for layer, (mean, error) in enumerate(
-                zip(array(cell["accuracy"]), array(cell["accuracy_se"]), strict=True)
-            ):
-                ends = {"low": float(mean - 1.96 * error), "high": float(mean + 1.96 * error)}
-                rows.append({"layer": layer, "condition": condition, "accuracy": float(mean), **ends})
-        flat = [{"y": cells[TRAINED][name]} for name in ("majority", "type_majority")]
-        panels.append(_probe_panel(rows, flat).properties(title=TASK_NAMES[task], width=170, height=150))
+    panels = [_probe(cells, task).properties(title=TASK_NAMES[task], width=170, height=150) for task in tasks(cells)]
     caption = (
         "Accuracy of linear probes by layer of opus-mt-en-fr's encoder (0: embeddings with positions). Dashed: always "
         "the most frequent label; each word's most frequent label."
@@ -112,19 +81,21 @@ def probes(found: Outcome) -> Figure:
     return Figure("probes", alt.concat(*panels, columns=3), caption)
 
 
-def _probe_panel(rows: list[dict[str, Any]], flat: list[dict[str, Any]]) -> Any:
-    base = alt.Chart(alt.Data(values=rows))
-    x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
-    colour = alt.Color(field="condition", type="nominal", scale=_scale(), title=None)
-    zero = alt.Scale(zero=False)
+def _probe(cells: Finished, task: str) -> Any:
+    rows = []
+    for condition in conditions(cells, kind="probe", task=task):
+        data = probe(cells, task, condition)
+        for layer, mean, error in zip(
+            data["layer"].values, data["accuracy"].values, data["accuracy_se"].values, strict=True
+        ):
+            ends = {"low": float(mean - 1.96 * error), "high": float(mean + 1.96 * error)}
+            rows.append({"layer": int(layer), "condition": condition, "accuracy": float(mean), **ends})
+    flat = [{"y": probe(cells, task).attrs[name]} for name in ("majority", "type_majority")]
+    x, zero = alt.X("layer:O", axis=alt.Axis(labelAngle=0)), alt.Scale(zero=False)
+    base = dots(rows)
     band = base.mark_area(opacity=0.2).encode(
-        x=x,
-        y=alt.Y(field="low", type="quantitative", title="accuracy", scale=zero),
-        y2=alt.Y2(field="high"),
-        color=colour,
+        x=x, y=alt.Y("low:Q", title="accuracy", scale=zero), y2="high:Q", color=_colour()
     )
-    line = base.mark_line(point=True).encode(
-        x=x, y=alt.Y(field="accuracy", type="quantitative", scale=zero), color=colour
-    )
-    rule = alt.Chart(alt.Data(values=flat)).mark_rule(strokeDash=[4, 3], color="#777")
-    return alt.layer(rule.encode(y=alt.Y(field="y", type="quantitative", scale=zero)), band, line)
+    line = base.mark_line(point=True).encode(x=x, y=alt.Y("accuracy:Q", scale=zero), color=_colour())
+    rule = dots(flat).mark_rule(**_DASHED).encode(y=alt.Y("y:Q", scale=zero))
+    return alt.layer(rule, band, line)

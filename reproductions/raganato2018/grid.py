@@ -1,16 +1,20 @@
 """Which conditions there are: their cells, by key."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED
 from reproductions.frame.cells import Cell
-from reproductions.frame.conditions import RANDOM, SHUFFLED, TRAINED
-from reproductions.frame.record import Settings
+from reproductions.frame.settings import Machine, Settings
+from reproductions.voita2019.grid import FULL, QUICK, sizes_of
 
 CONDITIONS = (TRAINED, RANDOM, SHUFFLED)
 ENGLISH, FRENCH = "opus-mt-en-fr", "opus-mt-fr-en"
 TREEBANKS = {ENGLISH: "ud_en_pud", FRENCH: "ud_fr_sequoia"}
 MULTI30K = "multi30k"
 """Text of the small translation models, so that their patterns stand beside those of the large one on the same text."""
+TREEBANK = "treebank"
 TASKS = {
     "upos": ("ud_en_ewt", ("dev", "test")),
     "chunk": ("conll2000", ("train", "test")),
@@ -25,42 +29,63 @@ BLOCKS, WORDS = 10, 2500
 QUICK_BLOCKS, QUICK_WORDS, QUICK_SENTENCES = 4, 120, 16
 CONTROL_EVERY = 4
 """Controls see every fourth sentence: they cost less, and their intervals are wider."""
-_CELL = "reproductions.raganato2018.cell"
+_MEASURE = "reproductions.raganato2018.measure"
 
 
-def models(settings: Settings) -> tuple[str, ...]:
-    """The translation models that are in the folder of models."""
-    wanted = settings.part(tuple(TREEBANKS))
-    return tuple(name for name in wanted if settings.models and Path(settings.models, name).is_dir())
-
-
-def key(kind: str, name: str, condition: str) -> str:
-    return f"{kind}-{name}.{condition}".replace(" ", "-")
-
-
-def cells(settings: Settings) -> dict[str, Cell]:
-    """All cells of what is there: trees and patterns first, then probes."""
+def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
+    """All cells: trees and patterns first, then probes; the small models, which are trained, last."""
     seed = settings.seeds[0]
     blocks, limit = (QUICK_BLOCKS, QUICK_SENTENCES) if settings.quick else (BLOCKS, None)
-    there = models(settings)
     out = {}
     for condition in CONDITIONS:
         every = 1 if condition == TRAINED or settings.quick else CONTROL_EVERY
         shared = {"condition": condition, "every": every, "limit": limit, "blocks": blocks, "seed": seed}
-        for model in there:
-            shown = {"model": model, "corpus": TREEBANKS[model], **shared}
-            out[key("trees", model, condition)] = Cell(f"{_CELL}:trees", shown)
-            out[key("patterns", model, condition)] = Cell(f"{_CELL}:patterns", {**shown, "split": "test"})
-    if ENGLISH in there:
-        shared = {"condition": TRAINED, "every": 1, "limit": limit, "blocks": blocks, "seed": seed}
-        shown = {"model": ENGLISH, "corpus": MULTI30K, "split": "val", **shared}
-        out[key("patterns", f"{ENGLISH}-multi30k", TRAINED)] = Cell(f"{_CELL}:patterns", shown)
+        for model, corpus in TREEBANKS.items():
+            told = {"model": model, "corpus": corpus, **shared}
+            out[_key("trees", model, condition)] = _cell("trees", told)
+            out[_key("patterns", model, condition)] = _cell("patterns", {**told, "split": "test"}, text=TREEBANK)
+    told = {"model": ENGLISH, "corpus": MULTI30K, "condition": TRAINED, "every": 1, "limit": limit, "blocks": blocks}
+    name = _key("patterns", f"{ENGLISH}-{MULTI30K}", TRAINED)
+    out[name] = _cell("patterns", {**told, "seed": seed, "split": "val"}, text=MULTI30K)
+    return out | _probes(settings) | _small(settings)
+
+
+def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
+    """Refuses at once where a published model is not there; the small ones are trained here."""
+    machine.require(cell.arguments["model"] for cell in waiting.values() if "model" in cell.arguments)
+
+
+def _probes(settings: Settings) -> dict[str, Cell]:
+    out = {}
+    tasks = dict(TASKS) | ({"sem": (SEMANTIC_TAGS, ("train", "test"))} if _has_semantic_tags(settings) else {})
     words = QUICK_WORDS if settings.quick else WORDS
-    tasks = dict(TASKS)
-    if settings.data and all(Path(settings.data, SEMANTIC_TAGS, f"{p}.txt").is_file() for p in ("train", "test")):
-        tasks["sem"] = (SEMANTIC_TAGS, ("train", "test"))
     for condition in CONDITIONS:
-        for task, (corpus, parts) in tasks.items() if ENGLISH in there else ():
-            asked = {"model": ENGLISH, "task": task, "condition": condition, "corpus": corpus, "parts": list(parts)}
-            out[key("probe", task, condition)] = Cell(f"{_CELL}:probe", {**asked, "words": words, "seed": seed})
+        for task, (corpus, parts) in tasks.items():
+            told = {"model": ENGLISH, "task": task, "condition": condition, "corpus": corpus, "parts": list(parts)}
+            told |= {"words": words, "seed": settings.seeds[0]}
+            out[_key("probe", task, condition)] = _cell("probe", told, task=task)
     return out
+
+
+def _small(settings: Settings) -> dict[str, Cell]:
+    size = QUICK if settings.quick else FULL
+    told = {"sizes": sizes_of(size)}
+    return {
+        f"small-{pair}": Cell(f"{_MEASURE}:small", {"languages": pair, **told}, {"kind": "small", "languages": pair})
+        for pair in size.languages
+    }
+
+
+def _cell(kind: str, told: dict[str, Any], **labels: str) -> Cell:
+    """Labelled by its kind, model and condition."""
+    return Cell(f"{_MEASURE}:{kind}", told, {"kind": kind, **{n: told[n] for n in ("model", "condition")}, **labels})
+
+
+def _key(kind: str, name: str, condition: str) -> str:
+    return f"{kind}-{name}.{condition}".replace(" ", "-")
+
+
+def _has_semantic_tags(settings: Settings) -> bool:
+    measured = settings.out / "cells" / f"{_key('probe', 'sem', TRAINED)}.json"
+    files = [Path(settings.data, SEMANTIC_TAGS, f"{part}.txt") for part in ("train", "test")] if settings.data else []
+    return measured.is_file() or (bool(files) and all(file.is_file() for file in files))

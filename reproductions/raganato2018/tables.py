@@ -1,28 +1,32 @@
 """Tables: UAS by head and layer beside the baselines, patterns by encoder, probes by layer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
-from lorgnette.lenses.trees.lens import WAYS
-from lorgnette.syntax.attachment import BASELINES, SCORES
-from reproductions.frame.conditions import TRAINED
-from reproductions.frame.readings import array, interval
-from reproductions.frame.record import Table
+from lorgnette.looking.controls import TRAINED
+from reproductions.frame import markdown
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import Table, published
+from reproductions.frame.statistics import mean_of
 from reproductions.raganato2018.claims import TASK_NAMES
-from reproductions.raganato2018.grid import TREEBANKS
-from reproductions.raganato2018.reading import (
+from reproductions.raganato2018.grid import ENGLISH, MULTI30K
+from reproductions.raganato2018.readings import (
     PATTERNS,
-    SMALL,
-    Outcome,
     average_head,
+    baseline,
     best_head,
+    conditions,
     followers,
-    peaks,
-    small_followers,
-    uas,
+    models,
+    patterns,
+    probe,
+    small_patterns,
+    tasks,
+    trees,
 )
 
 SCORE_NAMES = {
@@ -34,8 +38,8 @@ SCORE_NAMES = {
     "undirected_words": "undirected, without punctuation",
 }
 BASELINE_NAMES = {
-    "head_is_next": "head is the next word (“right-branching”)",
-    "head_is_previous": "head is the previous word (“left-branching”)",
+    "head_is_next": "head is the next word",
+    "head_is_previous": "head is the previous word",
     "random_word": "a random other word",
     "random_tree": "tree of random scores",
     "star": "all on the root",
@@ -43,101 +47,111 @@ BASELINE_NAMES = {
 WAY_NAMES = {"to_head": "its own row", "read_by_head": "transposed"}
 
 
-def tables(found: Outcome, numbers: Mapping[str, Any]) -> list[Table]:
-    out = []
-    for model, cells in found.trees.items():
-        out += [_baselines(model, cells[TRAINED], numbers), _heads(model, cells[TRAINED])]
-    if found.trees:
-        out += [_layers(found), _summary(found)]
-    out.append(_patterns(found))
-    return [*out, *_probes(found)]
+def tables(cells: Finished) -> Iterator[Table]:
+    for model in models(cells, "trees"):
+        yield _baselines(cells, model)
+        yield _heads(cells, model)
+    if models(cells, "trees"):
+        yield _layers(cells)
+        yield _beside_controls(cells)
+    yield _patterns(cells)
+    if tasks(cells):
+        yield from (_probes(cells), _probed(cells))
 
 
-def _baselines(model: str, cell: Mapping[str, Any], numbers: Mapping[str, Any]) -> Table:
-    printed = numbers["uas"]["value"] if TREEBANKS[model] == "ud_en_pud" else {}
+def _baselines(cells: Finished, model: str) -> Table:
+    data = trees(cells, model)
+    printed = published("raganato2018")["numbers"]["uas"]["value"] if model == ENGLISH else {}
     rows = []
-    for number, name in enumerate(BASELINES):
-        row: dict[str, Any] = {"baseline": BASELINE_NAMES[name]}
-        row |= {SCORE_NAMES[score]: float(array(cell["whole"][f"baseline_{score}"])[number]) for score in SCORES}
+    for name, title in BASELINE_NAMES.items():
+        scores = data["whole_baseline_scores"].sel(baseline=name)
+        row: dict[str, Any] = {"baseline": title}
+        row |= {SCORE_NAMES[str(score)]: float(scores.sel(score=score)) for score in data["score"].values}
         if printed:
             row["published"] = printed.get("random" if name == "random_tree" else name)
         rows.append(row)
-    return Table(
-        f"Baselines on {cell['corpus']} ({cell['sentences']:,} sentences, {cell['words']:,} words)",
-        pd.DataFrame(rows),
-        "All are given the gold root. The paper's names for the first two are the reverse of the usual ones.",
+    title = (
+        f"Baselines on {data.attrs['corpus']} ({data.attrs['sentences']:,} sentences, {data.attrs['words']:,} words)"
     )
+    note = (
+        "All are given the gold root. The paper calls the first right-branching and the second left-branching, the "
+        "reverse of the usual names."
+    )
+    return Table(f"baselines-{model}", title, pd.DataFrame(rows), note)
 
 
-def _heads(model: str, cell: Mapping[str, Any]) -> Table:
-    rows = []
-    for way_number, way in enumerate(WAYS):
-        for layer, heads in enumerate(array(cell["whole"]["uas"])[..., way_number], 1):
-            row: dict[str, Any] = {"edges from": WAY_NAMES[way], "layer": layer}
-            row |= {str(head): float(value) for head, value in enumerate(heads, 1)}
-            row["mean of heads"] = float(heads.mean())
-            row["tree of the mean"] = float(array(cell["whole"]["layer_uas"])[layer - 1, way_number])
+def _heads(cells: Finished, model: str) -> Table:
+    data, rows = trees(cells, model), []
+    whole, of_mean = (data[f"whole_{name}_scores"].sel(score="uas") for name in ("head", "layer"))
+    for way, title in WAY_NAMES.items():
+        for layer in data["layer"].values:
+            heads = whole.sel(way=way, layer=layer)
+            row: dict[str, Any] = {"edges from": title, "layer": int(layer)}
+            row |= {str(int(head)): float(value) for head, value in zip(data["head"].values, heads.values, strict=True)}
+            row |= {"mean of heads": float(heads.mean()), "tree of the mean": float(of_mean.sel(way=way, layer=layer))}
             rows.append(row)
-    return Table(
-        f"UAS of every head: {model} on {cell['corpus']}",
-        pd.DataFrame(rows),
+    note = (
         "Columns are heads. Its own row: a dependent's weights score its heads; transposed: a head's weights score its "
-        "dependents.",
+        "dependents."
     )
+    return Table(f"heads-{model}", f"UAS of every head: {model} on {data.attrs['corpus']}", pd.DataFrame(rows), note)
 
 
-def _layers(found: Outcome) -> Table:
+def _conditions(cells: Finished) -> Iterator[tuple[dict[str, Any], xr.Dataset]]:
+    for model in models(cells, "trees"):
+        for condition in conditions(cells, kind="trees", model=model):
+            yield {"model": model, "condition": condition}, trees(cells, model, condition)
+
+
+def _layers(cells: Finished) -> Table:
     rows = []
-    for model, cells in found.trees.items():
-        for condition, cell in cells.items():
-            values = uas(cell)
-            for what, blocks in (("mean", values.mean(2)), ("best", values.max(2))):
-                row: dict[str, Any] = {"model": model, "condition": condition, "of heads": what}
-                rows.append(row | {str(k): float(v) for k, v in enumerate(blocks.mean(0), 1)})
-    note = "Mean over blocks of text; best: of the layer's heads in each block, so chosen and told on the same text."
-    return Table("UAS by layer (own rows)", pd.DataFrame(rows), note)
+    for row, data in _conditions(cells):
+        uas = data["uas"].sel(way="to_head")
+        for name, by_block in (("mean", uas.mean("head")), ("best", uas.max("head"))):
+            layers = by_block.mean("block").to_series()
+            rows.append({**row, "of heads": name} | {str(layer): value for layer, value in layers.items()})
+    note = "Mean over blocks of text; best: of the layer's heads in each block, so chosen and tested on the same text."
+    return Table("layers", "UAS by layer (own rows)", pd.DataFrame(rows), note)
 
 
-def _summary(found: Outcome) -> Table:
+def _beside_controls(cells: Finished) -> Table:
     rows = []
-    for model, cells in found.trees.items():
-        for condition, cell in cells.items():
-            row: dict[str, Any] = {"model": model, "condition": condition, "sentences": cell["sentences"]}
-            for way in WAYS:
-                best = best_head(cell, way)
-                row[f"average head, {WAY_NAMES[way]}"] = _ranged(average_head(cell, way))
-                row[f"best head, {WAY_NAMES[way]}"] = f"{best.name}: {_ranged(best.told)}"
-            scores = array(cell["by_block"]["baseline_uas"]).mean(0)
-            row |= {BASELINE_NAMES[n].split(" (")[0]: float(scores[k]) for k, n in enumerate(BASELINES) if k < 2}
-            rows.append(row)
-    note = "Best heads are chosen on the even blocks of the text and told from the odd ones. Intervals are over blocks."
-    return Table("Average and best heads beside their controls (UAS, the given root counted)", pd.DataFrame(rows), note)
+    for row, data in _conditions(cells):
+        row["sentences"] = data.attrs["sentences"]
+        for way, title in WAY_NAMES.items():
+            best = best_head(data, way)
+            row[f"average head, {title}"] = _ranged(average_head(data, way))
+            row[f"best head, {title}"] = f"{best.name}: {_ranged(best.uas)}"
+        for name in ("head_is_next", "head_is_previous"):
+            row[BASELINE_NAMES[name]] = float(baseline(data, name).mean())
+        rows.append(row)
+    note = "Best heads are chosen on the even blocks of the text and tested on the odd ones. Intervals are over blocks."
+    return Table("controls", "Average and best heads beside their controls (UAS)", pd.DataFrame(rows), note)
 
 
 def _ranged(blocks: np.ndarray) -> str:
-    mean, low, high = interval(blocks)
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]" if low == low else f"{mean:.3f}"
+    return markdown.estimate(mean_of(blocks, "blocks"))
 
 
-def _patterns(found: Outcome) -> Table:
+def _patterns(cells: Finished) -> Table:
+    shown = [
+        ({"encoder": model, "condition": condition}, patterns(cells, model, condition))
+        for model in models(cells, "patterns")
+        for condition in conditions(cells, kind="patterns", model=model)
+    ]
+    if cells.of(kind="patterns", text=MULTI30K):
+        shown.append(({"encoder": ENGLISH, "condition": TRAINED}, patterns(cells, ENGLISH, text=MULTI30K)))
+    for pair in cells.labels("languages"):
+        shown.append(({"encoder": f"marian-small {pair}", "condition": TRAINED}, small_patterns(cells, pair)))
     rows = []
-    shown = [(model, condition, cell) for model, cells in found.patterns.items() for condition, cell in cells.items()]
-    if found.multi30k is not None:
-        shown.append(("opus-mt-en-fr", TRAINED, found.multi30k))
-    for model, condition, cell in shown:
-        shares = {p: peaks(cell, p).mean(0) for p in PATTERNS}
-        row = {"encoder": model, "text": cell["corpus"], "condition": condition, "heads": shares["self"].size}
-        rows.append(row | {p: _counted(followers(cell, p)[0], float(shares[p].max())) for p in PATTERNS})
-    for languages in SMALL:
-        row = {"encoder": f"marian-small {languages}", "text": "multi30k:val", "condition": TRAINED}
-        if languages not in found.small:
-            rows.append({**row, "heads": None} | dict.fromkeys(PATTERNS, "not run"))
-            continue
-        looked = found.small[languages]
-        row["heads"] = np.size(looked["confidence"])
-        best = {p: float(np.max(looked[f"peak_{p}"])) for p in PATTERNS}
-        rows.append(row | {p: _counted(small_followers(looked, p), best[p]) for p in PATTERNS})
+    for row, shares in shown:
+        mean = shares.mean("block") if "block" in shares.dims else shares
+        row |= {"text": shares.attrs["corpus"], "heads": mean.sizes["layer"] * mean.sizes["head"]}
+        rows.append(
+            row | {name: _counted(followers(shares, name), float(mean.sel(pattern=name).max())) for name in PATTERNS}
+        )
     return Table(
+        "patterns",
         "The four patterns: heads that follow them, and the largest share of any head",
         pd.DataFrame(rows).rename(columns={"self": "the word itself", "last": "last token"}),
         "A head follows a pattern if the largest weight is there in more than half of the rows of words (pieces, the "
@@ -146,34 +160,38 @@ def _patterns(found: Outcome) -> Table:
 
 
 def _counted(heads: list[str], most: float) -> str:
-    shown = f" ({', '.join(heads[:6])}{' …' if len(heads) > 6 else ''})" if heads else ""
-    return f"{len(heads)}{shown}; {most:.2f}"
+    listed = f" ({', '.join(heads[:6])}{' …' if len(heads) > 6 else ''})" if heads else ""
+    return f"{len(heads)}{listed}; {most:.2f}"
 
 
-def _probes(found: Outcome) -> list[Table]:
-    rows, marks = [], []
-    for task, cells in found.probes.items():
-        for condition, cell in cells.items():
-            where = {"label": TASK_NAMES[task], "condition": condition}
-            for what in ("accuracy", "selectivity"):
-                layers = {str(layer): float(value) for layer, value in enumerate(cell[what])}
-                rows.append({**where, "": what, **layers})
-            named = ("labels", "train_items", "test_items", "majority", "type_majority", "embedding_accuracy")
-            marks.append({**where, "trained on": cell["trained_on"], "tested on": cell["corpus"],
-                          **{name.replace("_", " "): cell[name] for name in named}})  # fmt: skip
-    if not rows:
-        return []
-    return [
-        Table(
-            "Linear probes by layer (0: the embeddings with positions)",
-            pd.DataFrame(rows),
-            "Selectivity: accuracy less that of the same probe on a random label for every word type. One "
-            "training each. Standard errors over sentences are about a point.",
-        ),
-        Table(
-            "What the probes were trained and tested on, and what knows nothing of the sentence",
-            pd.DataFrame(marks),
-            "Majority: always the most frequent label; type majority: each word's most frequent label; embedding: a "
-            "probe on the input embeddings alone.",
-        ),
+def _probe_rows(cells: Finished) -> Iterator[tuple[dict[str, Any], xr.Dataset]]:
+    for task in tasks(cells):
+        for condition in conditions(cells, kind="probe", task=task):
+            yield {"label": TASK_NAMES[task], "condition": condition}, probe(cells, task, condition)
+
+
+def _probes(cells: Finished) -> Table:
+    rows = [
+        {**row, "": name, **{str(layer): value for layer, value in data[name].to_series().items()}}
+        for row, data in _probe_rows(cells)
+        for name in ("accuracy", "selectivity")
     ]
+    note = (
+        "Selectivity: accuracy less that of the same probe on a random label for every word type. One training each. "
+        "Standard errors over sentences are about a point."
+    )
+    return Table("probes", "Linear probes by layer (0: the embeddings with positions)", pd.DataFrame(rows), note)
+
+
+def _probed(cells: Finished) -> Table:
+    names = ("labels", "train_items", "test_items", "majority", "type_majority", "embedding_accuracy")
+    rows = []
+    for row, data in _probe_rows(cells):
+        row |= {"trained on": data.attrs["trained_on"], "tested on": data.attrs["corpus"]}
+        rows.append(row | {name.replace("_", " "): data.attrs[name] for name in names})
+    title = "What the probes were trained and tested on, and what knows nothing of the sentence"
+    note = (
+        "Majority: always the most frequent label; type majority: each word's most frequent label; embedding: a probe "
+        "on the input embeddings alone."
+    )
+    return Table("probed", title, pd.DataFrame(rows), note)

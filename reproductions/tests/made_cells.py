@@ -1,6 +1,6 @@
 """Finished cells with made-up results, in place of hours of training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +20,12 @@ def finished(study: Study, result: Callable[[dict[str, Any]], Any], **settings: 
         before, done = done, {key: tried[key] for key in grid if tried[key] is not None}
         if len(done) == len(before):
             return Finished(told, grid, done, {key: {} for key in done})
+
+
+def with_results(study: Study, results: Mapping[str, Any], **settings: Any) -> Finished:
+    """The grid with these results, by key; all other cells are missing."""
+    told = Settings(**{"out": Path(), "seeds": study.seeds, **settings})
+    grid = study.grid(told, {})
+    unknown = set(results) - set(grid)
+    assert not unknown, f"the grid has no cell {unknown}"
+    return Finished(told, grid, results, {key: {} for key in results})

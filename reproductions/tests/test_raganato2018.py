@@ -1,23 +1,29 @@
-"""Raganato & Tiedemann 2018: cells on a tiny translation model, and the page from cells whose truth is known."""
+"""Raganato & Tiedemann 2018: cells on a tiny translation model, and claims from cells whose truth is known."""
 
 import json
 
 import numpy as np
 import pytest
 import scipy.stats
+import tiny_subjects
+import torch
+from made_cells import with_results
 from subjects import marian
-from typer.testing import CliRunner
 
-from lorgnette.cli.app import app
+from lorgnette.attention import Tap
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from reproductions.frame.cells import Cells
-from reproductions.frame.conditions import RANDOM, SHUFFLED, TRAINED
-from reproductions.frame.record import Settings, published
-from reproductions.raganato2018 import cell, reproduce
-from reproductions.raganato2018.claims import _apart, claims
-from reproductions.raganato2018.grid import ENGLISH, FRENCH, TASKS, cells
-from reproductions.raganato2018.reading import Outcome, best_head, followers, inside_less_outside, within
+from reproductions.frame.page import Outcome
+from reproductions.frame.settings import Machine, Settings
+from reproductions.frame.statistics import welch
+from reproductions.raganato2018 import STUDY, measure
+from reproductions.raganato2018 import grid as plan
+from reproductions.raganato2018.claims import claims
+from reproductions.raganato2018.grid import ENGLISH, FRENCH, TASKS, grid
+from reproductions.raganato2018.patterns import patterns
+from reproductions.raganato2018.readings import best_head, best_layer, certain_followers, followers, less, probe, trees
+from reproductions.raganato2018.readings import patterns as read_patterns
 from reproductions.raganato2018.semantics import with_semantics
 
 BLOCKS, LAYERS, HEADS = 10, 6, 8
@@ -63,92 +69,136 @@ def probe_cell(accuracy, error=0.005):
     }
 
 
-def fabricated():
+@pytest.fixture
+def results():
     curve = [0.7, 0.9, 0.8, 0.7, 0.6, 0.6, 0.6]
-    probes = {
-        "upos": {TRAINED: probe_cell(curve), RANDOM: probe_cell([0.5] * 7)},
-        "infstat": {TRAINED: probe_cell(curve)},
-        "chunk": {TRAINED: probe_cell([0.7, 0.8, 0.8, 0.8, 0.8, 0.801, 0.8])},
-    }
     following = {"previous": [(0, 1)], "next": [(2, 3), (1, 1)], "last": [(5, 5)]}
-    conditions = {TRAINED: trees_cell(), RANDOM: trees_cell(height=0.11, seed=1)}
-    return Outcome(
-        trees={ENGLISH: conditions},
-        patterns={ENGLISH: {TRAINED: patterns_cell(following), SHUFFLED: patterns_cell({})}},
-        probes=probes,
-        small={
-            "en-fr": {f"peak_{p}": [[0.9 if p == "next" else 0.1]] for p in ("self", "previous", "next", "last")},
-            "en-de": {f"peak_{p}": [[0.6 if p == "next" else 0.1]] for p in ("self", "previous", "next", "last")},
-        },
-    )
+    small = {pair: {f"peak_{p}": [[share if p == "next" else 0.1]] for p in ("self", "previous", "next", "last")}
+             for pair, share in (("en-fr", 0.9), ("en-de", 0.6))}  # fmt: skip
+    return {
+        f"trees-{ENGLISH}.trained": trees_cell(),
+        f"trees-{ENGLISH}.random-weights": trees_cell(height=0.11, seed=1),
+        f"patterns-{ENGLISH}.trained": patterns_cell(following),
+        f"patterns-{ENGLISH}.shuffled-words": patterns_cell({}),
+        "probe-upos.trained": probe_cell(curve),
+        "probe-upos.random-weights": probe_cell([0.5] * 7),
+        "probe-infstat.trained": probe_cell(curve),
+        "probe-chunk.trained": probe_cell([0.7, 0.8, 0.8, 0.8, 0.8, 0.801, 0.8]),
+        **{f"small-{pair}": {"patterns": shares} for pair, shares in small.items()},
+    }
 
 
-def test_verdicts_on_a_known_truth():
-    said = {c.text: c for c in claims(fabricated(), published("raganato2018")["numbers"])}
-
-    def verdict(*parts):
-        [one] = [c for text, c in said.items() if all(part in text for part in parts)]
-        return one.verdict
-
-    assert verdict("the average head is like") == "holds"
-    assert verdict("the best head is like") == "holds"
-    assert verdict("first 3 layers is better") == "holds"  # it was put into layer 2
-    assert verdict("best with random weights", "ud_en_pud") == "holds"
-    assert verdict(ENGLISH, "mostly on the next token") == "holds"
-    assert verdict(ENGLISH, "mostly on the word itself") == "does not hold"
-    assert verdict("small translation models", "the next token") == "holds"
-    assert verdict("small translation models", "the last token") == "does not hold"
-    assert verdict("parts of speech: best in the first three") == "holds"
-    assert verdict("information status", "best in the last three") == "does not hold"
-    assert verdict("chunks: best in") == "cannot tell"
-    assert verdict("parts of speech: the best layer knows more") == "holds"
+def test_verdicts_on_a_known_truth(results):
+    expected = {
+        "trees-en-average-like-previous": "holds",
+        "trees-en-best-like-next": "holds",
+        "trees-en-early-layers": "holds",  # it was put into layer 2
+        "trees-en-over-random": "holds",
+        "pattern-en-next": "holds",
+        "pattern-en-self": "does not hold",
+        "small-next": "holds",
+        "small-last": "does not hold",
+        "probe-upos-layers": "holds",
+        "probe-infstat-layers": "does not hold",
+        "probe-chunk-layers": "cannot tell",
+        "probe-upos-over-random": "holds",
+    }
+    verdicts = {claim.id: claim.verdict for claim in claims(with_results(STUDY, results))}
+    assert {name: verdicts[name] for name in expected} == expected
 
 
-def test_a_head_is_not_told_where_it_was_chosen():
+def test_a_page_of_some_cells(results):
+    for kept in ("trees", "patterns", "probe", "small"):
+        some = {key: cell for key, cell in results.items() if key.startswith(kept)}
+        outcome = Outcome.of(STUDY, with_results(STUDY, some))
+        assert json.loads(outcome.results())["tables"]
+        assert outcome.page("README.md")
+        assert outcome.page("APPENDIX.md")
+
+
+def test_a_head_is_not_scored_where_it_was_chosen(results):
     made = trees_cell(height=PREVIOUS)
     values = np.array(made["by_block"]["uas"])
     values[::2, 3, 3, 0] = 0.9  # lucky in the half that chooses
     values[1::2, 3, 3, 0] = 0.2
     made["by_block"]["uas"] = values.tolist()
-    best = best_head(made)
+    data = trees(with_results(STUDY, {f"trees-{ENGLISH}.trained": made}), ENGLISH)
+    best = best_head(data)
     assert best.name == "4-4"
-    np.testing.assert_allclose(best.told, 0.2)
-    assert best_head(made, layers=slice(3, None)).name == "4-4"
-    assert best_head(made, layers=slice(0, 3)).layer <= 3
-
-
-@pytest.mark.parametrize(
-    ("estimate", "said"),
-    [
-        ((0.0, -0.01, 0.01), "holds"),
-        ((0.1, 0.08, 0.12), "does not hold"),
-        ((-0.1, -0.12, -0.08), "does not hold"),
-        ((0.04, 0.02, 0.06), "cannot tell"),
-        ((0.04, float("nan"), float("nan")), "cannot tell"),
-    ],
-)
-def test_similar(estimate, said):
-    assert within(estimate, 0.05) == said
+    np.testing.assert_allclose(best.uas, 0.2)
+    assert best_head(data, layers=slice(3, None)).name == "4-4"
+    assert best_head(data, layers=slice(0, 3)).layer <= 3
 
 
 def test_a_difference_of_other_blocks_is_welchs():
     draw = np.random.default_rng(3)
     one, other = draw.normal(0.4, 0.1, 5), draw.normal(0.3, 0.02, 8)
-    expected = scipy.stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    assert _apart(one, other)[1:] == pytest.approx((expected.low, expected.high))
-    assert _apart(np.full(4, 0.5), np.full(4, 0.25)) == (0.25, 0.25, 0.25)
+    errors = np.array([one.var(ddof=1) / 5, other.var(ddof=1) / 8])
+    freedom = errors.sum() ** 2 / (errors**2 / np.array([4, 7])).sum()
+    half = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(errors.sum())
+    gap = one.mean() - other.mean()
+    assert welch(one, other).interval == pytest.approx((gap - half, gap + half))
+    assert welch(np.full(4, 0.5), np.full(4, 0.25)).interval == (0.25, 0.25)
+    assert welch([0.5], [0.25, 0.3]).interval is None
 
 
-def test_inside_less_outside_leaves_the_embeddings_out():
-    mean, low, high = inside_less_outside(probe_cell([0.99, 0.5, 0.7, 0.6], error=0.01), [1, 2])
-    assert mean == pytest.approx(0.1)
-    assert high - mean == pytest.approx(mean - low) == pytest.approx(1.96 * 0.01 * 2**0.5)
+def test_layers_leave_the_embeddings_out():
+    cells = with_results(STUDY, {"probe-upos.trained": probe_cell([0.99, 0.5, 0.7, 0.6], error=0.01)})
+    data = probe(cells, "upos")
+    gap = less(best_layer(data, [1, 2]), best_layer(data, [3]))
+    assert gap.value == pytest.approx(0.1)
+    assert gap.high - gap.value == pytest.approx(gap.value - gap.low) == pytest.approx(1.96 * 0.01 * 2**0.5)
 
 
 def test_heads_that_follow_a_pattern_by_hand():
-    named, sure, perhaps = followers(patterns_cell({"last": [(0, 0), (5, 7)]}), "last")
-    assert named == ["1-1", "6-8"]
-    assert sure == perhaps == 2
+    cell = patterns_cell({"last": [(0, 0), (5, 7)]})
+    shares = read_patterns(with_results(STUDY, {f"patterns-{ENGLISH}.trained": cell}), ENGLISH)
+    assert followers(shares, "last") == ["1-1", "6-8"]
+    sure = certain_followers(shares, "last")
+    assert (sure.value, sure.interval) == (2, (2, 2))
+
+
+class Matrices(Tap):
+    """The weights of every encoder layer, one text at a time."""
+
+    def __init__(self):
+        self.layers = []
+
+    def see(self, call):
+        if call.site.stack == "encoder":
+            self.layers.append(call.weights[0].double())
+
+
+def test_patterns_against_loops():
+    subject = tiny_subjects.subject("marian", dtype=torch.float64)
+    texts = tiny_subjects.examples((9, 4, 12))
+    counts = {piece: 3 * piece + 1 for piece in range(40)}
+    totals: dict[str, np.ndarray] = {}
+    words = 0
+    for text in texts:
+        tap = Matrices()
+        plain = Example(text.id, text.text)
+        with torch.no_grad(), subject.tapped(tap):
+            subject.run(subject.encode([plain]))
+        ids = subject.tokenizer(text.text)["input_ids"]
+        last = len(ids) - 1
+        words += last
+        rare = [1 / (1 + counts[piece]) if piece in counts else 1.0 for piece in ids[:last]]
+        for layer, weights in enumerate(tap.layers):
+            for head, rows in enumerate(weights):
+                for query in range(last):
+                    row = rows[query]
+                    goals = {"self": query, "previous": query - 1, "next": query + 1, "last": last}
+                    numbers = {f"peak_{name}": float(int(row.argmax()) == goal) for name, goal in goals.items()}
+                    numbers |= {f"mass_{name}": float(row[goal]) if goal >= 0 else 0.0 for name, goal in goals.items()}
+                    numbers["confidence"] = float(row[:last].max())
+                    numbers["rarest"] = float(int(row[:last].argmax()) == int(np.argmax(rare)))
+                    for name, value in numbers.items():
+                        totals.setdefault(name, np.zeros((2, 4)))[layer, head] += value
+    measured = patterns(subject, texts, counts)
+    assert measured["words"] == words
+    for name, total in totals.items():
+        np.testing.assert_allclose(measured[name], total / words, atol=5.1e-5, err_msg=name)
 
 
 def test_semantic_stand_ins():
@@ -165,7 +215,8 @@ def test_semantic_stand_ins():
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """A tiny translation model in place of the published ones, and tiny corpora."""
-    monkeypatch.setattr(cell, "load", lambda *_, **__: marian())
+    monkeypatch.setattr(measure, "load", lambda *_, **__: marian())
+    monkeypatch.setattr(plan, "_small", lambda settings: {})  # voita2019's tests train one
     draw = np.random.default_rng(0)
     data = tmp_path / "data"
 
@@ -195,55 +246,43 @@ def shelf(tmp_path, monkeypatch):
         (data / "multi30k" / f"val.{language}").write_text("the cat sat\n" * 20)
     for name in (ENGLISH, FRENCH):
         (tmp_path / "models" / name).mkdir(parents=True)
-    return Settings(out=tmp_path / "raganato2018", quick=True, data=str(data), models=str(tmp_path / "models"))
+    return Settings(
+        out=tmp_path / "raganato2018", quick=True, data=str(data), models=str(tmp_path / "models"), seeds=(0,)
+    )
 
 
 def test_quick_end_to_end(shelf):
-    outcome = reproduce(shelf)
-    document = json.loads(outcome.to_json())
-    names = {table["title"] for table in document["tables"]}
-    assert any(name.startswith("UAS of every head: opus-mt-fr-en") for name in names)
-    patterns = next(t for t in document["tables"] if t["title"].startswith("The four patterns"))
-    assert sum("not run" in row for row in patterns["rows"]) == 3  # no small models here
-    probes = next(t for t in document["tables"] if t["title"].startswith("Linear probes"))
-    assert len(probes["rows"]) == len(TASKS) * 3 * 2
-    done = Cells(shelf.out / "cells").done(cells(shelf))
-    assert done.keys() == cells(shelf).keys()
+    outcome = STUDY.reproduce(shelf)
+    tables = {table.id: table.frame for table in outcome.tables}
+    assert f"heads-{FRENCH}" in tables
+    assert len(tables["probes"]) == len(TASKS) * 3 * 2
+    assert not outcome.cells.missing
     # In these treebanks every word hangs on the one before.
-    trained = done[f"trees-{ENGLISH}.trained"]
+    trained = outcome.cells.one(kind="trees", model=ENGLISH, condition="trained")
     assert trained["whole"]["baseline_uas"][1] == 1.0
     assert np.shape(trained["by_block"]["uas"])[0] == 4
-    assert done[f"trees-{ENGLISH}.shuffled-words"]["whole"]["baseline_uas"][1] < 0.6
-    for claimed in document["claims"]:
-        if claimed["interval"] is not None and isinstance(claimed["ours"], float):
-            assert claimed["interval"][0] <= claimed["ours"] <= claimed["interval"][1]
-
-
-def test_a_page_from_what_is_there(shelf):
-    partial = Settings(**{**vars(shelf), "partial": True})
-    with pytest.raises(UserError, match="Nothing has been measured"):
-        reproduce(partial)
-    some = {key: one for key, one in cells(shelf).items() if key == f"trees-{ENGLISH}.trained"}
-    Cells(shelf.out / "cells", local={"data": shelf.data, "models": shelf.models}).run(some)
-    outcome = reproduce(partial)
-    assert any("probes of parts of speech" in paragraph for paragraph in outcome.summary)
-    assert len(outcome.figures) == 1
+    mixed = outcome.cells.one(kind="trees", model=ENGLISH, condition="shuffled words")
+    assert mixed["whole"]["baseline_uas"][1] < 0.6
+    for claim in outcome.claims:
+        if claim.estimate.interval is not None:
+            assert claim.estimate.low <= claim.estimate.value <= claim.estimate.high
+    assert (outcome.write(shelf.out) / "APPENDIX.md").is_file()
 
 
 def test_semantic_tags_are_asked_for_where_they_are(shelf, tmp_path):
     folder = tmp_path / "data" / "semtags"
     folder.mkdir()
-    assert "probe-sem.trained" not in cells(shelf)
+    assert "probe-sem.trained" not in grid(shelf, {})
     for part in ("train", "test"):
         (folder / f"{part}.txt").write_text("the\tDEF\ncat\tCON\nsat\tEPS\n\n" * 20)
-    some = {"probe-sem.trained": cells(shelf)["probe-sem.trained"]}
-    done = Cells(shelf.out / "cells", local={"data": shelf.data, "models": shelf.models}).run(some)
+    some = {"probe-sem.trained": grid(shelf, {})["probe-sem.trained"]}
+    machine = Machine(data=shelf.data, models=shelf.models)
+    done = Cells(shelf.out / "cells", local={"machine": machine}).run(some)
     assert done["probe-sem.trained"]["labels"] == 3
-    assert "semantic tags in layer" in "".join(reproduce(Settings(**{**vars(shelf), "partial": True})).summary)
+    assert "probe-sem.trained" in grid(Settings(out=shelf.out, quick=True), {})  # it is there now
 
 
 def test_no_model(tmp_path):
-    done = CliRunner().invoke(app, ["reproduce", "raganato2018", "--quick", "--out", str(tmp_path / "x"),
-                                    "--models", str(tmp_path)])  # fmt: skip
-    assert done.exit_code != 0
-    assert "None of opus-mt-en-fr" in done.output + str(done.exception)
+    settings = Settings(out=tmp_path / "x", quick=True, models=str(tmp_path), only=ENGLISH)
+    with pytest.raises(UserError, match="The model opus-mt-en-fr is not here"):
+        STUDY.reproduce(settings)

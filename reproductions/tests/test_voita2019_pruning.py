@@ -1,4 +1,4 @@
-"""Voita et al. 2019, pruning: the page from made-up cells whose truth is known, and the cells on a tiny Marian."""
+"""Voita et al. 2019, pruning: claims from made-up cells whose truth is known, and the cells on a tiny Marian."""
 
 import gzip
 import json
@@ -6,30 +6,27 @@ import random
 
 import numpy as np
 import pytest
+from made_cells import with_results
 
 from lorgnette.attention import Site
-from reproductions.frame.record import Settings, published
-from reproductions.voita2019 import WHOLE, pruning
-from reproductions.voita2019.pruning_between import bleu_at
-from reproductions.voita2019.pruning_cells import chosen_at_random, pruned, small, table_of
-from reproductions.voita2019.pruning_claims import claims
-from reproductions.voita2019.pruning_page import part_of
-from reproductions.voita2019.pruning_reading import Outcome, change, over_heads, roles, survival
+from lorgnette.errors import UserError
+from reproductions.frame.cells import Cell
+from reproductions.frame.page import Outcome
+from reproductions.frame.settings import Machine, Settings
+from reproductions.frame.statistics import bootstrap
+from reproductions.voita2019 import STUDY
+from reproductions.voita2019.claims import claims
+from reproductions.voita2019.grid import QUICK, grid, prepare, sizes_of
+from reproductions.voita2019.measure_pruning import chosen_at_random, pruned, small, table_of
+from reproductions.voita2019.pruning import Curve, patterns, roles, survival
 
 STACKS = ("encoder", "decoder", "cross")
-SIGNATURE = "nrefs:1|made up"
 
 
 def score(bleu, seed=0):
     noise = np.random.default_rng(seed).normal(0, 0.5, 200)
-    return {
-        "bleu": bleu,
-        "brevity": 1.0,
-        "signature": SIGNATURE,
-        "texts": 3071,
-        "beams": 1,
-        "draws": list(bleu + noise),
-    }
+    return {"bleu": bleu, "brevity": 1.0, "signature": "nrefs:1|made up", "texts": 3071, "beams": 1,
+            "draws": list(bleu + noise)}  # fmt: skip
 
 
 def scores(bleu):
@@ -40,10 +37,9 @@ def kept(counts, stacks=STACKS):
     """The first heads of each layer; of cross-attention the upper layers keep more, of the decoder the lower."""
     out = {}
     for stack in stacks:
-        number = counts[STACKS.index(stack)]
         layers = [[] for _ in range(6)]
         order = range(6) if stack == "decoder" else range(5, -1, -1)
-        for place in [layer for layer in order for _ in range(8)][:number]:
+        for place in [layer for layer in order for _ in range(8)][: counts[STACKS.index(stack)]]:
             layers[place].append(len(layers[place]))
         out[stack] = layers
     return out
@@ -58,180 +54,154 @@ def point(counts, bleu, stacks=STACKS, control=None):
     return made
 
 
+def looked_at():
+    """What stays in the encoder is its last layer: heads with a clear role."""
+    low = [[0.05] * 8 for _ in range(6)]
+    names = [f"{how}_{name}" for how in ("peak", "mass") for name in ("self", "previous", "next", "last")]
+    out = {name: [list(row) for row in low] for name in (*names, "rarest")}
+    out["peak_previous"][5] = [0.91 + head / 100 for head in range(8)]
+    return {**out, "confidence": [[0.5] * 8 for _ in range(6)], "words": 9.0}
+
+
 @pytest.fixture
-def cells():
-    """Pruning all of opus-mt costs little, that of the encoder alone a lot; gates beat chance."""
-    whole = [[0.05] * 8 for _ in range(6)]
-    patterns = {f"{how}_{name}": [list(row) for row in whole] for how in ("peak", "mass")
-                for name in ("self", "previous", "next", "last")}  # fmt: skip
-    patterns |= {"confidence": [[0.5] * 8 for _ in range(6)], "rarest": [list(row) for row in whole], "words": 9.0}
-    for head in range(8):  # what stays in the encoder is its last layer: heads with a clear role
-        patterns["peak_previous"][5][head] = 0.91 + head / 100
-    all_scores = scores(60.0)
-    found = {"opus-tuned": {"scores": {"before": all_scores, "after": all_scores, "beam 4": {"test": score(61.0)}},
-                            "patterns": patterns}}  # fmt: skip
-    found["opus-all-lambda0"] = point((48, 48, 48), 60.0)
+def results():
+    """Pruning all of opus-mt costs little, that of the encoder alone a lot; gates beat chance only in the first."""
+    tuned = {"before": scores(60.0), "after": scores(60.0), "beam 4": {"test": score(61.0)}}
+    made = {"opus-tuned": {"scores": tuned, "patterns": looked_at()}}
+    made["opus-all-lambda0"] = point((48, 48, 48), 60.0)
     for strength, counts, bleu in ((0.03, (30, 36, 40), 60.1), (0.3, (8, 13, 20), 59.8), (3.0, (2, 3, 5), 50.0)):
-        found[f"opus-all-lambda{strength:g}"] = point(counts, bleu, control=bleu - 3)
-    found["opus-all-empty"] = point((0, 48, 48), 40.0)
-    found["opus-encoder-lambda0"] = point((48, 48, 48), 60.0)
+        made[f"opus-all-lambda{strength:g}"] = point(counts, bleu, control=bleu - 3)
+    made["opus-all-empty"] = point((0, 48, 48), 40.0)
+    made["opus-encoder-lambda0"] = point((48, 48, 48), 60.0)
     for strength, number, bleu in ((0.03, 30, 58.0), (0.3, 10, 55.0)):
-        found[f"opus-encoder-lambda{strength:g}"] = point((number, 48, 48), bleu, ("encoder",), control=bleu + 1)
-    found["opus-encoder-long-lambda0"] = point((48, 48, 48), 61.0)
-    found["opus-encoder-long-lambda0.03"] = point((20, 48, 48), 60.5, ("encoder",))
-    found["small-all-lambda0"] = point((48, 48, 48), 40.0)
-    found["small-all-lambda0.3"] = point((20, 20, 20), 38.0)
-    found["small-scratch-lambda0.3"] = point((20, 20, 20), 36.0)
+        made[f"opus-encoder-lambda{strength:g}"] = point((number, 48, 48), bleu, ("encoder",), control=bleu + 1)
+    made["opus-encoder-long-lambda0"] = point((48, 48, 48), 61.0)
+    made["opus-encoder-long-lambda0.03"] = point((20, 48, 48), 60.5, ("encoder",))
+    made["small-all-lambda0"] = point((48, 48, 48), 40.0)
+    made["small-all-lambda0.3"] = point((20, 20, 20), 38.0)
+    made["small-scratch-lambda0.3"] = point((20, 20, 20), 36.0)
     for mode, bleu in (("scratch", 20.0), ("frozen", 18.0), ("tuned", 23.0)):
-        found[f"transfer-small-{mode}"] = {"scores": {"test": score(bleu)}, "best": {"epoch": 3.0}, "epochs": 4.0}
-    found["small-en-fr"] = {"scores": {"test": score(40.0)}, "patterns": patterns}
-    found["small-en-ru"] = {"scores": {"tatoeba": score(20.0), "subtitles": score(3.0)}}
+        made[f"transfer-small-{mode}"] = {"scores": {"test": score(bleu)}, "best": {"epoch": 3.0}, "epochs": 4.0}
+    made["small-en-fr"] = {"scores": {"test": score(40.0)}, "patterns": looked_at()}
+    made["small-en-ru"] = {"scores": {"tatoeba": score(20.0), "subtitles": score(3.0)}}
     for seed in range(3):
         right = {"test": 0.9 + seed / 1000}
-        points = [{"lambda": 0.0, "heads": 72, "gates": right}]
         other = {"importance": 0.88, "random": 0.8, "importance_untrained": 0.7, "random_untrained": 0.6}
-        ways = {name: {"test": value} for name, value in other.items()}
-        points.append({"lambda": 0.1, "heads": 20, "gates": right, **ways})
-        found[f"classes-minilm-sst2-seed{seed}"] = {"points": points}
-    return {f"pruning-{key}": value for key, value in found.items()}
+        points = [{"lambda": 0.0, "heads": 72, "gates": right}, {"lambda": 0.1, "heads": 20, "gates": right}]
+        points[1] |= {name: {"test": value} for name, value in other.items()}
+        made[f"classes-minilm-sst2-seed{seed}"] = {"points": points}
+    return {f"pruning-{key}": value for key, value in made.items()}
 
 
-def verdicts(cells):
-    return {claim.text: claim for claim in claims(Outcome(cells), published("voita2019"))}
+def judged(results):
+    return {claim.id: claim for claim in claims(with_results(STUDY, results))}
 
 
-def test_the_claims_say_what_was_planted(cells):
-    found = {text: claim.verdict for text, claim in verdicts(cells).items()}
-    assert found["opus-mt, all attentions: with at most a third of the heads, at most 1 BLEU is lost"] == "holds"
-    assert found["opus-mt, encoder alone: with at most a third of the heads, at most 1 BLEU is lost"] == "does not hold"
-    serve = "heads chosen by gates serve better than as many chosen at random"
-    assert found[f"opus-mt, all attentions: {serve}"] == "holds"
-    assert found[f"opus-mt, encoder alone: {serve}"] == "does not hold"
-    keeps = "opus-mt, all attentions: decoder-encoder attention keeps a larger share of its heads than"
-    assert found[f"{keeps} encoder self-attention"] == "holds"
-    higher = "in the decoder, decoder-encoder heads stay in higher layers than self-attention heads"
-    assert found[f"opus-mt, all attentions: {higher}"] == "holds"
-    role = "encoder heads with a clear role (neighbour, itself, rarest word) go last"
-    assert found[f"opus-mt, encoder alone: {role}"] == "holds"
-    assert sum(text.startswith("the encoder of marian-small") and v == "holds" for text, v in found.items()) == 1
-    assert found["minilm, sst2: accuracy with heads kept by gates is above that with as many by random"] == "holds"
+def test_the_claims_say_what_was_planted(results):
+    expected = {
+        "third-opus-all": "holds",
+        "third-opus-encoder": "does not hold",
+        "third-opus-encoder-long": "cannot tell",
+        "chance-opus-all": "holds",
+        "chance-opus-all-by-lambda": "holds",
+        "chance-opus-encoder": "does not hold",
+        "cross-over-encoder-opus-all": "holds",
+        "cross-higher-opus-all": "holds",
+        "roles-last-opus-encoder": "holds",
+        "longer-opus-encoder": "holds",
+        "trained-over-scratch": "holds",
+        "transfer-small-tuned": "holds",
+        "transfer-small-frozen": "does not hold",
+        "classes-minilm-sst2-gates-random": "holds",
+    }
+    verdicts = {name: claim.verdict for name, claim in judged(results).items()}
+    assert {name: verdicts[name] for name in expected} == expected
+    assert verdicts["roles-last-in-layers-opus-encoder"] != "holds"  # all of a layer, or none of it, stays
 
 
-def test_numbers_are_those_of_the_cells(cells):
-    found = verdicts(cells)
-    lost = found["opus-mt, all attentions: with at most a third of the heads, at most 1 BLEU is lost"]
-    assert lost.ours == pytest.approx(-0.2)
+def test_numbers_are_those_of_the_cells(results):
+    found = judged(results)
+    lost = found["third-opus-all"].estimate
+    assert lost.value == pytest.approx(-0.2)
     assert lost.interval == pytest.approx((-0.2, -0.2))  # the same noise in both, so nothing but the difference
-    scratch = found[
-        "marian-small: at the same number of heads, pruning a trained model is better than training with gates"
-    ]
-    assert scratch.ours == pytest.approx(2.0)
-    outcome = Outcome(cells)
-    assert outcome.within("opus-all").left == 41
-    assert outcome.chosen("opus-all").strength == 0.3
-    assert outcome.within("opus-encoder") is None
-    assert bleu_at(outcome.curve("small-all"), 102) == pytest.approx(39)  # halfway between 60 and 144 heads
+    assert found["trained-over-scratch"].estimate.value == pytest.approx(2.0)
+    assert found["chance-opus-all"].estimate.value == pytest.approx(3.0)
+    assert found["longer-opus-encoder"].estimate.value == pytest.approx(-0.5 - (56.5 - 60.0))  # 20: between 30 and 10
+    assert found["third-opus-encoder-long"].estimate.value is None  # no λ left a third
+    cells = with_results(STUDY, results)
+    whole = Curve.of(cells, "opus-all")
+    assert whole.sparsest_within().left == 41
+    assert whole.best_with().strength == 0.3
+    assert Curve.of(cells, "opus-encoder").sparsest_within() is None
+    value, draws = Curve.of(cells, "small-all").at(102)  # halfway between 60 and 144 heads
+    assert value == pytest.approx(39)
+    assert draws.mean() == pytest.approx(39, abs=0.2)
 
 
-def test_gates_from_scratch_are_compared_only_where_the_other_curve_is(cells):
-    cells["pruning-small-scratch-lambda3"] = point((1, 1, 1), 10.0)  # far below the sparsest trained model
-    found = verdicts(cells)
-    scratch = found[
-        "marian-small: at the same number of heads, pruning a trained model is better than training with gates"
-    ]
-    assert scratch.ours == pytest.approx(2.0)
-    del cells["pruning-small-scratch-lambda0.3"]
-    assert not [text for text in verdicts(cells) if text.startswith("marian-small: at the same number")]
+def test_gates_from_scratch_are_compared_only_where_the_other_curve_is(results):
+    results["pruning-small-scratch-lambda3"] = point((1, 1, 1), 10.0)  # far below the sparsest trained model
+    assert judged(results)["trained-over-scratch"].estimate.value == pytest.approx(2.0)
+    del results["pruning-small-scratch-lambda0.3"]
+    assert "trained-over-scratch" not in judged(results)
 
 
-def test_longer_training_is_compared_at_the_same_number_of_heads(cells):
-    name = "opus-mt, encoder alone"
-    found = verdicts(cells)
-    less = found[f"{name}: at the same number of heads, less is lost if gates and weights are trained longer"]
-    assert less.ours == pytest.approx(-0.5 - (56.5 - 60.0))  # 20 heads: halfway between 30 and 10
-    assert less.verdict == "holds"
-    third = found[f"{name}, trained longer: with at most a third of the heads, at most 1 BLEU is lost"]
-    assert third.verdict == "cannot tell"
-    assert "the sparsest has 20 (42%), -0.50 BLEU" in third.why
+def test_runs_that_were_not_trained_alike_are_not_decided(results):
+    results["pruning-small-scratch-lambda0.3"]["fitted"] = {"steps": 200.0}
+    claim = judged(results)["trained-over-scratch"]
+    assert claim.verdict == "cannot tell"
+    assert claim.undecided
 
 
-def test_a_run_that_was_still_learning_is_named(cells):
-    def said():
-        found = verdicts(cells).items()
-        return next(
-            claim for text, claim in found if text.startswith("the encoder of marian-small") and "tuned" in text
-        )
-
-    assert said().verdict == "holds"
-    assert "still learning" not in said().why
-    cells["pruning-transfer-small-tuned"]["epochs"] = 3.0
-    assert said().verdict == "holds"
-    assert said().why.endswith("still learning at the end: tuned")
-    cells["pruning-transfer-small-scratch"]["epochs"] = 3.0
-    assert said().verdict == "cannot tell"  # nothing to compare with
-    assert said().why.endswith("still learning at the end: scratch, tuned")
+def test_a_run_that_was_still_learning_decides_nothing_if_it_is_the_one_to_compare_with(results):
+    results["pruning-transfer-small-tuned"]["epochs"] = 3.0
+    assert judged(results)["transfer-small-tuned"].verdict == "holds"
+    results["pruning-transfer-small-scratch"]["epochs"] = 3.0
+    claim = judged(results)["transfer-small-tuned"]
+    assert claim.verdict == "cannot tell"
+    assert claim.undecided
 
 
-def test_runs_that_were_not_trained_alike_are_not_judged(cells):
-    name = "marian-small: at the same number of heads, pruning a trained model is better than training with gates"
-    assert verdicts(cells)[name].verdict == "holds"
-    cells["pruning-small-scratch-lambda0.3"]["fitted"] = {"steps": 200.0}
-    assert verdicts(cells)[name].verdict == "cannot tell"
-    assert "20 steps with gates on the trained model, 200 from scratch" in verdicts(cells)[name].why
-
-
-def test_chance_is_compared_at_every_weight(cells):
-    claim = verdicts(cells)["opus-mt, all attentions: heads chosen by gates serve better than as many chosen at random"]
-    assert claim.ours == pytest.approx(3.0)
-    assert "+3.00 (106), +3.00 (41), +3.00 (10)" in claim.why
-
-
-def test_points_know_what_was_not_pruned(cells):
-    outcome = Outcome(cells)
-    last = outcome.curve("opus-encoder")[-1]
+def test_points_know_what_was_not_pruned(results):
+    cells = with_results(STUDY, results)
+    curve = Curve.of(cells, "opus-encoder")
+    last = curve.points[-1]
     assert (last.heads("encoder"), last.heads("cross"), last.left) == (10, 48, 10)
-    assert [point.left for point in outcome.curve("opus-encoder")] == [48, 30, 10]
-    assert outcome.curve("opus-all")[-1].strength is None
-    assert change(outcome.curve("opus-all")[-1], outcome.curve("opus-all")[0]).value == pytest.approx(-20)
-    alive = survival(outcome.gated("opus-all"), "cross")
-    assert alive.sum(axis=(1, 2)).tolist() == [40, 20, 5]
-    given = roles(outcome.found["opus-tuned"]["patterns"])
-    assert given[5] == ["positional"] * 8
-    assert given[0] == ["none of these"] * 8
+    assert [point.left for point in curve.points] == [48, 30, 10]
+    whole = Curve.of(cells, "opus-all")
+    assert whole.points[-1].strength is None
+    assert whole.points[-1].minus(whole.whole).value == pytest.approx(-20)
+    assert survival(whole.gated).sel(stack="cross").sum(("layer", "head")).values.tolist() == [40, 20, 5]
+    given = roles(patterns(cells, "opus-encoder")).values
+    assert set(given[5]) == {"positional"}
+    assert set(given[0]) == {"none of these"}
 
 
-def test_the_page_is_made_whole_and_in_part(cells, tmp_path):
-    settings = Settings(out=tmp_path / "voita2019", partial=True)
-    for some in (
-        cells,
-        {key: cells[key] for key in list(cells)[:5]},
-        {"pruning-small-en-ru": cells["pruning-small-en-ru"]},
-    ):
-        outcome = WHOLE.page(settings, {"pruning": part_of(settings, some)}, {"pruning": (1, 47)})
-        document = json.loads(outcome.to_json())
-        assert document["tables"]
-        assert "Not all of it was run" in outcome.summary[0]
-    whole = WHOLE.page(settings, {"pruning": part_of(settings, cells)}, {})
-    assert [figure.name for figure in whole.figures] == ["bleu", "roles", "types", "layers", "classes"]
-    said = "\n".join(whole.summary)
-    assert "minilm, sst2: 20 of 72 heads, 0.901 by gates, 0.880 by importance, 0.800 by random, 0.901 with all" in said
-    assert "BLEU: scratch 20.0, frozen 18.0, tuned 23.0." in said
-    folder = whole.write(settings.out)
-    assert "48/48/48" in (folder / "README.md").read_text(encoding="utf-8")
+def test_a_page_of_all_and_of_some_cells(results):
+    few = {key: results[key] for key in list(results)[:5]}
+    for some in (results, few, {"pruning-small-en-ru": results["pruning-small-en-ru"]}):
+        outcome = Outcome.of(STUDY, with_results(STUDY, some))
+        assert json.loads(outcome.results())["tables"]
+        assert outcome.page("README.md")
+        assert outcome.page("APPENDIX.md")
+    whole = Outcome.of(STUDY, with_results(STUDY, results))
+    assert {figure.name for figure in whole.figures} >= {"bleu", "roles", "types", "layers", "classes"}
 
 
-def test_every_planned_cell_can_be_read_back():
-    """Keys that the grid gives are those that the page looks for."""
-    full = pruning.cells(False, (0, 1, 2))
-    names = {key.removeprefix("pruning-") for key in full}
-    assert {"opus-tuned", "small-en-fr", "small-en-ru", "opus-encoder-empty", "transfer-opus-frozen"} <= names
-    assert sum(key.startswith("opus-encoder-lambda") for key in names) == 7
-    assert {"opus-encoder-long-lambda0.06", "opus-all-long-lambda0", "classes-e5-small-sst2-seed2"} <= names
-    assert next(iter(full)) == "pruning-opus-tuned"
-    assert set(pruning.cells(True, (0, 1))) <= set(full) | set(pruning.cells(True, (0,)))
-    for cell in full.values():
-        assert cell.function.rpartition(":")[2] in pruning.SECONDS
-        json.dumps(cell.record())
+def test_the_grid(tmp_path):
+    full = grid(Settings(out=tmp_path, seeds=STUDY.seeds), {})
+    counts = {
+        kind: sum(cell.labels["kind"] == kind for cell in full.values()) for kind in ("curve", "classes", "transfer")
+    }
+    assert counts == {"curve": 3 * 8 + 6 + 5, "classes": 12, "transfer": 6}
+    assert sum(cell.labels.get("curve") == "opus-encoder" for cell in full.values()) == 8
+    trained = [key for key, cell in full.items() if cell.labels["part"] == "pruning"]
+    assert trained[0] == "pruning-opus-tuned"
+    quick = grid(Settings(out=tmp_path, quick=True, seeds=(0, 1)), {})
+    assert len(quick) < 40
+    here = Machine(models=str(tmp_path))
+    prepare(here, {key: full[key] for key in ("pruning-small-en-fr", "pruning-small-all-lambda1")})
+    with pytest.raises(UserError, match="The model no-such-model is not here"):
+        prepare(here, {"one": Cell("nowhere:none", {"model": "no-such-model"})})
 
 
 def test_random_heads_are_as_many_of_each_stack():
@@ -248,11 +218,11 @@ def test_random_heads_are_as_many_of_each_stack():
 
 def test_an_interval_over_heads_is_a_bootstrap_over_heads():
     values = np.arange(40.0)[:, None]
-    found = over_heads(lambda group: float(group.mean()), values)
+    found = bootstrap(lambda group: float(group.mean()), values, over="heads")
     assert found.value == pytest.approx(19.5)
     half = 1.96 * values.std() / np.sqrt(40)
     assert found.interval == pytest.approx((19.5 - half, 19.5 + half), rel=0.1)
-    assert over_heads(lambda group: float("nan"), values) is None
+    assert bootstrap(lambda group: float("nan"), values, over="heads") is None
 
 
 @pytest.fixture(scope="module")
@@ -274,16 +244,12 @@ def data(tmp_path_factory):
 
 
 def test_a_tiny_marian_is_trained_gated_and_pruned(data, tmp_path):
-    told = pruning.cells(True, (0,))["pruning-small-all-lambda1"].arguments["sizes"]
-    told = {**told, "small": 1, "gates": 2, "pieces": 60, "limit": 40, "batch": 20, "draws": 20}
-    places = {"data": str(data), "models": None, "scratch": str(tmp_path)}
-    first = small(languages="en-fr", sizes=told, **places)
+    told = {**sizes_of(QUICK), "small": 1, "gates": 2, "pieces": 60, "limit": 40, "batch": 20, "draws": 20}
+    machine = Machine(data=str(data), scratch=tmp_path)
+    first = small(languages="en-fr", sizes=told, machine=machine)
     assert np.shape(first["patterns"]["peak_previous"]) == (2, 4)
     assert first["scores"]["test"]["texts"] == 12
-    shares = np.array([first["patterns"][f"mass_{name}"] for name in ("self", "previous", "last")])
-    assert (shares >= 0).all()
-    assert (shares <= 1).all()
-    result = pruned(model="small", where="encoder", strength=50.0, control=True, sizes=told, **places)
+    result = pruned(model="small", where="encoder", strength=50.0, control=True, sizes=told, machine=machine)
     json.dumps(result, allow_nan=False)
     assert set(result["kept"]) == {"encoder"}
     left = sum(map(len, result["kept"]["encoder"]))

@@ -1,208 +1,220 @@
-"""How few heads are needed: the cells, with λ chosen in advance and every point reported.
+"""The cells of the pruning part as curves of BLEU by heads left, and the statistics of which heads stay."""
 
-Keys begin with "pruning-". Cells that need a model that another one makes (the fine-tuned opus-mt, marian-small en-fr)
-make it themselves if they come first; the others wait for it.
-"""
-
-import math
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import mean
+from typing import Any
 
-from reproductions.frame.cells import Cell
-from reproductions.frame.parts import Part
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
 
-if TYPE_CHECKING:
-    from reproductions.frame.record import Settings
+from reproductions.frame.claims import Estimate
+from reproductions.frame.finished import Finished, MissingCell
+from reproductions.frame.statistics import percentile
+from reproductions.voita2019.heads import STACKS
 
-_HOME = "reproductions.voita2019"
-ENCODER = (0.01, 0.03, 0.06, 0.1, 0.3, 1.0)
-"""λ where the encoder alone is pruned (figure 7); the penalty is the mean over its layers of their open heads."""
-ALL = (0.03, 0.1, 0.2, 0.3, 1.0, 3.0)
-"""λ where all attentions are (table 2): three times as many layers to take the mean over."""
-LONG = {"encoder": (0.03, 0.06), "all": (0.2,)}
-"""λ with more epochs: is what is lost a matter of how long the gates and the weights under them are trained?"""
-CLASSES = (0.003, 0.01, 0.03, 0.1, 0.3)
-"""λ of the classifiers, whose loss is smaller."""
-
-_MIDDLE = 0.3
+CURVES = {
+    "opus-encoder": "opus-mt, encoder alone",
+    "opus-all": "opus-mt, all attentions",
+    "opus-encoder-long": "opus-mt, encoder alone, trained longer",
+    "opus-all-long": "opus-mt, all attentions, trained longer",
+    "small-all": "marian-small, all attentions",
+    "small-scratch": "marian-small, gates from scratch",
+}
+LONGER = "-long"
+SCRATCH = "small-scratch"
+PATTERNS_OF = {"opus-encoder": ("tuned", {}), "opus-all": ("tuned", {}), "small-all": ("small", {"languages": "en-fr"})}
+"""Which cell says what the encoder heads of a curve's model look at: kind, and further labels."""
+POSITIONAL, MOSTLY = 0.9, 0.5
+"""Shares of argmaxes on one pattern: the paper's criterion for a positional head, and half of them."""
+ROLES = ("positional", "mostly positional", "rarest word", "end of sentence", "none of these")
+TEST = "test"
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much of it is run. First the epochs of each training; `long`: with gates, where they are trained longer."""
+class Point:
+    """A model with some heads left. λ is 0 for the unpruned model and None for an encoder without heads."""
 
-    tuning: int = 3
-    gates: int = 2
-    long: int = 6
-    small: int = 25
-    classes: int = 3
-    transfer: int = 8
-    batch: int = 256
-    opus_batch: int = 128  # 59,514 pieces: the logits of more would not fit beside those of other processes
-    preset: str = "marian-small"
-    pieces: int = 5000
-    limit: int | None = None
-    test_limit: int | None = None
-    draws: int = 500
-    encoder: Sequence[float] = ENCODER
-    all: Sequence[float] = ALL
-    classifiers: Sequence[float] = CLASSES
-    opus: bool = True
-    bf16: bool = True
-    sets: Sequence[str] = ("sst2", "hatexplain")
-    classified: Sequence[str] = ("minilm", "e5-small")
-    languages: Sequence[str] = ("en-fr", "en-de", "en-cs")
-    donors: Sequence[str] = ("small", "opus")
-    russian: bool = True
+    strength: float | None
+    cell: Mapping[str, Any]
+    alive: xr.DataArray
+    """1 where a head stays [stack layer head]; stacks that the curve does not prune are whole."""
+    pruned: Sequence[str]
 
+    def heads(self, stack: str) -> int:
+        return int(self.alive.sel(stack=stack).sum())
 
-FULL = Size()
-QUICK = Size(
-    tuning=1,
-    gates=3,
-    small=3,
-    classes=1,
-    transfer=1,
-    batch=32,
-    opus_batch=8,
-    preset="marian-tiny",
-    pieces=400,
-    limit=300,
-    test_limit=20,
-    draws=100,
-    all=(0.1, 1.0),
-    classifiers=(0.3,),
-    opus=False,
-    bf16=False,
-    sets=("sst2",),
-    classified=("minilm",),
-    languages=("en-fr",),
-    donors=("small",),
-    russian=False,
-)
+    @property
+    def left(self) -> int:
+        """Heads left in the stacks that the curve prunes."""
+        return int(self.alive.sel(stack=list(self.pruned)).sum())
+
+    @property
+    def share(self) -> float:
+        return self.left / self.alive.sel(stack=list(self.pruned)).size
+
+    @property
+    def label(self) -> str:
+        return "no encoder heads" if self.strength is None else f"{self.strength:g}"
+
+    def bleu(self, split: str = TEST) -> float:
+        return float(self.cell["scores"][split]["bleu"])
+
+    @property
+    def draws(self) -> Float[np.ndarray, " draw"]:
+        """BLEU on each draw of the test sentences; the draws are the same for all models."""
+        return np.array(self.cell["scores"][TEST]["draws"])
+
+    @cached_property
+    def control(self) -> "Point | None":
+        """As many heads, chosen at random."""
+        return Point(self.strength, self.cell["control"], self.alive, self.pruned) if "control" in self.cell else None
+
+    def minus(self, other: "Point") -> Estimate:
+        """BLEU less that of another on the same sentences: paired bootstrap (Koehn 2004)."""
+        return less(self.cell["scores"][TEST], other.cell["scores"][TEST])
+
+    @property
+    def undecided(self) -> int:
+        """Heads on which the two rules of removal do not agree."""
+        rules = self.cell.get("gates", {}).get("kept_by")
+        return 0 if rules is None else abs(rules["code"] - rules["paper"])
 
 
-def cells(quick: bool, seeds: Sequence[int]) -> dict[str, Cell]:
-    """All runs, in the order in which they should start: what others wait for, long ones, then by importance."""
-    return grid(QUICK, tuple(seeds)[:1]) if quick else grid(FULL, tuple(seeds)[:3])
+def less(one: Mapping[str, Any], other: Mapping[str, Any]) -> Estimate:
+    """The same from two scores as they are in cells."""
+    apart = np.array(one["draws"]) - np.array(other["draws"])
+    return percentile(one["bleu"] - other["bleu"], apart, n=one["texts"], over="sentences")
 
 
-def grid(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
-    first: dict[str, Cell] = {}
-    if size.opus:
-        first["opus-tuned"] = _cell("pruning_cells:tuned", size, model="opus")
-    first |= {f"small-{pair}": _cell("pruning_cells:small", size, languages=pair) for pair in size.languages}
-    classes = {
-        f"classes-{model}-{name}-seed{seed}": _cell(
-            "pruning_classes:classified", size, model=model, corpus=name, seed=seed, strengths=list(size.classifiers)
-        )
-        for seed in seeds
-        for model in size.classified
-        for name in size.sets
+@dataclass(frozen=True)
+class Curve:
+    """The whole model first, then every λ, then, where it was run, the encoder without heads."""
+
+    name: str
+    points: Sequence[Point]
+
+    @staticmethod
+    def of(cells: Finished, name: str) -> "Curve":
+        """Gates from scratch stand beside the unpruned model of the other training, and need it."""
+        whole = cells.one(curve="small-all" if name == SCRATCH else name, strength=0.0)
+        pruned = ["encoder"] if "encoder" in name else list(whole["kept"])
+        results = {cell.labels["strength"]: cell.result for cell in cells.of(curve=name)} | {0.0: whole}
+        order = sorted(results, key=lambda strength: np.inf if strength is None else strength)
+        return Curve(name, [Point(s, results[s], _alive(results[s]["kept"], whole["kept"]), pruned) for s in order])
+
+    @property
+    def title(self) -> str:
+        return CURVES[self.name]
+
+    @property
+    def whole(self) -> Point:
+        return self.points[0]
+
+    @property
+    def gated(self) -> list[Point]:
+        """Those with a λ."""
+        return [point for point in self.points if point.strength]
+
+    @property
+    def some_left(self) -> list[Point]:
+        """Those that lost some heads and not all."""
+        return [point for point in self.gated if 0.05 < point.share < 0.95]
+
+    def best_with(self, most: float = 1 / 3) -> Point | None:
+        """Of the points with at most so large a share of heads left, the best on the validation sentences."""
+        sparse = [point for point in self.gated if point.share <= most]
+        return max(sparse, key=lambda point: point.bleu("validation"), default=None)
+
+    def sparsest_within(self, loss: float = 1.0) -> Point | None:
+        """The sparsest point that loses at most so much BLEU on the validation sentences."""
+        good = [p for p in self.gated if p.bleu("validation") >= self.whole.bleu("validation") - loss]
+        return min(good, key=lambda point: point.left, default=None)
+
+    def at(self, heads: int) -> tuple[float, Float[np.ndarray, " draw"]]:
+        """BLEU at a number of heads, on the line between the neighbours, and the same of every draw of sentences."""
+        ordered = sorted((p for p in self.points if p.strength is not None), key=lambda point: point.left)
+        left = [point.left for point in ordered]
+        draws = np.array([point.draws for point in ordered]).T
+        value = float(np.interp(heads, left, [point.bleu() for point in ordered]))
+        return value, np.array([np.interp(heads, left, column) for column in draws])
+
+    def reaches(self, point: Point) -> bool:
+        """Whether a number of heads lies within this curve."""
+        left = [one.left for one in self.points if one.strength is not None]
+        return len(left) > 1 and min(left) <= point.left <= max(left)
+
+
+def curves(cells: Finished) -> list[Curve]:
+    """Those that were begun."""
+    out = []
+    for name in CURVES:
+        try:
+            out.append(Curve.of(cells, name))
+        except MissingCell:
+            continue
+    return out
+
+
+def survival(points: Sequence[Point]) -> xr.DataArray:
+    """1 where a head stays [point stack layer head]."""
+    return xr.concat([point.alive for point in points], "point")
+
+
+def listed(points: Sequence[Point]) -> str:
+    """Their λ."""
+    return ", ".join(point.label for point in points)
+
+
+def _alive(kept: Mapping[str, Any], whole: Mapping[str, Any]) -> xr.DataArray:
+    layers, heads = len(whole["encoder"]), max(len(row) for row in whole["encoder"])
+    out = np.zeros((len(STACKS), layers, heads))
+    for number, stack in enumerate(STACKS):
+        for layer, row in enumerate(kept.get(stack, whole[stack])):
+            out[number, layer, row] = 1
+    return xr.DataArray(out, dims=("stack", "layer", "head"), coords={"stack": list(STACKS)})
+
+
+def patterns(cells: Finished, curve: str) -> xr.Dataset:
+    """Where the encoder heads of the model before pruning look [layer head]."""
+    kind, labels = PATTERNS_OF[curve]
+    looked = cells.one(kind=kind, **labels)["patterns"]
+    return xr.Dataset({name: (("layer", "head"), rows) for name, rows in looked.items() if isinstance(rows, list)})
+
+
+def roles(looked: xr.Dataset) -> xr.DataArray:
+    """The role of each head by where the largest weight of a word's row is; the first that fits."""
+    near = np.max([looked[f"peak_{name}"] for name in ("previous", "next", "self")], axis=0)
+    fits = [near >= POSITIONAL, near >= MOSTLY, looked["rarest"] >= MOSTLY, looked["peak_last"] >= MOSTLY]
+    return looked["confidence"].copy(data=np.select(fits, ROLES[:4], ROLES[4]))
+
+
+def clarity(looked: xr.Dataset) -> xr.DataArray:
+    """The largest share of argmaxes on one pattern (self, previous, next) or on the rarest word."""
+    names = ("peak_self", "peak_previous", "peak_next", "rarest")
+    return looked["confidence"].copy(data=np.max([looked[name] for name in names], axis=0))
+
+
+def unfinished(**runs: Any) -> list[str]:
+    """Which runs were at their best in their last epoch: they had not learnt all that they could."""
+    return [name for name, run in runs.items() if run["best"]["epoch"] >= run["epochs"]]
+
+
+def classifiers(cells: Finished) -> dict[tuple[str, str], list[Any]]:
+    """(model, corpus) → the points of each seed."""
+    models, sets = (cells.labels(name, kind="classes") for name in ("model", "corpus"))
+    return {
+        (model, corpus): [cell.result["points"] for cell in cells.of(kind="classes", model=model, corpus=corpus)]
+        for model in models
+        for corpus in sets
     }
-    scratch = {
-        f"small-scratch-lambda{strength:g}": _cell("pruning_cells:from_scratch", size, strength=strength)
-        for strength in _middle_first(size.all)
-    }
-    one = dict(list(classes.items())[: 2 * len(size.sets)])
-    opus: dict[str, Cell] = {}
-    if size.opus:
-        opus = _in_turns(_points(size, "opus", "encoder", size.encoder), _points(size, "opus", "all", size.all))
-        opus |= _longer(size, "opus")
-    small = _points(size, "small", "all", size.all)
-    transfer = {
-        f"transfer-{donor}-{mode}": _cell("pruning_transfer:transferred", size, donor=donor, mode=mode)
-        for donor in size.donors
-        for mode in ("scratch", "frozen", "tuned")
-    }
-    russian = {"small-en-ru": _cell("pruning_cells:russian", size)} if size.russian else {}
-    order = first | one | _in_turns(opus, scratch | small | transfer | russian | classes)
-    return {f"pruning-{key}": cell for key, cell in order.items()}
 
 
-def _in_turns(some: dict[str, Cell], others: dict[str, Cell]) -> dict[str, Cell]:
-    """One of these, one of those, so that the large models are never all on the GPU at the same time."""
-    rows = zip_longest(some.items(), others.items())
-    return dict(item for row in rows for item in row if item is not None)
-
-
-def _middle_first(strengths: Sequence[float]) -> list[float]:
-    """Those that leave about a third of the heads come first: there the claims are decided."""
-    return sorted(strengths, key=lambda strength: abs(math.log(strength / _MIDDLE)))
-
-
-def _points(size: Size, model: str, where: str, strengths: Sequence[float]) -> dict[str, Cell]:
-    """A curve: nothing pruned, each λ, and an encoder without heads."""
-    name = f"{model}-{where}"
-    points = _gated(size, name, model, where, _middle_first(strengths), control=model == "opus")
-    return points | {f"{name}-empty": _cell("pruning_cells:emptied", size, model=model, where=where)}
-
-
-def _longer(size: Size, model: str) -> dict[str, Cell]:
-    """Some points of the curves again, with more epochs, and without a control."""
-    size = replace(size, gates=size.long)
-    points: dict[str, Cell] = {}
-    for where, strengths in LONG.items():
-        points |= _gated(size, f"{model}-{where}-long", model, where, strengths, control=False)
-    return points
-
-
-def _gated(
-    size: Size, name: str, model: str, where: str, strengths: Sequence[float], *, control: bool
-) -> dict[str, Cell]:
-    """Nothing pruned, and each λ."""
-    points = {f"{name}-lambda0": _cell("pruning_cells:unpruned", size, model=model, where=where)}
-    for strength in strengths:
-        told = {"model": model, "where": where, "strength": strength, "control": control}
-        points[f"{name}-lambda{strength:g}"] = _cell("pruning_cells:pruned", size, **told)
-    return points
-
-
-_TOLD = (
-    "tuning",
-    "gates",
-    "small",
-    "classes",
-    "transfer",
-    "batch",
-    "opus_batch",
-    "preset",
-    "pieces",
-    "limit",
-    "test_limit",
-    "draws",
-)
-
-
-def _cell(function: str, size: Size, **told: Any) -> Cell:
-    sizes = {name: getattr(size, name) for name in (*_TOLD, "bf16")}
-    return Cell(f"{_HOME}.{function}", {**told, "sizes": sizes})
-
-
-SECONDS = {"tuned": 180, "small": 280, "unpruned": 90, "pruned": 250, "emptied": 90, "from_scratch": 300}
-SECONDS |= {"russian": 400, "classified": 360, "transferred": 280}
-"""What a cell takes, about, on one large GPU that a dozen processes share."""
-
-
-def prepare(settings: "Settings", waiting: Mapping[str, Cell]) -> None:
-    """Says how long it may take."""
-    if settings.quick:
-        return
-    total = sum(SECONDS[cell.function.rpartition(":")[2]] for cell in waiting.values())
-    each = ", ".join(f"{name} {seconds}" for name, seconds in SECONDS.items())
-    print(
-        f"pruning: {len(waiting)} cells; on one large GPU about {total / max(settings.jobs, 1):,.0f} s with "
-        f"{settings.jobs} jobs (seconds each: {each}).",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def part(settings: "Settings", done: Mapping[str, Any]) -> Part:
-    """Tables, figures and claims from the finished cells."""
-    from reproductions.voita2019.pruning_page import part_of
-
-    return part_of(settings, done)
+def seed_means(seeds: Sequence[Any], first: str, second: str) -> list[float]:
+    """For each seed the mean over λ of the difference of two test accuracies, where heads were removed at all."""
+    pruned = [
+        [point for point in points if point["lambda"] > 0 and point["heads"] < points[0]["heads"]] for points in seeds
+    ]
+    return [mean(point[first][TEST] - point[second][TEST] for point in points) for points in pruned if points]

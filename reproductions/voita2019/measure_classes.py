@@ -21,8 +21,9 @@ from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning.removal import prune_by_gates, remove_heads
 from lorgnette.training.settings import Splits
-from reproductions.voita2019.pruning_cells import Kept, table_of, workshop
-from reproductions.voita2019.pruning_models import device, made_once, saved, short_run
+from reproductions.frame.settings import Machine
+from reproductions.voita2019.measure_pruning import Kept, table_of
+from reproductions.voita2019.workshop import Workshop, device, made_once, saved, short_run
 
 _BATCH = {"sst2": 64, "hatexplain": 128}
 _RATE = 5e-5
@@ -36,16 +37,14 @@ def classified(
     seed: int,
     strengths: Sequence[float],
     sizes: Mapping[str, Any],
-    data: str | None,
-    models: str | None,
-    scratch: str,
+    machine: Machine,
 ) -> dict[str, Any]:
     """One fine-tuned classifier, pruned to as many heads by three ways, each trained as long afterwards."""
-    shop = workshop(sizes, data, models, scratch)
+    shop = Workshop.open(sizes, machine)
     settings = TrainingSettings(
-        model=shop.source(model), corpus=_splits(corpus, sizes, data), out=shop.scratch / "unused", seed=seed,
+        model=shop.source(model), corpus=_splits(corpus, sizes, machine), out=shop.scratch / "unused", seed=seed,
         epochs=sizes["classes"], learning_rate=_RATE, batch_size=min(_BATCH[corpus], sizes["batch"]),
-        bf16=shop.sizes["bf16"], data=data,
+        bf16=shop.sizes["bf16"], data=machine.data,
     )  # fmt: skip
     ready = prepare(settings)
     sets = _sets(ready)
@@ -161,8 +160,10 @@ def _sets(ready: Prepared) -> dict[str, Items]:
     return {"validation": ready.validation, "test": test}
 
 
-def _splits(name: str, sizes: Mapping[str, Any], data: str | None) -> Splits:
-    train, validation, test = (corpus_of(name, split=split, data=data) for split in ("train", "validation", "test"))
+def _splits(name: str, sizes: Mapping[str, Any], machine: Machine) -> Splits:
+    train, validation, test = (
+        corpus_of(name, split=split, data=machine.data) for split in ("train", "validation", "test")
+    )
     if sizes["limit"] is None:
         return Splits(train, validation, test)
     few = sizes["limit"] // 3  # longer texts, and a larger model than the small translator

@@ -1,27 +1,27 @@
 """The cells of translation models: trained, gated, emptied, and pruned at random for comparison."""
 
-import gc
 import random
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import set_seed
 
 from lorgnette.attention import Site
 from lorgnette.corpora import Corpus, corpus
 from lorgnette.models.families import anatomy_of
 from lorgnette.results.provenance import versions
+from lorgnette.subject import Subject
 from lorgnette.training import Trained, train
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.preparation import prepare
 from lorgnette.training.pruning.removal import prune_by_gates, remove_heads
 from lorgnette.training.settings import Splits
-from reproductions.frame.running import numbers_of, ready_for_training
-from reproductions.voita2019.pruning_models import Workshop, device, made_once, opened, short_run
-from reproductions.voita2019.pruning_scores import all_scores, counted, patterns, scored
+from reproductions.frame.running import numbers_of
+from reproductions.frame.settings import Machine
+from reproductions.raganato2018.patterns import patterns
+from reproductions.voita2019.scores import all_scores, counted, scored
+from reproductions.voita2019.workshop import Workshop, device, made_once, make_room, opened, short_run
 
 HELD_OUT = 1000
 """Pairs of Tatoeba for validation, and as many for a test in its own domain."""
@@ -29,23 +29,9 @@ STACKS = ("encoder", "decoder", "cross")
 Kept = dict[Site, list[int]]
 
 
-def workshop(sizes: Mapping[str, Any], data: str | None, models: str | None, scratch: str) -> Workshop:
-    ready_for_training()
-    _make_room()
-    warnings.filterwarnings("ignore", message=".* gates are neither open nor closed")  # both rules are recorded
-    bf16 = sizes["bf16"] and torch.cuda.is_available()  # few CPUs have it
-    return Workshop({**sizes, "bf16": bf16}, data, models, Path(scratch))
-
-
-def _make_room() -> None:
-    """What this process held on the GPU and needs no more is for the others."""
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
-def tuned(*, model: str, sizes: Mapping[str, Any], **where: Any) -> dict[str, Any]:
+def tuned(*, model: str, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """opus-mt before and after fine-tuning, and what its encoder heads look at."""
-    shop = workshop(sizes, **where)
+    shop = Workshop.open(sizes, machine)
     before, tokenizer = opened(Path(shop.source("opus-mt-en-fr")))
     scores = {"before": all_scores(before, tokenizer, shop)}
     del before
@@ -54,26 +40,26 @@ def tuned(*, model: str, sizes: Mapping[str, Any], **where: Any) -> dict[str, An
     after.to(device()).eval()
     scores["after"] = all_scores(after, ready.builder.tokenizer, shop)
     scores["beam 4"] = {"test": scored(after, ready.builder.tokenizer, shop.test("en-fr"), shop, beams=4)}
-    looked = patterns(after, ready.builder.tokenizer, list(ready.parts.validation), counted(ready))
+    looked = patterns(Subject(after, ready.builder.tokenizer), list(ready.parts.validation), counted(ready))
     return {"scores": scores, "patterns": looked, **_about(ready)}
 
 
-def small(*, languages: str, sizes: Mapping[str, Any], **where: Any) -> dict[str, Any]:
+def small(*, languages: str, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """marian-small from scratch on one pair of languages."""
-    shop = workshop(sizes, **where)
+    shop = Workshop.open(sizes, machine)
     folder = shop.small(languages)
     run = Trained.load(folder)
     model, tokenizer = opened(folder)
     settings = shop.settings(str(folder), shop.pairs(languages), 1)
     ready = prepare(settings)
-    looked = patterns(model, tokenizer, list(ready.parts.validation), counted(ready))
+    looked = patterns(Subject(model, tokenizer), list(ready.parts.validation), counted(ready))
     numbers = numbers_of(run)
     return {**numbers, "scores": {"test": scored(model, tokenizer, shop.test(languages), shop)}, "patterns": looked}
 
 
-def unpruned(*, model: str, where: str, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
+def unpruned(*, model: str, where: str, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """The point λ = 0: trained as much further as the others, without gates."""
-    shop = workshop(sizes, **places)
+    shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further(model, shop.base(model), sizes["gates"])
     learn(network, where)
     fitted = short_run(network, ready, settings)
@@ -82,10 +68,10 @@ def unpruned(*, model: str, where: str, sizes: Mapping[str, Any], **places: Any)
 
 
 def pruned(
-    *, model: str, where: str, strength: float, control: bool, sizes: Mapping[str, Any], **places: Any
+    *, model: str, where: str, strength: float, control: bool, sizes: Mapping[str, Any], machine: Machine
 ) -> dict[str, Any]:
     """Gates on a trained model with the weights going on learning; then as many heads, chosen at random."""
-    shop = workshop(sizes, **places)
+    shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further(model, shop.base(model), sizes["gates"])
     network.to(device())
     gates = HeadGates.of(network, None if where == "all" else ["encoder"], weight=strength)
@@ -96,14 +82,14 @@ def pruned(
     out = {**_point(left, kept, ready, shop), "gates": _gates(gates), "fitted": fitted, **_about(ready)}
     del network, left
     if control:
-        _make_room()
+        make_room()
         out["control"] = _control(where, kept, ready, settings, shop)
     return out
 
 
-def emptied(*, model: str, where: str, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
+def emptied(*, model: str, where: str, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """An encoder without a single head: a feed-forward network over tokens and their positions."""
-    shop = workshop(sizes, **places)
+    shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further(model, shop.base(model), sizes["gates"])
     sites = {site.site: site.heads for site in anatomy_of(network).sites}
     kept = {site: [] if site.name == "encoder" else list(range(heads)) for site, heads in sites.items()}
@@ -113,9 +99,9 @@ def emptied(*, model: str, where: str, sizes: Mapping[str, Any], **places: Any) 
     return {**_point(network, kept, ready, shop), "fitted": fitted, **_about(ready)}
 
 
-def from_scratch(*, strength: float, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
+def from_scratch(*, strength: float, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """Gates on marian-small from the first step on."""
-    shop = workshop(sizes, **places)
+    shop = Workshop.open(sizes, machine)
     settings = shop.small_settings(shop.pairs("en-fr"))
     ready = prepare(settings)
     set_seed(0)
@@ -127,16 +113,16 @@ def from_scratch(*, strength: float, sizes: Mapping[str, Any], **places: Any) ->
     return {**_point(left, kept, ready, shop), "gates": _gates(gates), "fitted": fitted, **_about(ready)}
 
 
-def russian(*, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
+def russian(*, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """marian-small English to Russian: trained on Tatoeba, tested on subtitles, and on what Tatoeba held out."""
-    shop = workshop(sizes, **places)
-    whole = list(corpus("parallel_en_ru:tatoeba", data=shop.data))
+    shop = Workshop.open(sizes, machine)
+    whole = list(corpus("parallel_en_ru:tatoeba", data=shop.machine.data))
     random.Random(0).shuffle(whole)
     whole = [pair for pair in whole if pair.text.strip() and (pair.target or "").strip()]
     held, rest = whole[: 2 * HELD_OUT], whole[2 * HELD_OUT :][: sizes["limit"]]
     name = "parallel_en_ru:tatoeba"
     splits = Splits(Corpus.of(rest, name=name), Corpus.of(held[:HELD_OUT], name=name))
-    subtitles = list(corpus("parallel_en_ru:opensubtitles", data=shop.data, limit=sizes["test_limit"]))
+    subtitles = list(corpus("parallel_en_ru:opensubtitles", data=shop.machine.data, limit=sizes["test_limit"]))
 
     def make(folder: Path) -> None:
         run = train(shop.small_settings(splits).replace(out=folder.with_name(folder.name + ".run")))

@@ -12,22 +12,20 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.corpora import Corpus, Example, corpus
 from lorgnette.corpora.frequency import counted as ranks_of
-from lorgnette.errors import UserError
 from lorgnette.lenses import get
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.importance.lens import Importance
 from lorgnette.lenses.relations.lens import PARTS, best_heads
 from lorgnette.lenses.relevance.lens import Relevance
 from lorgnette.lenses.roles.lens import Roles
-from lorgnette.looking.controls import shuffled
+from lorgnette.looking.controls import shuffled, with_random_weights
 from lorgnette.looking.look import look
-from lorgnette.models.opening import find
 from lorgnette.results import Result
 from lorgnette.subject import Subject, load
 from lorgnette.training.translation.generation import translate
-from reproductions.frame.conditions import with_random_weights
-from reproductions.frame.readings import plain
-from reproductions.voita2019.heads import CONFIDENCE, MULTI30K, RANDOM, SHUFFLED, TRAINED, UD
+from reproductions.frame.plain import plain
+from reproductions.frame.settings import Machine
+from reproductions.voita2019.grid import CONFIDENCE, MULTI30K, RANDOM, SHUFFLED, TRAINED, UD
 
 SPLIT = "test_2016_flickr"
 _TEXTS = {MULTI30K: ("multi30k:en-fr", SPLIT), UD: ("ud_en_pud", None)}
@@ -36,31 +34,20 @@ _COUNTED = {MULTI30K: ("multi30k:en-fr", "train"), UD: ("ud_en_ewt", "train")}
 _BATCH = 2048
 
 
-def require(model: str, models: str | None) -> None:
-    """UserError where the model is not on this machine."""
-    if (models and Path(models, model).is_dir()) or Path(model).is_dir():
-        return
-    if find(model) is None:
-        raise UserError(
-            f"The heads part of voita2019 looks at {model}, which is not here. Give --models, the folder that holds "
-            "it, or run the other part alone: --only pruning."
-        )
-
-
-def opened(model: str, condition: str, seed: int, models: str | None) -> Subject:
+def opened(model: str, condition: str, seed: int, machine: Machine) -> Subject:
     """The model as it was published, or the same architecture before any training."""
     torch.set_num_threads(1)
-    folder = Path(models, model) if models else Path(model)
+    folder = Path(machine.models, model) if machine.models else Path(model)
     # Published as a pickle only; transformers reads nothing but tensors from it.
     subject = load(str(folder) if folder.is_dir() else model, allow_pickle=True)
     subject.name = model
     return with_random_weights(subject, seed) if condition == RANDOM else subject
 
 
-def texts_of(name: str, number: int, *, condition: str, seed: int, data: str | None) -> list[Example]:
+def texts_of(name: str, number: int, *, condition: str, seed: int, machine: Machine) -> list[Example]:
     """The first sentences of the captions, or sentences drawn from the treebank (all of them, if as many are asked)."""
     source, split = _TEXTS[name]
-    whole = corpus(source, split=split, data=data)
+    whole = corpus(source, split=split, data=machine.data)
     found = list((whole.shuffled(seed) if name == UD else whole).take(number))
     return [shuffled(example, seed) for example in found] if condition == SHUFFLED else found
 
@@ -74,16 +61,14 @@ def maps(
     block: int,
     blocks: int,
     seed: int,
-    data: str | None = None,
-    models: str | None = None,
-    scratch: str | None = None,
+    machine: Machine,
 ) -> dict[str, Any]:
     """Relevance by some rules, or confidence: [block stack layer head] each.
 
     Texts without a reference get the model's own greedy translation, and the decoder is told that.
     """
-    subject = opened(model, condition, seed, models)
-    examples = texts_of(corpus, block * blocks, condition=condition, seed=seed, data=data)
+    subject = opened(model, condition, seed, machine)
+    examples = texts_of(corpus, block * blocks, condition=condition, seed=seed, machine=machine)
     if any(example.target is None for example in examples):
         examples = translated(subject, examples)
     found: dict[str, list[Any]] = {name: [] for name in maps}
@@ -112,15 +97,13 @@ def roles(
     texts: int,
     counted: int,
     seed: int,
-    data: str | None = None,
-    models: str | None = None,
-    scratch: str | None = None,
+    machine: Machine,
 ) -> dict[str, Any]:
     """Labels with their numbers, and, on a treebank, the best head for each relation beside the best offset."""
-    subject = opened(model, condition, seed, models)
-    examples = texts_of(corpus, texts, condition=condition, seed=seed, data=data)
+    subject = opened(model, condition, seed, machine)
+    examples = texts_of(corpus, texts, condition=condition, seed=seed, machine=machine)
     lens = Roles()
-    lens.ranks = piece_ranks(subject, corpus, counted, data)
+    lens.ranks = piece_ranks(subject, corpus, counted, machine)
     result = _looked(subject, examples, lens, corpus)
     found = result.data
     out = {
@@ -159,13 +142,13 @@ def _scalar(value: Any) -> Any:
 
 
 def piece_ranks(
-    subject: Subject, name: str, number: int, data: str | None
+    subject: Subject, name: str, number: int, machine: Machine
 ) -> tuple[Float[Tensor, " piece"], Float[Tensor, " piece"]]:
     """Ranks of pieces among so many sentences of the same kind, source and target counted apart."""
     source, split = _COUNTED[name]
     size = max(len(subject.tokenizer), int(subject.model.config.vocab_size))
     counts = torch.zeros(2, size, dtype=torch.int64)
-    for example in corpus(source, split=split, data=data).take(number):
+    for example in corpus(source, split=split, data=machine.data).take(number):
         encoded = subject.tokenize(example, truncate=True)
         for side, pieces in enumerate((encoded.source, encoded.target)):
             if pieces is not None:
@@ -187,17 +170,15 @@ def without(
     seed: int,
     after: int = 0,
     only: str | None = None,
-    data: str | None = None,
-    models: str | None = None,
-    scratch: str | None = None,
+    machine: Machine,
 ) -> dict[str, Any]:
     """What the loss of the reference does without each head, and how steep it is: one block of texts.
 
     Blocks begin `after` so many texts; `only` names the one stack whose heads are taken away.
     """
-    subject = opened(model, TRAINED, seed, models)
+    subject = opened(model, TRAINED, seed, machine)
     start = after + texts * number
-    examples = texts_of(corpus, start + texts, condition=TRAINED, seed=seed, data=data)[start:]
+    examples = texts_of(corpus, start + texts, condition=TRAINED, seed=seed, machine=machine)[start:]
     lens = Importance(["zero"], stacks=None if only is None else [only])
     data_ = _looked(subject, examples, lens, corpus).data
     return {

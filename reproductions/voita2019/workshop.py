@@ -1,8 +1,11 @@
 """The models that the cells share, made once, and the short trainings that each of them does."""
 
+import dataclasses
 import fcntl
+import gc
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import PrinterCallback, set_seed
+from transformers import set_seed
 
 from lorgnette.corpora import Corpus, Example, corpus
 from lorgnette.models.marian_small import quiet_tokenizer
@@ -19,13 +22,14 @@ from lorgnette.models.opening import find
 from lorgnette.models.tapping import tapped
 from lorgnette.training import TrainingSettings, train
 from lorgnette.training.arguments import arguments_of
+from lorgnette.training.fitting import trainer_of
 from lorgnette.training.folder import RunFolder
-from lorgnette.training.gates.gated import GatedTrainer, GatesLearn
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.settings import Splits
 from lorgnette.training.translation.task import PreparedPairs
-from lorgnette.training.translation.trainer import TranslationTrainer
+from reproductions.frame.running import ready_for_training
+from reproductions.frame.settings import Machine
 
 OPUS = "opus-mt-en-fr"
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr")
@@ -35,28 +39,32 @@ _RATES = {"opus": 1e-4, "small": 3e-4}
 """Learning rate of the weights where a trained model is trained further, with gates or without."""
 
 
-class GatedTranslationTrainer(GatesLearn, TranslationTrainer):
-    """A translation model with gates on its heads."""
-
-    def __init__(self, *args: Any, gates: HeadGates, penalties: Any = (), **kwargs: Any) -> None:
-        super().__init__(*args, gates=gates, penalties=(*penalties, gates), **kwargs)
-
-
 @dataclass(frozen=True)
 class Workshop:
     """Where things lie, and how much is trained: what all cells are told."""
 
     sizes: Mapping[str, Any]
-    data: str | None
-    models: str | None
-    scratch: Path
+    machine: Machine
+
+    @staticmethod
+    def open(sizes: Mapping[str, Any], machine: Machine) -> "Workshop":
+        """Ready for training; what this process held on the GPU and needs no more is for the others."""
+        ready_for_training()
+        make_room()
+        warnings.filterwarnings("ignore", message=".* gates are neither open nor closed")  # both rules are recorded
+        bf16 = sizes["bf16"] and torch.cuda.is_available()  # few CPUs have it
+        return Workshop({**sizes, "bf16": bf16}, machine)
+
+    @property
+    def scratch(self) -> Path:
+        return self.machine.scratch
 
     def settings(self, model: str, pairs: str | Splits, epochs: int, **more: Any) -> TrainingSettings:
         told = {
             "batch_size": self.sizes["batch"],
             **more,
             "bf16": self.sizes["bf16"],
-            "data": self.data,
+            "data": self.machine.data,
             "patience": 1000,
         }
         return TrainingSettings(model=model, corpus=pairs, out=self.scratch / "unused", epochs=epochs, **told)
@@ -64,7 +72,7 @@ class Workshop:
     def pairs(self, languages: str) -> Splits:
         """Multi30k; the test sentences of the Flickr sets together, as far as the languages have them."""
         name, limit = f"multi30k:{languages}", self.sizes["limit"]
-        training, validation = (corpus(name, split=split, data=self.data) for split in ("train", "validation"))
+        training, validation = (corpus(name, split=split, data=self.machine.data) for split in ("train", "validation"))
         test = Corpus.of(self.test(languages), name=f"{name}:test")
         if limit is None:
             return Splits(training, validation, test)
@@ -73,13 +81,15 @@ class Workshop:
     def test(self, languages: str) -> list[Example]:
         found: list[Example] = []
         for split in TESTS if "cs" not in languages else (TESTS[0], TESTS[2]):
-            found += corpus(f"multi30k:{languages}", split=split, data=self.data, limit=self.sizes["test_limit"])
+            found += corpus(
+                f"multi30k:{languages}", split=split, data=self.machine.data, limit=self.sizes["test_limit"]
+            )
         return found
 
     def source(self, name: str) -> str:
         """A model in the folder of models that was given, else where its name leads."""
-        if self.models and Path(self.models, name).is_dir():
-            return str(Path(self.models, name))
+        if self.machine.models and Path(self.machine.models, name).is_dir():
+            return str(Path(self.machine.models, name))
         found = find(name)
         return name if found is None else str(found)
 
@@ -145,40 +155,25 @@ def short_run(
 ) -> dict[str, float]:
     """Trains a model, and its gates if it has some, to the end of its epochs: no evaluation, nothing on disk."""
     tally = ready.tally_class()
-    with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
-        arguments = arguments_of(settings, RunFolder(Path(folder) / "run"))
-        arguments.eval_strategy = transformers.trainer_utils.IntervalStrategy.NO
-        arguments.save_strategy = transformers.trainer_utils.SaveStrategy.NO
-        arguments.load_best_model_at_end = False
-        arguments.report_to = []
-        if torch.cuda.is_available():
-            arguments.optim = transformers.training_args.OptimizerNames.ADAMW_TORCH_FUSED
-        kind: Any = ready.trainer_class
+    quiet = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "report_to": []}
+    with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder, ExitStack() as undo:
+        arguments = dataclasses.replace(arguments_of(settings, RunFolder(Path(folder) / "run")), **quiet)
         own: dict[str, Any] = {}
         if gates is not None:
-            kind = GatedTranslationTrainer if issubclass(kind, TranslationTrainer) else GatedTrainer
             own = {"gates": gates, "gates_learning_rate": gates_rate(settings, ready.count)}
-        trainer = kind(
-            model=model,
-            args=arguments,
-            train_dataset=ready.bucketed(settings),
-            **ready.trainer_parts(),
-            tally=tally,
-            **own,
-        )
-        trainer.remove_callback(PrinterCallback)
-        with ExitStack() as undo:
-            if gates is not None:
-                undo.enter_context(tapped(model, gates))
-            trainer.train()
-    for name in (
-        "forward",
-        "_original_forward",
-    ):  # autocast's wrapper, which a copy of the model would take for its own
+            undo.enter_context(tapped(model, gates))
+        trainer = trainer_of(settings, ready, model, arguments, tally=tally, **own)
+        trainer.train()
+    for name in ("forward", "_original_forward"):  # autocast's wrapper, which a copy would take for its own
         model.__dict__.pop(name, None)
     if gates is not None:
         gates.eval()
     return {"steps": float(trainer.state.global_step), **tally.means()}
+
+
+def make_room() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def gates_rate(settings: TrainingSettings, texts: int) -> float:

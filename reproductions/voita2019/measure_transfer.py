@@ -15,9 +15,9 @@ from lorgnette.training.splits import parts_of
 from lorgnette.training.translation.data import PairReader, translation_of
 from lorgnette.training.translation.task import pairs_of
 from reproductions.frame.running import numbers_of
-from reproductions.voita2019.pruning_cells import workshop
-from reproductions.voita2019.pruning_models import device
-from reproductions.voita2019.pruning_scores import scored
+from reproductions.frame.settings import Machine
+from reproductions.voita2019.scores import scored
+from reproductions.voita2019.workshop import Workshop, device
 
 TARGET = "en-cs"
 _UNKNOWN = 1
@@ -63,9 +63,9 @@ class Recipient:
         return model
 
 
-def transferred(*, donor: str, mode: str, sizes: Mapping[str, Any], **places: Any) -> dict[str, Any]:
+def transferred(*, donor: str, mode: str, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """English to Czech with an encoder that is new, taken and frozen, or taken and tuned; the same decoder."""
-    shop = workshop(sizes, **places)
+    shop = Workshop.open(sizes, machine)
     folder = shop.small() if donor == "small" else Path(shop.source("opus-mt-en-fr"))
     pairs = shop.pairs(TARGET)
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as temporary:

@@ -1,6 +1,6 @@
 """Conditions of Raganato & Tiedemann 2018, measured: trees of every head, the four patterns, probes on every layer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,34 +11,36 @@ from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
 from lorgnette.corpora.tagged import tagged_corpus
 from lorgnette.lenses.trees.lens import Trees
-from lorgnette.looking.controls import shuffled
+from lorgnette.looking.controls import RANDOM, SHUFFLED, shuffled, with_random_weights
 from lorgnette.looking.look import look
 from lorgnette.looking.probing import probe as probed
 from lorgnette.subject import Subject, load
 from lorgnette.syntax.attachment import SCORES
-from reproductions.frame.conditions import RANDOM, SHUFFLED, with_random_weights
-from reproductions.frame.readings import plain
+from reproductions.frame.plain import plain
+from reproductions.frame.settings import Machine
 from reproductions.raganato2018.grid import SEMANTIC_TAGS
+from reproductions.raganato2018.patterns import patterns as looked_at
 from reproductions.raganato2018.semantics import with_semantics
-from reproductions.voita2019.pruning_scores import patterns as looked_at
 
 SEEDS = (0,)
 """Of a probe's training; the model is one."""
 
 
-def opened(model: str, condition: str, seed: int, **local: Any) -> Subject:
+def opened(model: str, condition: str, seed: int, machine: Machine) -> Subject:
     """A translation model under its own name, or the same with random weights."""
-    folder = Path(local["models"], model) if local.get("models") else None
-    where = str(folder) if folder is not None and folder.is_dir() else model
+    folder = Path(machine.models, model) if machine.models else None
+    here = folder is not None and folder.is_dir()
     # The published checkpoints are pickles; they are read as tensors only, from a folder the reader gave.
-    subject = load(where, device=local.get("device"), allow_pickle=folder is not None and folder.is_dir())
+    subject = load(str(folder) if here else model, device=machine.device, allow_pickle=here)
     subject.name = model
     return with_random_weights(subject, seed) if condition == RANDOM else subject
 
 
-def sentences(corpus: str, split: str, every: int, limit: int | None, condition: str, seed: int, data: Any) -> Corpus:
+def sentences(
+    corpus: str, split: str, every: int, limit: int | None, condition: str, seed: int, machine: Machine
+) -> Corpus:
     """Every so many of a corpus, in order; with their words shuffled where the condition says so."""
-    taken = list(open_corpus(corpus, split=split, data=data))[::every][:limit]
+    taken = list(open_corpus(corpus, split=split, data=machine.data))[::every][:limit]
     if condition == SHUFFLED:
         taken = [shuffled(example, seed) for example in taken]
     return Corpus.of(taken, name=f"{corpus}:{split}")
@@ -60,17 +62,16 @@ def trees(
     limit: int | None,
     blocks: int,
     seed: int,
-    scores: str = "weights",
-    **local: Any,
+    machine: Machine,
 ) -> dict[str, Any]:
     """UAS of every head, both ways, and of the mean over heads, in each block and over all."""
-    subject = opened(model, condition, seed, **local)
-    texts = sentences(corpus, "test", every, limit, condition, seed, local.get("data"))
-    whole = Trees(scores, seed=seed)
+    subject = opened(model, condition, seed, machine)
+    texts = sentences(corpus, "test", every, limit, condition, seed, machine)
+    whole = Trees(seed=seed)
     whole.bind(subject)
     by_block: dict[str, list[Any]] = {}
     for block in blocks_of(list(texts), blocks):
-        lens = Trees(scores, seed=seed)
+        lens = Trees(seed=seed)
         # A decoder of more layers would leave rows of the encoder empty.
         encoder = {"stack": 0, "layer": slice(len(whole.parsing))}
         data = look(subject, block, [lens], progress=False)["trees"].data.isel(encoder)
@@ -100,12 +101,12 @@ def patterns(
     limit: int | None,
     blocks: int,
     seed: int,
-    **local: Any,
+    machine: Machine,
 ) -> dict[str, Any]:
     """How often the largest weight of a word's row is on itself, its neighbours, the last token; in each block."""
-    subject = opened(model, condition, seed, **local)
-    texts = sentences(corpus, split, every, limit, condition, seed, local.get("data"))
-    found = [looked_at(subject.model, subject.tokenizer, block, {}) for block in blocks_of(list(texts), blocks)]
+    subject = opened(model, condition, seed, machine)
+    texts = sentences(corpus, split, every, limit, condition, seed, machine)
+    found = [looked_at(subject, block, {}) for block in blocks_of(list(texts), blocks)]
     kept = [name for name in found[0] if name.startswith(("peak_", "mass_"))] + ["confidence"]
     return {
         **_origin(subject, texts),
@@ -115,11 +116,11 @@ def patterns(
 
 
 def probe(
-    model: str, task: str, condition: str, *, corpus: str, parts: Sequence[str], words: int, seed: int, **local: Any
+    model: str, task: str, condition: str, *, corpus: str, parts: Sequence[str], words: int, seed: int, machine: Machine
 ) -> dict[str, Any]:
     """Linear probes for one label on every hidden state, with control task and baselines."""
-    subject = opened(model, condition, seed, **local)
-    train, test = (_tagged(corpus, part, task, condition, words, seed, local.get("data")) for part in parts)
+    subject = opened(model, condition, seed, machine)
+    train, test = (_tagged(corpus, part, task, condition, words, seed, machine) for part in parts)
     result = probed(subject, train, test, task, words=words, hidden=None, seeds=SEEDS)
     data = result.data.isel(probe=0)
     names = ("accuracy", "control", "selectivity", "embedding_accuracy", "mixing", "majority", "type_majority")
@@ -129,9 +130,17 @@ def probe(
     return {**_origin(subject, test), "trained_on": train.name, **counts, **values}
 
 
-def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed: int, data: Any) -> Corpus:
+def small(languages: str, *, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """The patterns of a small translation model that voita2019 trains, one for each target language."""
+    from reproductions.voita2019.measure_pruning import small as trained
+
+    result = trained(languages=languages, sizes=sizes, machine=machine)
+    return {name: result[name] for name in ("patterns", "corpus_fingerprint", "device", "versions")}
+
+
+def _tagged(corpus: str, part: str, task: str, condition: str, words: int, seed: int, machine: Machine) -> Corpus:
     """Sentences of all documents, about twice as many words as the probe takes of them."""
-    every = list(_read(corpus, part, data))
+    every = list(_read(corpus, part, machine.data))
     total = sum(len(example.words or ()) for example in every)
     taken = every[:: max(1, total // (2 * words))]
     if task in ("etype", "infstat"):

@@ -1,0 +1,38 @@
+"""What the prose about Raganato & Tiedemann 2018 needs to know."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reproductions.frame.claims import FAILS, HOLDS, OPEN, Claim
+from reproductions.frame.finished import Finished
+from reproductions.raganato2018.claims import TASK_NAMES
+from reproductions.raganato2018.readings import layers_of, probe, tasks
+
+READ = {
+    "trees-en-average-like-previous": FAILS,
+    "trees-en-best-like-next": FAILS,
+    "trees-en-early-layers": FAILS,
+    "trees-en-over-shuffled": HOLDS,
+    "trees-fr-best-like-next": FAILS,
+    **{
+        f"pattern-{model}-{pattern}": HOLDS
+        for model in ("en", "fr")
+        for pattern in ("self", "previous", "next", "last")
+    },
+    **{f"small-{pattern}": FAILS for pattern in ("self", "previous", "next", "last")},
+    **{f"probe-{task}-layers": OPEN for task in ("upos", "chunk", "entity", "etype", "infstat")},
+    "probe-etype-over-shuffled": OPEN,
+    "probe-infstat-over-shuffled": OPEN,
+}
+"""The verdicts that the page's conclusions were written for."""
+
+
+def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
+    data = {task: probe(cells, task) for task in tasks(cells)}
+    return {
+        "as_read": all(name in claims and claims[name].verdict == verdict for name, verdict in READ.items()),
+        "probe_words": max((one.attrs["train_items"] for one in data.values()), default=0),
+        "unselective": [
+            TASK_NAMES[task] for task, one in data.items() if (one["selectivity"].sel(layer=layers_of(one)) < 0).all()
+        ],
+    }

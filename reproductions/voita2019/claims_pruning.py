@@ -1,0 +1,309 @@
+"""What the pruning curves say about the claims of the paper."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lorgnette.statistics.rank_agreement import correlations, ranked
+from reproductions.frame.claims import Bound, Claim, Estimate, Published
+from reproductions.frame.finished import Finished, MissingCell
+from reproductions.frame.markdown import estimate as said
+from reproductions.frame.page import published
+from reproductions.frame.statistics import bootstrap, mean_of, percentile
+from reproductions.voita2019.grid import MODES
+from reproductions.voita2019.heads import rank_correlation
+from reproductions.voita2019.pruning import (
+    LONGER,
+    PATTERNS_OF,
+    SCRATCH,
+    TEST,
+    Curve,
+    Point,
+    clarity,
+    classifiers,
+    less,
+    listed,
+    patterns,
+    seed_means,
+    survival,
+    unfinished,
+)
+
+WITHIN = 1.0
+"""BLEU that may be lost."""
+DONORS = {"small": "marian-small", "opus": "opus-mt"}
+WAYS = (("gates", "random"), ("importance", "random"), ("gates", "importance"))
+_LAST = Published("positional, rare and syntactic heads go last", "section 6.3.2, figure 8")
+Maker = Callable[[], Claim]
+
+
+def makers(cells: Finished) -> Iterator[Maker]:
+    """One function for each claim; it raises `MissingCell` where its cells were not run."""
+    for name in ("opus-encoder", "opus-all", "small-all"):
+        yield partial(_third, cells, name)
+        if name != "small-all":
+            yield partial(_chance, cells, name)
+            yield partial(_chance_by_lambda, cells, name)
+            yield partial(_third, cells, name + LONGER)
+            yield partial(_longer, cells, name)
+    for name in ("opus-all", "small-all"):
+        yield from (partial(_kinds, cells, name, stack) for stack in ("encoder", "decoder"))
+        yield partial(_higher, cells, name)
+    yield from (partial(_roles_last, cells, name) for name in PATTERNS_OF)
+    yield from (partial(_roles_last_in_layers, cells, name) for name in PATTERNS_OF)
+    yield partial(_trained_over_scratch, cells)
+    yield from (partial(_transfer, cells, donor, mode) for donor in DONORS for mode in MODES[1:])
+    for model, corpus in classifiers(cells):
+        yield from (partial(_classes, cells, model, corpus, *ways) for ways in WAYS)
+
+
+def _printed() -> Any:
+    return published("voita2019")
+
+
+def _third(cells: Finished, name: str) -> Claim:
+    curve = Curve.of(cells, name)
+    table = _printed()["pruning"]["wmt"]["trained"]
+    public = Published(_printed()["encoder"]["wmt"]["change"], "figure 7, WMT, 10 of 48 heads")
+    if "encoder" not in name:
+        public = Published(round(table[-1] - table[0], 2), "table 2, WMT, 26 of 144 heads")
+    chosen = curve.best_with()
+    if chosen is not None:
+        estimate = chosen.minus(curve.whole)
+        note = f"λ = {chosen.label}, {chosen.left} heads ({chosen.share:.0%}), chosen on validation; BLEU "
+        note += f"{curve.whole.bleu():.2f} → {chosen.bleu():.2f}"
+    else:
+        estimate, note = Estimate(value=None), _sparsest(curve)
+    return Claim(
+        id=f"third-{name}",
+        text=f"{curve.title}: with at most a third of the heads, at most {WITHIN:g} BLEU is lost",
+        estimate=estimate,
+        bound=Bound.above(-WITHIN),
+        published=public,
+        note=note,
+    )
+
+
+def _sparsest(curve: Curve) -> str:
+    few = min(curve.gated, key=lambda point: point.left, default=None)
+    if few is None:
+        return "no λ was run"
+    return f"no λ left so few heads; the sparsest has {few.left} ({few.share:.0%}), {said(few.minus(curve.whole))} BLEU"
+
+
+def _chance(cells: Finished, name: str) -> Claim:
+    """Gates against one random choice at each λ, on the same sentences."""
+    curve = Curve.of(cells, name)
+    pairs = _controlled(curve)
+    gains = [point.bleu() - control.bleu() for point, control in pairs]
+    draws = np.mean([point.draws - control.draws for point, control in pairs], axis=0)
+    each = ", ".join(f"{gain:+.2f} ({point.left})" for gain, (point, _) in zip(gains, pairs, strict=True))
+    return Claim(
+        id=f"chance-{name}",
+        text=f"{curve.title}: heads chosen by gates serve better than as many chosen at random",
+        estimate=percentile(float(np.mean(gains)), draws, over="sentences"),
+        bound=Bound.above(0),
+        note=f"BLEU by gates less at random, trained as long, mean over λ; by heads left: {each}. One random choice "
+        "for each λ",
+        ours=True,
+    )
+
+
+def _chance_by_lambda(cells: Finished, name: str) -> Claim:
+    """What varies is which heads were drawn: one draw for each λ, so that the λ are the sample."""
+    curve = Curve.of(cells, name)
+    gains = [point.bleu() - control.bleu() for point, control in _controlled(curve)]
+    return Claim(
+        id=f"chance-{name}-by-lambda",
+        text=f"{curve.title}: heads chosen by gates serve better than random ones, the random choices as the sample",
+        estimate=mean_of(gains, "λ"),
+        bound=Bound.above(0),
+        note="BLEU by gates less at random; λ differ in how many heads are left, which widens the interval",
+        ours=True,
+    )
+
+
+def _controlled(curve: Curve) -> list[tuple[Point, Point]]:
+    """Points with their random controls."""
+    pairs = [(point, point.control) for point in curve.gated if point.control is not None]
+    if not pairs:
+        raise MissingCell(f"random heads of {curve.name}")
+    return pairs
+
+
+def _longer(cells: Finished, name: str) -> Claim:
+    """What more epochs with gates do to the loss, each curve against its own model without gates."""
+    usual, longer = Curve.of(cells, name), Curve.of(cells, name + LONGER)
+    points = [point for point in longer.gated if usual.reaches(point)]
+    values, draws = [], []
+    for point in points:
+        value, drawn = usual.at(point.left)
+        values.append(point.bleu() - longer.whole.bleu() - (value - usual.whole.bleu()))
+        draws.append(point.draws - longer.whole.draws - (drawn - usual.whole.draws))
+    return Claim(
+        id=f"longer-{name}",
+        text=f"{usual.title}: at the same number of heads, less is lost if gates and weights are trained longer",
+        estimate=_between(values, draws),
+        bound=Bound.above(0),
+        note=f"BLEU, mean over {_counts(points)} heads, against the line between the two nearest points of the shorter "
+        "training; one run each",
+        ours=True,
+    )
+
+
+def _trained_over_scratch(cells: Finished) -> Claim:
+    """Where the trained curve reaches the number of heads of a run from scratch: the line between its neighbours."""
+    trained = Curve.of(cells, "small-all")
+    points = [point for point in Curve.of(cells, SCRATCH).gated if trained.reaches(point)]
+    at = [trained.at(point.left) for point in points]
+    values = [value - point.bleu() for (value, _), point in zip(at, points, strict=True)]
+    draws = [drawn - point.draws for (_, drawn), point in zip(at, points, strict=True)]
+    estimate = _between(values, draws)
+    steps = [int(some[-1].cell["fitted"]["steps"]) for some in (trained.gated, points)]
+    table = _printed()["pruning"]["wmt"]
+    gaps = [a - b for a, b in zip(table["trained"][1:], table["scratch"][1:], strict=True)]
+    return Claim(
+        id="trained-over-scratch",
+        text="marian-small: at the same number of heads, pruning a trained model is better than training with gates",
+        estimate=estimate,
+        bound=Bound.above(0),
+        published=Published(round(float(np.mean(gaps)), 2), "table 2, WMT, mean"),
+        undecided=""
+        if steps[0] >= steps[1]
+        else f"on unequal terms: {steps[0]:,} steps with gates on the trained model, {steps[1]:,} from scratch",
+        note=f"BLEU, trained (between its two nearest points) less scratch, mean over {_counts(points)} heads; one run "
+        "each",
+    )
+
+
+def _between(values: Sequence[float], draws: Sequence[np.ndarray]) -> Estimate:
+    if not values:
+        raise MissingCell("two curves that reach the same number of heads")
+    return percentile(float(np.mean(values)), np.mean(draws, axis=0), over="sentences")
+
+
+def _counts(points: Sequence[Point]) -> str:
+    return ", ".join(str(point.left) for point in points)
+
+
+def _kinds(cells: Finished, name: str, stack: str) -> Claim:
+    """Which kind of attention keeps its heads, over all λ that removed some heads and not all."""
+    curve = Curve.of(cells, name)
+    points = _some(curve)
+    alive = survival(points)
+    cross, own = (alive.sel(stack=one).stack(each=("layer", "head")).T.values for one in ("cross", stack))
+    estimate = bootstrap(lambda a, b: float(a.mean() - b.mean()), cross, own, over="heads")
+    assert estimate is not None
+    rows, place = _printed()["pruning"]["wmt"]["heads"][1:], ("encoder", "decoder").index(stack)
+    public = float(np.mean([(row[2] - row[place]) / 48 for row in rows]))
+    return Claim(
+        id=f"cross-over-{stack}-{name}",
+        text=f"{curve.title}: decoder-encoder attention keeps a larger share of its heads than {stack} self-attention",
+        estimate=estimate,
+        bound=Bound.above(0),
+        published=Published(round(public, 3), "table 2, WMT, mean"),
+        note=f"mean over λ = {listed(points)}",
+    )
+
+
+def _higher(cells: Finished, name: str) -> Claim:
+    curve = Curve.of(cells, name)
+    points = _some(curve)
+    alive = survival(points).sum("point")
+    layer = np.broadcast_to(np.arange(1, alive.sizes["layer"] + 1)[:, None], alive.shape[1:])
+    groups = [np.stack([layer.ravel(), alive.sel(stack=one).values.ravel()], axis=1) for one in ("cross", "decoder")]
+    estimate = bootstrap(lambda a, b: _mean_layer(a) - _mean_layer(b), *groups, over="heads")
+    return Claim(
+        id=f"cross-higher-{name}",
+        text=f"{curve.title}: in the decoder, decoder-encoder heads stay in higher layers than self-attention heads",
+        estimate=estimate or Estimate(value=None, over="heads"),
+        bound=Bound.above(0),
+        published=Published("lower self, upper cross", "figure 10"),
+        note=f"mean layer of the heads that stay, cross less self, λ = {listed(points)}",
+    )
+
+
+def _some(curve: Curve) -> list[Point]:
+    if not curve.some_left:
+        raise MissingCell(f"a λ of {curve.name} that removes some heads")
+    return curve.some_left
+
+
+def _mean_layer(heads: np.ndarray) -> float:
+    """Each row is (layer, number of λ that it survives)."""
+    layer, survived = heads.T
+    return float((layer * survived).sum() / survived.sum()) if survived.sum() else float("nan")
+
+
+def _roles_last(cells: Finished, name: str) -> Claim:
+    curve, clear, survived = _roles_and_survival(cells, name)
+    both = np.stack([clear.ravel(), survived.ravel()], axis=1)
+    return Claim(
+        id=f"roles-last-{name}",
+        text=f"{curve.title}: encoder heads with a clear role (neighbour, itself, rarest word) go last",
+        estimate=bootstrap(_rank, both, over="heads") or Estimate(value=None, over="heads"),
+        bound=Bound.above(0),
+        published=_LAST,
+        note="Spearman's ρ of the largest share of argmaxes in one role and the number of λ survived, λ = "
+        f"{listed(curve.gated)}. Syntactic roles are not in it",
+    )
+
+
+def _roles_last_in_layers(cells: Finished, name: str) -> Claim:
+    curve, clear, survived = _roles_and_survival(cells, name)
+    return Claim(
+        id=f"roles-last-in-layers-{name}",
+        text=f"{curve.title}: within their layer, encoder heads with a clear role go last",
+        estimate=rank_correlation(clear, survived),
+        bound=Bound.above(0),
+        published=_LAST,
+        note="the same with ranks within layers, so that it does not count that some layers keep more heads",
+    )
+
+
+def _roles_and_survival(cells: Finished, name: str) -> tuple[Curve, np.ndarray, np.ndarray]:
+    """How clear the role of each encoder head is, and how many λ it survives [layer head]."""
+    curve = Curve.of(cells, name)
+    if not curve.gated:
+        raise MissingCell(f"λ of {name}")
+    survived = survival(curve.gated).sel(stack="encoder").mean("point").values
+    return curve, clarity(patterns(cells, name)).values, survived
+
+
+def _rank(both: np.ndarray) -> float:
+    """Spearman's ρ of two columns."""
+    return float(correlations(ranked(both.T))[0, 1])
+
+
+def _transfer(cells: Finished, donor: str, mode: str) -> Claim:
+    base, run = (cells.one(kind="transfer", donor=donor, mode=one) for one in ("scratch", mode))
+    late = unfinished(scratch=base, **{mode: run})
+    one, other = run["scores"][TEST], base["scores"][TEST]
+    return Claim(
+        id=f"transfer-{donor}-{mode}",
+        text=f"the encoder of {DONORS[donor]} English→French, {mode}, helps English→Czech over one from scratch, "
+        "trained as long",
+        estimate=less(one, other),
+        bound=Bound.above(0),
+        published=Published(_printed()["transfer"]["change"], "Raganato & Tiedemann 2018") if mode == "tuned" else None,
+        undecided=f"still learning at the end: {', '.join(late)}" if "scratch" in late else "",
+        note=f"BLEU {other['bleu']:.2f} → {one['bleu']:.2f}; published: other languages and data"
+        + (f"; still learning at the end: {', '.join(late)}" if late and "scratch" not in late else ""),
+        ours=mode != "tuned",
+    )
+
+
+def _classes(cells: Finished, model: str, corpus: str, first: str, second: str) -> Claim:
+    values = seed_means(classifiers(cells)[model, corpus], first, second)
+    if not values:
+        raise MissingCell(f"pruned points of {model}, {corpus}")
+    return Claim(
+        id=f"classes-{model}-{corpus}-{first}-{second}",
+        text=f"{model}, {corpus}: accuracy with heads kept by {first} is above that with as many by {second}",
+        estimate=mean_of([100 * value for value in values]),
+        bound=Bound.above(0),
+        note="points of accuracy, mean over λ, trained as long (by gates: while they close)",
+        ours=True,
+    )
