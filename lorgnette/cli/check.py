@@ -12,7 +12,8 @@ def check(
     """Prove on a padded batch that watching the model changes nothing.
 
     Prints a line per check: the outputs are unchanged, weights times values give the context, the heads' contexts times
-    W_O give what the output projection gave, rows sum to one, padding receives nothing, every site is seen once. Exit status 1 if one of them fails.
+    W_O give what the output projection gave, rows sum to one, padding receives nothing, every site is seen once. Exit
+    status 1 if one of them fails.
 
     [bold]Examples[/bold]
 
