@@ -43,8 +43,11 @@ class Maps:
     @staticmethod
     def of(site: AttentionSite) -> "Maps":
         """Grouped keys and values are repeated for their query heads."""
+        site.require("query", "key")
         whole = site.head_weights()
         times = site.heads // site.groups
+        assert site.query is not None
+        assert site.key is not None
         query, _ = site.query.weights(site.heads)
         key, _ = site.key.weights(site.groups)
         tensors = (query, key.repeat_interleave(times, dim=0), whole.value, whole.output)

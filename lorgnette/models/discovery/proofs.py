@@ -65,10 +65,12 @@ def _prove_input(around: Around, part: str, call: Attended, before: Sequence[Ran
     states: Tensor = getattr(call, part)
     if part != "query":
         states = states[:, :: states.shape[1] // around.groups]
-    heads = states.transpose(1, 2).flatten(2).flatten(0, 1)
+    heads = states.transpose(1, 2)
     for event in before:
-        if event.kind == "linear" and len(event.gave) == len(heads):
-            columns = matching_columns(event.gave, heads)
+        if event.kind == "linear" and len(event.gave) == heads.shape[0] * heads.shape[1]:
+            columns = matching_columns(event.gave, heads.flatten(2).flatten(0, 1))
+            if columns is None and part != "value":
+                columns = rotated_columns(event.gave, heads)
             if columns is not None:
                 whole = len(columns) == event.gave.shape[1] and bool((columns.diff() == 1).all())
                 setattr(around, part, Projection(event.module, columns=None if whole else columns))
@@ -76,7 +78,7 @@ def _prove_input(around: Around, part: str, call: Attended, before: Sequence[Ran
                 if reason is not None:
                     around.unknown[part] = reason
                 return event
-    around.unknown[part] = "what arrives is not what a linear map gave (it is rotated, normalised or gated in between)"
+    around.unknown[part] = "what arrives is neither what a linear map gave nor a rotation of it (a norm is between)"
     return None
 
 
@@ -91,6 +93,22 @@ def matching_columns(
     place = {column: number for number, column in reversed(list(enumerate(_as_bytes(wide))))}
     found = [place.get(column, -1) for column in _as_bytes(narrow)]
     return None if -1 in found else torch.tensor(found)
+
+
+def rotated_columns(
+    wide: Float[Tensor, "row out"], heads: Float[Tensor, "batch token head dim"]
+) -> Int[Tensor, " some"] | None:
+    """Where the heads' vectors stand in `wide` before they were rotated by their position; None if that is not so.
+
+    The first position is not rotated, so that its numbers are equal to the last bit; and no rotation changes a length.
+    """
+    batch, tokens = heads.shape[:2]
+    gave = wide.unflatten(0, (batch, tokens))
+    columns = matching_columns(gave[:, 0], heads[:, 0].flatten(1))
+    if columns is None:
+        return None
+    before = gave[..., columns.to(gave.device)].unflatten(-1, heads.shape[2:]).float().norm(dim=-1)
+    return columns if close(before, heads.float().norm(dim=-1)) else None
 
 
 def _as_bytes(table: Float[Tensor, "token column"]) -> list[bytes]:
