@@ -72,7 +72,26 @@ def test_the_report_and_prune_have_one_order():
     subject = watched(2, 0)
     scores = importance_scores(subject, reviews(0))
     found = need(look(subject, reviews(0), [Importance(())], progress=False)["importance"]).values.ravel()
-    assert sorted(scores, key=scores.__getitem__) == [(SITE, int(k)) for k in found.argsort(kind="stable")]
+    assert min(scores, key=scores.__getitem__) == (SITE, int(found.argmin()))
+    assert sorted(scores.values()) == list(range(HEADS))
+
+
+def test_a_head_that_stands_in_for_another_stays(monkeypatch):
+    """Two heads carry the class alike: either can go, but not both."""
+    from lorgnette.training.pruning import ranking
+
+    subject, turns = watched(1, 3), []
+
+    def needs(subject, texts, gone, **_):
+        turns.append(len(gone))
+        twins = {(SITE, 1), (SITE, 4)}
+        alone = twins & set(gone)
+        return {(SITE, n): 9.0 if alone and (SITE, n) in twins else 0.1 * n for n in range(HEADS)}
+
+    monkeypatch.setattr(ranking, "_needs", needs)
+    scores = importance_scores(subject, reviews(0))
+    assert turns == list(range(HEADS))
+    assert max(scores, key=scores.__getitem__) in {(SITE, 1), (SITE, 4)}
 
 
 def test_a_choice_that_does_not_beat_chance_is_said():
