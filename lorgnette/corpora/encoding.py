@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from lorgnette.corpora.batch import Batch, Tokens
@@ -111,22 +113,20 @@ class Encoder:
         Llama and Gemma cut nothing before their pieces, and their tokenizers call a whole text one word; so a word of
         theirs also ends where there is white space.
         """
-        chunk = _chunks(text)
-        numbers: dict[tuple[int, int], int] = {}
-        spans: list[list[int]] = []
-        out = []
-        for word, o, (start, end) in zip(ids, owner, offsets, strict=True):
-            if word is None or o != which:
-                out.append(-1)
-                continue
-            place = (word, chunk[max(end - 1, 0)])
-            if place not in numbers:
-                numbers[place] = len(numbers)
-                spans.append([start, end])
-            number = numbers[place]
-            spans[number][1] = max(spans[number][1], end)
-            out.append(number)
-        return out, [text[start:end].strip() for start, end in spans]
+        word = np.array([-1 if number is None else number for number in ids], dtype=np.int64)
+        inside = (word >= 0) & (np.array([-1 if o is None else o for o in owner]) == which)
+        start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+        run = _runs(text)
+        place = word * (run[-1] + 1) + run[np.clip(end - 1, 0, len(run) - 1)]
+        _, first, group = np.unique(place[inside], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # words in the order of the text
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        out = np.full(len(word), -1)
+        out[inside] = number[group]
+        opened, closed = start[inside][first[order]], np.zeros(len(order), dtype=np.int64)
+        np.maximum.at(closed, out[inside], end[inside])
+        return out.tolist(), [text[a:b].strip() for a, b in zip(opened.tolist(), closed.tolist(), strict=True)]
 
     def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
         if pair is not None:
@@ -224,10 +224,20 @@ class Encoder:
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
         special = _padded([side.special for side in sides], False)
         word = _padded([side.word for side in sides], -1)
-        pieces = tuple(tuple(self.tokenizer.convert_ids_to_tokens(side.ids)) for side in sides)
+        pieces = tuple(tuple(map(self._piece, side.ids)) for side in sides)
         return Tokens(
             ids, mask, special, word, pieces, tuple(s.words for s in sides), self.kinds.of(ids, mask, special)
         )
+
+    def _piece(self, number: int) -> str:
+        """A piece as text; the tokenizer is asked once for each."""
+        if number not in self._known_pieces:
+            self._known_pieces[number] = self.tokenizer.convert_ids_to_tokens(number)
+        return self._known_pieces[number]
+
+    @cached_property
+    def _known_pieces(self) -> dict[int, str]:
+        return {}
 
     @cached_property
     def specials(self) -> set[int]:
@@ -267,14 +277,18 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
 
 
-def _chunks(text: str) -> list[int]:
+_SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)
+
+
+def _runs(text: str) -> Int[np.ndarray, " place"]:
     """For each character the number of its run between white space; white space belongs to the run behind it."""
-    out, number, inside = [], 0, False
-    for character in text:
-        number += inside and character.isspace()
-        inside = not character.isspace()
-        out.append(number)
-    return [*out, number]
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    space = np.isin(codes, _SPACES)
+    begins = space.copy()
+    begins[1:] &= ~space[:-1]
+    begins[:1] = False
+    runs = np.cumsum(begins)
+    return np.append(runs, runs[-1] if len(runs) else 0)
 
 
 def _by_offset(
