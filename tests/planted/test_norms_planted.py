@@ -22,7 +22,7 @@ def zero_value_of(watched, token_id):
     with torch.no_grad():
         embeddings = watched.model.embeddings
         embeddings.position_embeddings.weight.zero_()
-        value = watched.anatomy.sites[0].value
+        value = watched.anatomy.sites[0].value.module
         x = embeddings.word_embeddings.weight[token_id] + embeddings.token_type_embeddings.weight[0]
         x = embeddings.LayerNorm(x)
         rows = slice(HEAD * DIM, (HEAD + 1) * DIM)
@@ -79,7 +79,7 @@ def test_a_token_without_a_value_of_its_own_is_all_others():
     def nothing_from_cls(module, arguments, output):
         return output.index_fill(1, torch.tensor(0), 0.0)
 
-    watched.anatomy.sites[0].value.register_forward_hook(nothing_from_cls)
+    watched.anatomy.sites[0].value.module.register_forward_hook(nothing_from_cls)
     data = run_lens(Norms(), watched, [watched.encode(TEXTS)]).compute().data.isel(stack=0, layer=0)
     assert float(data.f_norm.sel(category="cls").max()) == 0.0
     assert float(data.mixing_max.sel(ratio="attn_n")) == 1.0
@@ -123,13 +123,13 @@ def test_rank_correlation_of_a_planted_relation():
         watched = subject("bert")
         with torch.no_grad():
             site = watched.anatomy.sites[0]
-            for layer in (site.module.query, site.module.key, site.value):
+            for layer in (site.module.query, site.module.key, site.value.module):
                 layer.weight.zero_()
                 layer.bias.zero_()
             # One coordinate, made positive, is what is asked for and what is read.
             site.module.query.bias[::DIM] = sign
             site.module.key.weight[::DIM, 0] = 1.0
-            site.value.weight[::DIM, 0] = 1.0
+            site.value.module.weight[::DIM, 0] = 1.0
             watched.model.embeddings.LayerNorm.bias[0] = 20.0
         data = run_lens(Norms(), watched, [watched.encode([TEXTS[2]])]).compute().data
         found[sign] = float(data.spearman.isel(stack=0, layer=0).sel(category="other"))
