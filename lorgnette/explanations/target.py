@@ -78,7 +78,11 @@ def named(subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token ch
 def _words(subject: Subject, ids: list[int], choices: int) -> str:
     if subject.labels is not None and len(subject.labels) == choices:
         return " ".join(subject.labels[number] for number in ids)
-    return str(subject.tokenizer.decode(ids)).strip() or " ".join(subject.tokenizer.convert_ids_to_tokens(ids))
+    text = str(subject.tokenizer.decode(ids)).strip()
+    # A model may have more ids than its tokenizer has pieces.
+    return text or " ".join(
+        str(piece or i) for i, piece in zip(ids, subject.tokenizer.convert_ids_to_tokens(ids), strict=True)
+    )
 
 
 def fixed(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Target:
