@@ -60,9 +60,11 @@ def measure_controls(model: Any, ready: Prepared, heads: Heads, kept: Heads, *, 
     """Accuracy (of translations: per token of the reference) without the heads that are not kept, and without others.
 
     Other sets have as many heads at every site, drawn at random: what is compared is the choice within layers. Where
-    whole layers go there is nothing to choose, and all sets are the same.
+    nothing goes, or whole layers do, there is nothing to choose, and no other set is measured.
     """
     gone = {site: [number for number in numbers if number not in kept[site]] for site, numbers in heads.items()}
+    if not any(0 < len(gone[site]) < len(heads[site]) for site in heads):
+        sets = 0
     test = ready.test() if ready.parts.test is not None else None
     items, split = (ready.validation, "validation") if test is None else (test, "test")
     step = max(1, len(items) // TEXTS)  # they lie in order of length
