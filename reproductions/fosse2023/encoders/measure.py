@@ -44,7 +44,8 @@ class ClsBuilder(PretrainedBuilder):
 
     def model(self) -> Any:
         if self.start == "random":
-            config = transformers.AutoConfig.from_pretrained(self.source, num_labels=len(self.labels))
+            config = self.checkpoint.config()
+            config.num_labels = len(self.labels)
             model = transformers.AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
         else:
             model = super().model()
