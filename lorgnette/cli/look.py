@@ -28,6 +28,7 @@ def look(
     truncate: options.Truncate = False,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = None,
+    labels: options.Labels = None,
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
     dtype: options.Dtype = "float32",
@@ -51,9 +52,12 @@ def look(
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     from lorgnette import lenses
     from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.corpora.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
-    chosen = [lenses.get(name) for name in dict.fromkeys(lens)]
+    names = [part.strip() for one in lens for part in one.split(",") if part.strip()]
+    chosen = [lenses.get(name) for name in dict.fromkeys(names)]
+    renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
                         label_column=label_column)  # fmt: skip
     import torch
@@ -72,6 +76,7 @@ def look(
         batch_tokens=batch_tokens,
         out=out,
         resume=resume,
+        labels=renamed,
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )

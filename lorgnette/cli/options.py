@@ -55,6 +55,15 @@ Data = Annotated[
 LabelColumn = Annotated[
     str | None, typer.Option(help="The column of a table that holds the label.", rich_help_panel=_CORPUS)
 ]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        help="Which label of the corpus is which class of the model, where their names differ.",
+        metavar="LABEL=CLASS,…",
+        rich_help_panel=_CORPUS,
+    ),
+]
 WordsColumn = Annotated[
     str | None, typer.Option(help="The column of a table with the words, a list.", rich_help_panel=_CORPUS)
 ]

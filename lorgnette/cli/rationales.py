@@ -34,6 +34,7 @@ def rationales(
     text_column: options.TextColumn = "text",
     words_column: options.WordsColumn = None,
     rationale_column: options.RationaleColumn = None,
+    labels: options.Labels = None,
     limit: options.Limit = None,
     truncate: options.Truncate = False,
     out: options.Out = None,
@@ -57,6 +58,7 @@ def rationales(
       lorgnette rationales ./my-classifier -c marked.jsonl --words-column words --rationale-column marked
     """
     from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.corpora.labels import mapping_of
 
     one_file = Path(corpus).is_file()
     if split is None and not one_file:
@@ -82,6 +84,7 @@ def rationales(
         batch_tokens=batch_tokens,
         truncate=truncate,
         out=out,
+        labels=mapping_of(labels),
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )

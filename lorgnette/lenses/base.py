@@ -35,6 +35,8 @@ class Lens(torchmetrics.Metric):
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Lenses whose results it is made from; `look` brings them along, and hands them over at the end."""
+    uses_labels: ClassVar[bool] = False
+    """Whether it compares the labels of the texts with the classes of a classifier: `look` then matches their names."""
     full_state_update: bool | None = False
     _update_count: int
 

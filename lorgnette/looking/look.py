@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,14 +29,15 @@ from lorgnette.subject import Subject
 
 def look(
     subject: Subject,
-    corpus: Texts | TokenizedTexts,
-    lenses: Sequence[Lens | str],
+    corpus: Texts | TokenizedTexts | str,
+    lenses: Sequence[Lens | str] | Lens | str,
     *,
     batch_tokens: int = 4096,
     truncate: bool = False,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: bool = True,
+    labels: Mapping[str, str] | None = None,
     seed: int | None = None,
     command: str | None = None,
 ) -> Results:
@@ -46,10 +47,15 @@ def look(
     order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
     `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results. Each text is
     read and tokenised once: give `TokenizedTexts` to look at the same ones again.
+
+    A string is the name or path of a corpus, or names of lenses ("weights,norms"). Where a lens uses labels, those of
+    the corpus are matched with the classes of the model by name; `labels` says which is which (label → class).
     """
-    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=truncate)
+    chosen = _with_needed(_lenses(lenses))
+    texts = _texts(subject, corpus, truncate)
+    if labels or any(lens.uses_labels for lens in chosen):
+        texts.match_labels(labels)
     corpus = texts.corpus
-    chosen = _with_needed([_lens(lens) for lens in lenses])
     _refuse(subject, corpus, chosen, batch_tokens, resume)
     for lens in chosen:
         lens.bind(subject)
@@ -200,6 +206,30 @@ def _computed(lens: Lens) -> Any:
     # A rank that got no batch has nothing of its own to add, but must take part.
     lens._update_count = max(lens._update_count, 1)
     return lens.compute()
+
+
+def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: bool) -> TokenizedTexts:
+    if isinstance(corpus, TokenizedTexts):
+        return corpus
+    if isinstance(corpus, str):
+        from lorgnette.corpora import corpus as opened
+
+        corpus = opened(corpus)
+    return TokenizedTexts(subject, corpus, truncate=truncate)
+
+
+def _lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
+    """Lenses in the order in which they were given; a name that comes twice counts once."""
+    out: list[Lens] = []
+    names: set[str] = set()
+    for given in [lenses] if isinstance(lenses, Lens | str) else lenses:
+        if isinstance(given, Lens):
+            out.append(given)
+            continue
+        fresh = [name for name in dict.fromkeys(part.strip() for part in given.split(",")) if name not in names]
+        names.update(fresh)
+        out += [_lens(name) for name in fresh]
+    return out
 
 
 def _lens(lens: Lens | str) -> Lens:

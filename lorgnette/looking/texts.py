@@ -1,12 +1,14 @@
 """A corpus as one subject's tokens: read and tokenised once for all who want it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.encoding import Encoded
 from lorgnette.corpora.example import Example
+from lorgnette.corpora.labels import matched
+from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 
 KEPT = 4096
@@ -24,6 +26,20 @@ class TokenizedTexts:
         self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
         self._first: list[Encoded] = []
         self._whole = False
+
+    def match_labels(self, renamed: Mapping[str, str] | None = None) -> None:
+        """Labels by name: from here on they count in the subject's classes; what does not match is a `UserError`."""
+        if self.subject.labels is None:
+            if renamed:
+                raise UserError(f"{self.subject.name!r} has no classes that labels could be mapped to.")
+            return
+        if not isinstance(self.corpus, Corpus):
+            if renamed:
+                raise UserError("Labels are mapped by name, and a list of texts has none. Give a Corpus.")
+            return
+        named = matched(self.corpus, self.subject.labels, renamed, model=self.subject.name)
+        if named is not self.corpus:
+            self.corpus, self._first, self._whole = named, [], False
 
     @property
     def once(self) -> bool:

@@ -113,6 +113,8 @@ class Subject:
 
     def encode(self, examples: Iterable[Example | str], *, truncate: bool = False) -> Batch:
         """Examples (or plain texts) as a padded batch on the model's device."""
+        if isinstance(examples, str):
+            raise UserError("encode takes a list of texts: put a single text into one, [text].")
         made = [example if isinstance(example, Example) else Example(f"text {number + 1}", example)
                 for number, example in enumerate(examples)]  # fmt: skip
         return self.collate([self.tokenize(example, truncate=truncate) for example in made])
@@ -170,12 +172,17 @@ class Subject:
         return check(self)
 
 
-def load(name: str, *, dtype: str = "float32", device: str | None = None, allow_pickle: bool = False) -> Subject:
+def load(name: object, *, dtype: str = "float32", device: str | None = None, allow_pickle: bool = False) -> Subject:
     """Open a model as a subject: a hub name, a folder, `minilm` from lorgnette[demo], or one of our own classifiers.
 
     Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
     never made up: the part that would need them is left out and named in `subject.missing`.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(
+            f"load opens a model by its name or folder; got a {type(name).__name__}. A model that is there already is "
+            "Subject(model, tokenizer)."
+        )
     if dtype not in DTYPES:
         raise UserError(f"Unknown dtype {dtype!r}: expected {', '.join(DTYPES)}.")
     where = device or _own_device()

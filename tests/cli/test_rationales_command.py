@@ -17,7 +17,14 @@ def invoked(monkeypatch, subject, *arguments):
 
 
 def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
-    done = invoked(monkeypatch, classifier(), "--method", "ah", "--out", str(tmp_path / "run"))
+    refused = invoked(
+        monkeypatch, classifier(), "--method", "ah"
+    )  # its classes have no names
+    assert refused.exit_code == 1
+    assert "(negative, positive)" in refused.stderr
+    assert "(LABEL_0, LABEL_1)" in refused.stderr
+    named = ("--labels", "negative=LABEL_0,positive=LABEL_1")
+    done = invoked(monkeypatch, classifier(), "--method", "ah", *named, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0, done.stderr
     assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
     assert "knowing nothing: AUPRC" in done.stdout

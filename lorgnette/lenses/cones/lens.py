@@ -35,6 +35,7 @@ class Cones(Lens):
 
     name: ClassVar[str] = "cones"
     summary: ClassVar[str] = "whether each class of a classifier has a direction of its own"
+    uses_labels: ClassVar[bool] = True
     confusion: Tensor
 
     def __init__(

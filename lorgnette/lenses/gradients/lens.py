@@ -34,6 +34,7 @@ class Gradients(Lens):
 
     name: ClassVar[str] = "gradients"
     summary: ClassVar[str] = "how much the loss depends on what each head reads: |∂loss/∂α| by kind of token"
+    uses_labels: ClassVar[bool] = True
     wants_gradients: ClassVar[bool] = True
 
     def __init__(self, by: str = "text", seed: int = 0) -> None:

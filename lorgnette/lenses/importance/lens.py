@@ -61,6 +61,7 @@ class Importance(Lens):
 
     name: ClassVar[str] = "importance"
     summary: ClassVar[str] = "what the loss does without each head, and how steeply it depends on it"
+    uses_labels: ClassVar[bool] = True
 
     def __init__(
         self, ablations: Sequence[str] = ABLATIONS, seed: int = 0, stacks: Sequence[str] | None = None

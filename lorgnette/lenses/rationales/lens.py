@@ -59,6 +59,7 @@ class Rationales(Lens):
 
     name: ClassVar[str] = "rationales"
     summary: ClassVar[str] = "do explanations point to the words that people marked, and to those the model needs"
+    uses_labels: ClassVar[bool] = True
     histogram: Tensor
     counts: Tensor
     seconds: Tensor
