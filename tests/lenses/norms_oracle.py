@@ -20,7 +20,7 @@ class Watch(Tap):
         self.subject, self.seen, self.before, self.after = subject, {}, {}, {}
 
     def see(self, call):
-        residual = None if call.residual_state is None else call.residual_state.double()
+        residual = None if call._residual is None else call._residual.double()
         self.seen[call.site] = (call.weights.double(), residual)
 
     def run(self, batch) -> None:

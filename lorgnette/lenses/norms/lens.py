@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette import axes
@@ -197,7 +197,7 @@ class Norms(Lens):
         self.mixing_high[at] = torch.maximum(self.mixing_high[at], high)
 
     def _over_tokens(
-        self, values: Float[Tensor, "text token *column"], token: Float[Tensor, "text token"]
+        self, values: Float[Tensor, "text token *column"], token: Shaped[Tensor, "text token"]
     ) -> tuple[Float[Tensor, "text *column"], Float[Tensor, "text *column"]]:
         """Means over the tokens of a text that have a value, and the weight of the text."""
         has = token.bool().view(*token.shape, *(1,) * (values.dim() - 2)) & ~values.isnan()
