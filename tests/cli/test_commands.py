@@ -11,7 +11,8 @@ import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
-from lorgnette.cli import app, summary
+from lorgnette.cli import summary
+from lorgnette.cli.app import app
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 
