@@ -1,105 +1,245 @@
 """What the paper says of heads, each as a number with an interval; bounds are the paper's own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
+import xarray as xr
 
-from reproductions.clark2019.tables import FAR, mass, sure_heads
+from reproductions.clark2019 import surface, syntax
+from reproductions.clark2019.losses import LOSSES
+from reproductions.clark2019.measure import FAR
+from reproductions.clark2019.stanford import STANFORD_TO_UD
+from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.conditions import PUBLISHED_MODEL, RANDOM, SHUFFLED, TRAINED
-from reproductions.frame.readings import Found, array, claim, interval
-from reproductions.frame.record import Claim
+from reproductions.frame.finished import Finished
+from reproductions.frame.page import published
+from reproductions.frame.statistics import mean_of, paired
 
+Conditions = Mapping[str, xr.Dataset]
+SPECIAL = ("pobj", "det", "dobj", "poss", "auxpass", "ccomp", "mark")
+"""Relations for which the paper's best head is far above the best offset."""
+SHORT = {RANDOM: "random", SHUFFLED: "shuffled"}
 _OTHER_MODEL = "The published number is BERT's: the finding can be compared, not the number."
+_OTHER_TREEBANK = "Other models, another treebank and scheme: the finding can be compared, not the number."
 
 
-def claims(found: Found, numbers: Mapping[str, Any]) -> list[Claim]:
-    value = {name: entry["value"] for name, entry in numbers.items()}
-    out = []
-    for model, cells in found.items():
-        out += [*_sinks(model, cells, value), *_neighbours(model, cells, value), *_rows(model, cells[TRAINED], value)]
-        out += _families(model, cells, value)
-    return out
+def claims(cells: Finished) -> Iterator[Claim]:
+    numbers = published("clark2019")["numbers"]
+    for model, conditions in surface.models(cells).items():
+        yield from _sinks(model, conditions, numbers)
+        yield from _neighbours(model, conditions, numbers)
+        yield from _rows(model, conditions[TRAINED], numbers)
+        yield from _families(model, conditions, numbers)
+    for cell in cells.of(kind="gradients"):
+        yield _gradient(str(cell.labels["which"]), cell.result, numbers["gradient"])
+    for model, conditions in surface.models(cells, "relations").items():
+        yield from _relations(model, conditions, numbers)
+    for model, conditions in surface.models(cells, "parser").items():
+        yield from _parser(model, conditions, numbers["parser"])
+    for model, conditions in surface.models(cells, "antecedents").items():
+        yield from _antecedents(model, conditions, numbers["antecedents"])
 
 
-def sink(cell: Mapping[str, Any]) -> str:
-    """The special token that gets more weight over all layers and heads."""
-    return max(("cls", "sep"), key=lambda kind: float(mass(cell, kind).mean()))
+def _printed(entry: Mapping[str, Any], value: Any = None) -> Published:
+    return Published(entry["value"] if value is None else value, entry["source"])
 
 
-def peak_layer(cell: Mapping[str, Any], kind: str) -> int:
-    """The layer that gives a kind of token most weight, from 0."""
-    return int(mass(cell, kind).mean((0, 2)).argmax())
+def _other(model: str) -> str:
+    return "" if model == PUBLISHED_MODEL else _OTHER_MODEL
 
 
-def _sinks(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
-    other = "" if model == PUBLISHED_MODEL else _OTHER_MODEL
-    trained = cells[TRAINED]
-    out = []
-    for kind in dict.fromkeys(("sep", sink(trained))):
-        name = f"[{kind.upper()}]"
-        layer = peak_layer(trained, kind)
-        there = mass(trained, kind)[:, layer].mean(-1)
-        printed = value["sep_share"]["text"] if kind == "sep" else value["cls_peak"]["share"]
-        text = f"{model}: {name} gets more than half of the weight in some layers (here most in layer {layer + 1})"
-        out.append(claim(text, interval(there), FAR, above=True, published=printed, why=other))
-        for control in (c for c in (RANDOM, SHUFFLED) if c in cells and kind == sink(trained)):
-            here = mass(cells[control], kind)[:, layer].mean(-1)
-            why = f"{there.mean():.3f} against {here.mean():.3f}."
-            text = f"{model}: … and more than with {control}, in that layer: difference > 0"
-            out.append(claim(text, interval(there - here), 0.0, above=True, why=why))
-    return out
-
-
-def _neighbours(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
-    out = []
-    for kind in ("previous", "next"):
-        sure, perhaps = sure_heads(cells[TRAINED], kind)
-        controls = ", ".join(f"{sure_heads(cells[c], kind)[0]} with {c}" for c in (RANDOM, SHUFFLED) if c in cells)
-        verdict = "holds" if sure else "cannot tell" if perhaps else "does not hold"
-        heads = array(cells[TRAINED]["by_block"]["entropy"])[0].size
-        out.append(
-            Claim(
-                text=f"{model}: there are heads that give the {kind} token more than half of their weight",
-                ours=sure,
-                interval=(float(sure), float(perhaps)),
-                published=f"{value[f'{kind}_heads']} of {value['heads']}",
-                verdict=verdict,
-                why=f"Of {heads} heads; the interval counts those whose own interval is above ½, and reaches ½. "
-                f"Controls: {controls}.",
-            )
+def _sinks(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -> Iterator[Claim]:
+    trained = conditions[TRAINED]
+    own = surface.sink(trained)
+    values = {"sep": ("sep_share", "text"), "cls": ("cls_peak", "share")}
+    for kind in dict.fromkeys(("sep", own)):
+        layer = surface.peak_layer(trained, kind)
+        share = {c: data["share"].sel(special=kind).isel(layer=layer) for c, data in conditions.items()}
+        entry, name = values[kind]
+        yield Claim(
+            id=f"{model}-{kind}-share",
+            text=f"{model}: [{kind.upper()}] gets more than half of the weight in some layers (here most in layer "
+            f"{layer + 1})",
+            estimate=mean_of(share[TRAINED], "blocks"),
+            bound=Bound.above(FAR),
+            published=_printed(numbers[entry], numbers[entry]["value"][name]),
+            note=_other(model),
         )
-    return out
+        for control in (c for c in SHORT if c in conditions and kind == own):
+            yield Claim(
+                id=f"{model}-{kind}-share-over-{SHORT[control]}",
+                text=f"{model}: … and more than with {control}, in that layer: difference > 0",
+                estimate=paired(share[TRAINED], share[control]),
+                bound=Bound.above(0),
+                note=f"{float(share[TRAINED].mean()):.3f} against {float(share[control].mean()):.3f}.",
+                ours=True,
+            )
 
 
-def _rows(model: str, cell: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
-    other = "" if model == PUBLISHED_MODEL else _OTHER_MODEL
-    out = []
-    wanted = mass(cell, "sep").mean(0) > FAR
-    if wanted.any():
-        blocks = array(cell["by_block"]["sep_to_sep"])[:, wanted].mean(-1)
-        text = f"{model}: [SEP] attends to [SEP] (> .9) in the heads that give [SEP] more than half ({wanted.sum()})"
-        out.append(claim(text, interval(blocks), value["sep_from_sep"], above=True, published="> .9", why=other))
-    last = array(cell["by_block"]["cls_entropy"])[:, -1].mean(-1)
-    rest = array(cell["by_block"]["entropy"])[:, -1].mean(-1)
-    printed = value["cls_entropy_last_layer"]
-    text = f"{model}: in the last layer [CLS] attends broadly: the entropy of its row exceeds the mean of all rows"
-    why = f"{np.mean(last):.2f} nats against {np.mean(rest):.2f}. {other}".strip()
-    published = f"{printed} nats (uniform {value['uniform_entropy']})"
-    out.append(claim(text, interval(last - rest), 0.0, above=True, published=published, why=why))
-    return out
+def _neighbours(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -> Iterator[Claim]:
+    for kind in ("previous", "next"):
+        sure, perhaps = surface.sure_heads(conditions[TRAINED], kind)
+        counts = (f"{surface.sure_heads(conditions[c], kind)[0]} with {c}" for c in SHORT if c in conditions)
+        heads = conditions[TRAINED]["entropy"].size
+        entry = numbers[f"{kind}_heads"]
+        yield Claim(
+            id=f"{model}-{kind}-heads",
+            text=f"{model}: there are heads that give the {kind} token more than half of their weight",
+            estimate=Estimate(
+                value=sure, low=float(sure), high=float(perhaps), n=heads, over="heads", method="counted"
+            ),
+            bound=Bound.above(0.5),  # at least one head
+            published=_printed(entry, f"{entry['value']} of {numbers['heads']['value']}"),
+            note=f"Of {heads} heads; the interval counts those whose own interval is above ½, and reaches ½. Controls: "
+            f"{', '.join(counts)}.",
+        )
 
 
-def _families(model: str, cells: Mapping[str, Any], value: Mapping[str, Any]) -> list[Claim]:
-    nearer = {c: _nearer(cells[c]["distances"]) for c in (TRAINED, RANDOM) if c in cells}
-    text = f"{model}: heads of one layer are nearer to each other than to other layers' (difference in nats < 0)"
-    out = [claim(text, interval(nearer[TRAINED]), 0.0, above=False, published=value["families"])]
+def _rows(model: str, data: xr.Dataset, numbers: Mapping[str, Any]) -> Iterator[Claim]:
+    if "sep_to_sep" in data:
+        heads = len(surface.heads_of(data, "sep"))
+        yield Claim(
+            id=f"{model}-sep-to-sep",
+            text=f"{model}: [SEP] attends to [SEP] (> .9) in the heads that give [SEP] more than half ({heads})",
+            estimate=mean_of(data["sep_to_sep"], "blocks"),
+            bound=Bound.above(numbers["sep_from_sep"]["value"]),
+            published=_printed(numbers["sep_from_sep"], "> .9"),
+            note=_other(model),
+        )
+    entry, uniform = numbers["cls_entropy_last_layer"], numbers["uniform_entropy"]["value"]
+    cls, rest = data["last_cls_entropy"], data["last_entropy"]
+    yield Claim(
+        id=f"{model}-cls-broad",
+        text=f"{model}: in the last layer [CLS] attends broadly: the entropy of its row exceeds the mean of all rows",
+        estimate=paired(cls, rest),
+        bound=Bound.above(0),
+        published=_printed(entry, f"{entry['value']} nats (uniform {uniform})"),
+        note=f"{float(cls.mean()):.2f} nats against {float(rest.mean()):.2f}. {_other(model)}".strip(),
+    )
+
+
+def _families(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -> Iterator[Claim]:
+    nearer = {c: conditions[c]["within"] - conditions[c]["between"] for c in (TRAINED, RANDOM) if c in conditions}
+    yield Claim(
+        id=f"{model}-families",
+        text=f"{model}: heads of one layer are nearer to each other than to other layers' (difference in nats < 0)",
+        estimate=mean_of(nearer[TRAINED], "blocks"),
+        bound=Bound.below(0),
+        published=_printed(numbers["families"]),
+    )
     if RANDOM in nearer:
-        text = f"{model}: … and that is learnt: more so than with random weights"
-        out.append(claim(text, interval(nearer[TRAINED] - nearer[RANDOM]), 0.0, above=False))
-    return out
+        yield Claim(
+            id=f"{model}-families-learnt",
+            text=f"{model}: … and that is learnt: more so than with random weights",
+            estimate=paired(nearer[TRAINED], nearer[RANDOM]),
+            bound=Bound.below(0),
+            ours=True,
+        )
 
 
-def _nearer(apart: Mapping[str, Any]) -> np.ndarray:
-    """Divergence within layers less that between layers, in each block."""
-    return np.asarray(array(apart["within"]) - array(apart["between"]))
+def _gradient(which: str, data: xr.Dataset, entry: Mapping[str, Any]) -> Claim:
+    """§3.3 on what is at hand: another quantity, shown and never decided."""
+    asked = LOSSES[which]
+    return Claim(
+        id=f"{asked.model}-gradient",
+        text=f"{asked.model}: the loss hardly depends on the weight on the sink in the upper layers",
+        estimate=Estimate(value=float(data["sink_ratio"])),
+        bound=None,
+        published=_printed(entry),
+        note=f"|∂loss/∂α| for {asked.names[asked.sink]} over other tokens, upper half of the encoder, on {asked.loss}.",
+    )
+
+
+def _relations(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -> Iterator[Claim]:
+    entry, trained = numbers["relations"], conditions[TRAINED]
+    whole = syntax.best(trained, "all")
+    assert whole is not None  # of all pairs there are always enough
+    yield Claim(
+        id=f"{model}-no-parser",
+        text=f"{model}: no single head is a parser: the best finds less than half of all pairs",
+        estimate=syntax.accuracy(whole),
+        bound=Bound.below(0.5),
+        published=_printed(entry, entry["value"]["all"]["accuracy"]),
+        note=f"Head {whole['layer']}-{whole['head']}; the best offset ({whole['offset']:+d}) finds "
+        f"{whole['baseline']:.3f}. The bound was set after a trial on 120 sentences. {_OTHER_TREEBANK}",
+    )
+    for name in SPECIAL:
+        row = syntax.best(trained, name)
+        if row is None:
+            continue
+        relation, printed = STANFORD_TO_UD[name].relation, entry["value"][name]
+        controls = ((c, syntax.best(conditions[c], name)) for c in SHORT if c in conditions)
+        said = "".join(f", {other['accuracy']:.3f} with {c}" for c, other in controls if other is not None)
+        known = relation if relation == name else f"{relation} (the paper's {name})"
+        yield Claim(
+            id=f"{model}-head-for-{name}",
+            text=f"{model}: a head finds {known} better than any fixed offset: gain > 0",
+            estimate=syntax.gain(row),
+            bound=Bound.above(0),
+            published=_printed(entry, printed["accuracy"] - printed["baseline"]),
+            note=f"Head {row['layer']}-{row['head']}: {row['accuracy']:.3f} beside {row['baseline']:.3f}{said}.",
+        )
+
+
+def _parser(model: str, conditions: Conditions, entry: Mapping[str, Any]) -> Iterator[Claim]:
+    printed, trained = entry["value"], conditions[TRAINED]
+    alone, both, plain = (syntax.uas(trained, name) for name in syntax.FEATURES)
+    following = syntax.next_word(trained)
+    if alone is not None:
+        yield Claim(
+            id=f"{model}-parser-over-next-word",
+            text=f"{model}: all heads together parse better than “the head is the next word”: UAS gain > 0",
+            estimate=syntax.minus(alone, following),
+            bound=Bound.above(0),
+            published=_printed(entry, printed["attention"] - printed["head_is_next"]),
+            note=f"{alone.value:.3f} beside {following:.3f}, without punctuation; the error of the latter left out.",
+        )
+    if both is None:
+        return
+    for other, name, id, said in (
+        (alone, "attention", "vectors-add", "word vectors add to attention"),
+        (plain, "vectors_distance", "attention-adds", "attention adds to word vectors with distance"),
+    ):
+        if other is not None:
+            yield Claim(
+                id=f"{model}-{id}",
+                text=f"{model}: {said}: UAS gain > 0",
+                estimate=syntax.less(both, other),
+                bound=Bound.above(0),
+                published=_printed(entry, printed["attention_vectors"] - printed[name]),
+                note=f"{both.value:.3f} beside {other.value:.3f}; errors added as if of different sentences.",
+            )
+    known = _printed(entry, printed["attention_vectors"] - printed["random attention_vectors"])
+    for control in (c for c in SHORT if c in conditions):
+        other = syntax.uas(conditions[control], "attention_vectors")
+        if other is not None:
+            yield Claim(
+                id=f"{model}-parser-over-{SHORT[control]}",
+                text=f"{model}: attention with word vectors parses better than with {control}: UAS gain > 0",
+                estimate=syntax.less(both, other),
+                bound=Bound.above(0),
+                published=known if control == RANDOM else None,
+                note=f"{both.value:.3f} beside {other.value:.3f}.",
+                ours=control != RANDOM,
+            )
+
+
+def _antecedents(model: str, conditions: Conditions, entry: Mapping[str, Any]) -> Iterator[Claim]:
+    row = syntax.row(conditions[TRAINED], kind="all", candidates="mentions")
+    if row is None:
+        return
+    random = syntax.row(conditions[RANDOM], kind="all", candidates="mentions") if RANDOM in conditions else None
+    rules = f"nearest mention {row['nearest']:.3f}, same word {row['head_match']:.3f}"
+    rules += f", with {RANDOM} {random['accuracy']:.3f}" if random else ""
+    for rule, id, said in (
+        ("nearest", "nearest", "a head finds antecedents better than “the nearest mention” does"),
+        ("head_match", "same-word", "… and better than “the nearest with the same word”"),
+    ):
+        yield Claim(
+            id=f"{model}-antecedents-over-{id}",
+            text=f"{model}: {said}",
+            estimate=syntax.accuracy(row, "mentions"),
+            bound=Bound.above(row[rule]),
+            published=_printed(entry, entry["value"]["all"]),
+            note=f"Head {row['layer']}-{row['head']}; {rules}.",
+        )

@@ -1,77 +1,79 @@
-"""The syntactic part of Clark et al. 2019: which cells there are, and what they found."""
+"""What is read off the syntactic cells: the best head for each of the paper's relations, and UAS with intervals."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from reproductions.frame.cells import Cell
-from reproductions.frame.conditions import MODELS, RANDOM, SHUFFLED, TRAINED, finished, there
-from reproductions.frame.record import Settings
+import xarray as xr
 
-CONDITIONS = (TRAINED, RANDOM, SHUFFLED)
-KINDS = ("relations", "parser", "antecedents")
-SENTENCES = {"relations": 2000, "parser": 400, "antecedents": 120}
-CONTROL_SENTENCES = {"relations": 600, "parser": 400, "antecedents": 120}
-QUICK_SENTENCES = {"relations": 120, "parser": 60, "antecedents": 40}
-STEPS, QUICK_STEPS = 600, 20
-MORE_MODELS = ("mpnet",)
-"""Models that have no surface part."""
-_CELL = "reproductions.clark2019.syntax_cell"
+from reproductions.clark2019.stanford import STANFORD_TO_UD
+from reproductions.frame.claims import Estimate
 
-Syntax = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""kind → model → condition → what its cell measured"""
+Row = Mapping[str, Any]
+FEATURES = {
+    "attention": "attention",
+    "attention_vectors": "attention and GloVe",
+    "vectors_distance": "GloVe and distance",
+}
+CLARKS_WAYS = ("to_head", "read_by_head")
+"""The dependent's row, or the transposed matrix; the better on the development half is taken."""
+_COUNTS = ("layer", "head", "pairs", "offset")
 
 
-def models(settings: Settings) -> tuple[str, ...]:
-    """Those of the surface part, and mpnet where it is in the folder of models."""
-    more = [name for name in MORE_MODELS if settings.models and Path(settings.models, name).is_dir()]
-    found = (*there(settings), *(() if settings.quick else more))
-    if settings.only is not None:
-        return tuple(name for name in settings.part((*MODELS, *MORE_MODELS)) if name in found)
-    return found
+def row(data: xr.Dataset, **where: str) -> Row | None:
+    """The numbers at one place; None if too few pairs were there."""
+    if any(label not in data[name] for name, label in where.items()):
+        return None
+    numbers = {str(name): float(value) for name, value in data.sel(where).data_vars.items()}
+    return {name: int(value) if name in _COUNTS else value for name, value in numbers.items()}
 
 
-def key(kind: str, model: str, condition: str) -> str:
-    return f"{kind}-{model}.{condition}".replace(" ", "-")
+def best(data: xr.Dataset, stanford: str) -> Row | None:
+    """The head and way that are best for a relation of the paper on the development half; None if it is too rare."""
+    asked = STANFORD_TO_UD[stanford]
+    ways = ("to_dependent",) if asked.swapped else CLARKS_WAYS
+    rows = [{**one, "way": way} for way in ways if (one := row(data, relation=asked.relation, way=way)) is not None]
+    return max(rows, key=lambda one: one["development"]) if rows else None
 
 
-def cells(settings: Settings) -> dict[str, Cell]:
-    """All cells of the models that are there, those as trained first."""
-    return {key(*which): cell for which, cell in _asked(settings).items()}
+def accuracy(one: Row, over: str = "pairs") -> Estimate:
+    """With Wilson's interval."""
+    return Estimate(value=one["accuracy"], low=one["low"], high=one["high"], n=one["pairs"], over=over, method="Wilson")
 
 
-def _asked(settings: Settings) -> dict[tuple[str, str, str], Cell]:
-    out = {}
-    for condition in CONDITIONS:
-        for kind in KINDS:
-            if kind == "antecedents" and condition == SHUFFLED:  # shuffled passages have no mentions
-                continue
-            counts = QUICK_SENTENCES if settings.quick else SENTENCES if condition == TRAINED else CONTROL_SENTENCES
-            shared = {"condition": condition, "sentences": counts[kind], "seed": settings.seeds[0]}
-            if kind == "parser":
-                shared["steps"] = QUICK_STEPS if settings.quick else STEPS
-            for model in models(settings):
-                out[kind, model, condition] = Cell(f"{_CELL}:{kind}", {"model": model, **shared})
-    return out
+def gain(one: Row) -> Estimate:
+    """Accuracy less that of the best offset; errors added as if the two were of different words, which is too wide."""
+    less = one["accuracy"] - one["baseline"]
+    down = ((one["accuracy"] - one["low"]) ** 2 + (one["baseline_high"] - one["baseline"]) ** 2) ** 0.5
+    up = ((one["high"] - one["accuracy"]) ** 2 + (one["baseline"] - one["baseline_low"]) ** 2) ** 0.5
+    return Estimate(value=less, low=less - down, high=less + up, n=one["pairs"], over="pairs", method="Wilson")
 
 
-def run(settings: Settings, name: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """What every cell measured; kinds and models without any are left out."""
-    asked = _asked(settings)
-    done = finished(settings, {key(*which): cell for which, cell in asked.items()}, name)
-    out: dict[str, dict[str, dict[str, Any]]] = {}
-    for kind, model, condition in asked:
-        if (found := done.get(key(kind, model, condition))) is not None:
-            out.setdefault(kind, {}).setdefault(model, {})[condition] = found
-    return out
+def uas(data: xr.Dataset, features: str, decoding: str = "argmax") -> Estimate | None:
+    """UAS without punctuation on the held-out sentences; None where the probe was not trained."""
+    if features not in data["features"]:
+        return None
+    where = {"features": features, "decoding": decoding}
+    mean, error = (float(data[name].sel(where)) for name in ("uas_words", "uas_words_se"))
+    if mean != mean:
+        return None
+    return _even(mean, 1.96 * error)
 
 
-def sources(found: Syntax) -> dict[str, Any]:
-    """What every condition was computed from: hashes, counts, fingerprints."""
-    kept = ("rows", "features", "head_is_next")
-    return {
-        f"{kind}, {model}, {condition}": {name: part for name, part in cell.items() if name not in kept}
-        for kind, models_ in found.items()
-        for model, cells_ in models_.items()
-        for condition, cell in cells_.items()
-    }
+def less(one: Estimate, other: Estimate) -> Estimate:
+    """The difference of two UAS; errors added as if they were of different sentences, which is too wide."""
+    widths = ((end.high or 0.0) - float(end.value or 0) for end in (one, other))
+    return _even(float(one.value or 0) - float(other.value or 0), sum(width**2 for width in widths) ** 0.5)
+
+
+def minus(one: Estimate, known: float) -> Estimate:
+    """A number that is taken to be exact removed."""
+    return _even(float(one.value or 0) - known, (one.high or 0.0) - float(one.value or 0))
+
+
+def _even(value: float, width: float) -> Estimate:
+    return Estimate(value=value, low=value - width, high=value + width, over="sentences", method="normal")
+
+
+def next_word(data: xr.Dataset) -> float:
+    """UAS of “the head is the next word”."""
+    return float(data["head_is_next_uas_words"])

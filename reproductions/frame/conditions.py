@@ -106,15 +106,6 @@ def reachable(settings: Settings, cell: Cell) -> bool:
     return _is_there(str(cell.labels["model"]), settings.models)
 
 
-def there(settings: Settings) -> tuple[str, ...]:
-    """The models that can be opened: those on this machine, and BERT if the hub answers."""
-    wanted = ("minilm",) if settings.quick else MODELS
-    found = tuple(name for name in wanted if _is_there(name, settings.models))
-    if not found:
-        raise UserError(f"None of the models {', '.join(wanted)} is here. Give --models, the folder that holds them.")
-    return found
-
-
 def _is_there(name: str, models: str | None) -> bool:
     if models and Path(models, name).is_dir():
         return True
@@ -134,36 +125,6 @@ def _hub_has(name: str) -> bool:
     except Exception:  # whatever the reason, it cannot be had
         return False
     return True
-
-
-def run(settings: Settings, function: str, conditions: Sequence[str], name: str) -> dict[str, dict[str, Any]]:
-    """model → condition → what `function` measured; finished cells are kept beside the outcome."""
-    count, blocks = (QUICK_COUNT, QUICK_BLOCKS) if settings.quick else (COUNT, BLOCKS)
-    models = there(settings)
-    if settings.only is not None:
-        models = tuple(model for model in settings.part(MODELS) if model in models)
-        if not models:
-            raise UserError(f"The model {settings.only!r} is not here. Give --models, the folder that holds it.")
-    asked = {
-        _key(model, condition): Cell(
-            function,
-            {
-                "model": model,
-                "condition": condition,
-                "count": count // WIKITEXT_PART if condition == WIKITEXT else count,
-                "blocks": blocks,
-                "seed": settings.seeds[0],
-            },
-        )
-        for model in models
-        for condition in conditions
-    }
-    done = finished(settings, asked, name)
-    if not done:
-        raise UserError(f"{settings.out} has no finished cell of {name} to make a page from. Leave out --partial.")
-    found = {m: {c: done[_key(m, c)] for c in conditions if _key(m, c) in done} for m in models}
-    # Of what was not measured nothing can be said; without the trained model controls say nothing either.
-    return {model: cells for model, cells in found.items() if TRAINED in cells}
 
 
 def finished(settings: Settings, asked: Mapping[str, Cell], name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from reproductions.frame.settings import Settings
 from reproductions.frame.study import ROOT, Study
 
 # Those that are not on the frame yet.
-LATER = {"kobayashi2020", "clark2019"}
+LATER = {"kobayashi2020"}
 WORDS = 2000
 
 

@@ -1,12 +1,14 @@
 """One condition of Clark et al. 2019, measured: where the weight goes, entropy, special rows, distances."""
 
-from typing import Any, ClassVar
+import math
+from typing import ClassVar
 
 import torch
 import xarray as xr
 
 from lorgnette.attention import Call
 from lorgnette.attention.sweep import Wanted
+from lorgnette.axes import HEAD, LAYER
 from lorgnette.corpora.batch import Batch
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.distances.lens import Distances
@@ -16,9 +18,11 @@ from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from reproductions.frame.conditions import RANDOM, TRAINED, Condition
-from reproductions.frame.readings import plain
+from reproductions.frame.settings import Machine
 
 MASSES = ("cls", "sep", "period_comma", "other", "previous", "next", "self")
+FAR = 0.5
+"""A head is one of a kind if more than half of its weight goes there."""
 EVERY = 16
 """Every sixteenth segment is compared head by head: all pairs of heads over all segments would take hours."""
 
@@ -36,6 +40,7 @@ class SpecialRows(Lens):
         self.moments = Moments(self, ("cls_entropy", "sep_to_sep"))
 
     def update(self, call: Call, batch: Batch) -> None:
+        assert call.site is not None
         asking, read = batch.queries(call.site), batch.keys(call.site)
         rows = call.measure(Wanted(features=read.categories["sep"][..., None].to(call.query.dtype), entropy=True))
         values = torch.stack([rows["entropy"], rows["average"][..., 0]], -1)
@@ -50,27 +55,63 @@ class SpecialRows(Lens):
         return self.result(self.moments.arrays())
 
 
-def measure(model: str, condition: str, count: int, blocks: int, seed: int, **local: Any) -> dict[str, Any]:
-    """Every head in every block; divergences between heads for the conditions that are drawn."""
-    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, **local)
-    found: dict[str, list[Any]] = {}
+def measure(*, model: str, condition: str, count: int, blocks: int, seed: int, machine: Machine) -> xr.Dataset:
+    """Every head in every block, reduced to what is read; divergences between heads where they are asked for."""
+    where = {"data": machine.data, "models": machine.models, "device": machine.device}
+    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, **where)
+    found = []
     for block in made.blocks:
         results = look(made.subject, block, [Weights(), SpecialRows()], progress=False)
-        weights, rows = (results[name].data.isel(stack=0) for name in ("weights", "special_rows"))
-        parts = {
-            "mass": weights["mass"].sel(category=list(MASSES)),
-            **{name: weights[name] for name in ("entropy", "peak", "confidence", "sink")},
-            **{name: rows[name] for name in ("cls_entropy", "sep_to_sep")},
+        weights, rows = (results[name].data.isel(stack=0, drop=True) for name in ("weights", "special_rows"))
+        found.append(
+            xr.Dataset(
+                {
+                    "mass": weights["mass"].sel(category=list(MASSES)),
+                    "entropy": weights["entropy"],
+                    **{name: rows[name] for name in ("cls_entropy", "sep_to_sep")},
+                }
+            )
+        )
+    data = reduced(xr.concat(found, "block"))
+    if condition in (TRAINED, RANDOM):
+        data = data.merge(_distances(made, seed))
+    return data.assign_attrs(made.origin())
+
+
+def reduced(blocks: xr.Dataset) -> xr.Dataset:
+    """What claims, tables and figures need of [block layer head]: each head's mean, and layers block by block."""
+    mass = blocks["mass"]
+    neighbours = mass.sel(category=["previous", "next"]).rename(category="neighbour")
+    low, high = _interval(neighbours)
+    out = xr.Dataset(
+        {
+            "mass": mass.mean("block"),
+            "neighbour_low": low,
+            "neighbour_high": high,
+            "share": mass.sel(category=["cls", "sep"]).rename(category="special").mean(HEAD),
+            "entropy": blocks["entropy"].mean("block"),
+            "cls_entropy": blocks["cls_entropy"].mean("block"),
+            "last_entropy": blocks["entropy"].isel({LAYER: -1}, drop=True).mean(HEAD),
+            "last_cls_entropy": blocks["cls_entropy"].isel({LAYER: -1}, drop=True).mean(HEAD),
         }
-        for name, values in parts.items():
-            found.setdefault(name, []).append(plain(values.values))
-    return {**made.origin(), "by_block": found, "distances": _distances(made, condition, seed)}
+    )
+    far = out["mass"].sel(category="sep", drop=True) > FAR
+    if bool(far.any()):
+        out["sep_to_sep"] = blocks["sep_to_sep"].where(far).mean((LAYER, HEAD))
+    return out
 
 
-def _distances(made: Condition, condition: str, seed: int) -> dict[str, Any] | None:
+def _interval(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """The ends of a 95 % interval of the mean over blocks (t distribution)."""
+    from scipy.stats import t
+
+    count = values.sizes["block"]
+    width = t.ppf(0.975, count - 1) * values.std("block", ddof=1) / math.sqrt(count)
+    return values.mean("block") - width, values.mean("block") + width
+
+
+def _distances(made: Condition, seed: int) -> xr.Dataset:
     """The map of heads, and how far heads of one layer and of two layers are apart, by block."""
-    if condition not in (TRAINED, RANDOM):
-        return None
     whole, apart = Distances(seed=seed), []
     whole.bind(made.subject)
     for block in made.blocks:
@@ -78,16 +119,11 @@ def _distances(made: Condition, condition: str, seed: int) -> dict[str, Any] | N
         result = look(made.subject, block[::EVERY], [lens], progress=False)["distances"]
         apart.append(within_and_between(result.data))
         whole.merge_state(lens)
-    data = whole.compute().data.isel(stack=0)
-    return {
-        "segments": int(data["count"].max()),
-        "stress": float(data["stress"]),
-        "x": plain(data["x"].values),
-        "y": plain(data["y"].values),
-        "kind": data["kind"].values.tolist(),
-        "within": [pair[0] for pair in apart],
-        "between": [pair[1] for pair in apart],
-    }
+    data = whole.compute().data.isel(stack=0, drop=True)
+    out = data[["x", "y", "kind", "stress"]]
+    within, between = zip(*apart, strict=True)
+    out = out.assign(within=("block", list(within)), between=("block", list(between)))
+    return out.assign(compared_segments=int(data["count"].max()))
 
 
 def within_and_between(data: xr.Dataset) -> tuple[float, float]:
