@@ -50,7 +50,9 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
         found[name], examples[name] = looked
         folder = found[name].save(out / "runs" / name)
         keep_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
-    page = Report(found, title="Two models, looked at with Lorgnette", examples=examples).write(out / "report.html")
+    page = Report(found, title="Attention report: MiniLM and the demo classifier", examples=examples).write(
+        out / "report.html"
+    )
     return Demo(found, {name: findings(results) for name, results in found.items()}, page)
 
 

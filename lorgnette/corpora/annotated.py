@@ -11,6 +11,9 @@ from lorgnette.corpora.tables import jsonl_rows
 
 Mask = Sequence[int]
 
+HUMAN = ("hatexplain", "yelphat", "eraser_movies", "esnli")
+"""Corpora whose rationales people marked; those of `planted` are made with the text, those of a file are not known."""
+
 HATE_LABELS = ("normal", "hatespeech", "offensive")
 SENTIMENT = ("negative", "positive")
 YELP_TESTS = {"test50": "ham_part1(50words)", "test100": "ham_part6(100words)", "test200": "ham_part8(200words)"}

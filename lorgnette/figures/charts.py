@@ -18,7 +18,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 KIND_COLOURS = dict(
     zip(("cls", "sep", "period_comma", "previous", "next", "self", "broad", "other"), COLOURS, strict=True)
 )
-_NO_KIND = "no kind of their own"
+_NO_KIND = "no dominant pattern"
 _WIDEST = 360  # pixels of a heat map that stands alone, so that two of them stand side by side
 _MULTIPLE = 180
 _COLUMNS = 4
@@ -165,7 +165,7 @@ def _share_rows(name: str, array: Any) -> list[dict[str, Any]]:
 
 def shares(result: Result) -> dict[str, str]:
     """The variables that share out a whole among kinds of token, and what they are a share of."""
-    known = {"mass": "share of the weight", "weight": "share of the weight", "norm_share": "share of the norm"}
+    known = {"mass": "share of attention", "weight": "share of attention", "norm_share": "share of the norm"}
     there = {name: what for name, what in known.items() if name in result.data and CATEGORY in result.data[name].dims}
     if not there:
         raise UserError(f"The lens {result.lens!r} has nothing by category of token; the lens 'weights' has.")

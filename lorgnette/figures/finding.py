@@ -12,6 +12,12 @@ from lorgnette.axes import HEAD, LAYER, STACK
 HALF = 0.5
 
 
+def written(value: float | int, form: str) -> str:
+    """A number in a sentence: with a minus sign, and a space before the sign of a percentage."""
+    text = format(value, form)
+    return (f"−{text[1:]}" if text.startswith("-") else text).replace("%", " %")
+
+
 @dataclass(frozen=True)
 class Finding:
     """A sentence with named numbers: `Finding("{count} of {heads} heads …", {"count": 38, "heads": 72})`."""
@@ -33,7 +39,8 @@ class Finding:
             if name is not None:
                 value = self.numbers[name]
                 is_number = isinstance(value, int | float)
-                out.append((format(value, form or ("," if isinstance(value, int) else "")), is_number))
+                words = written(value, form or ("," if isinstance(value, int) else "")) if is_number else str(value)
+                out.append((words, is_number))
         return out
 
 
@@ -46,7 +53,7 @@ class HeadValue:
     value: float
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.head} ({self.value:.2f})"
+        return f"{self.layer}.{self.head} ({written(self.value, '.2f')})"
 
 
 def heads(array: xr.DataArray) -> list[HeadValue]:

@@ -22,12 +22,12 @@ class Chapter:
     title: str
 
 
-READING = Chapter("read", "What is read, and what arrives")
-FUNCTION = Chapter("for", "What heads are for")
+READING = Chapter("reading", "What heads attend to, and what it contributes")
+FUNCTION = Chapter("function", "What heads are for")
 GEOMETRY = Chapter("geometry", "Geometry by layer")
-EXPLANATIONS = Chapter("trust", "Explanations, and how far to trust them")
-PRUNING = Chapter("prune", "What to prune")
-OTHER = Chapter("further", "Further lenses")
+EXPLANATIONS = Chapter("explanations", "Explanations, and how far to trust them")
+PRUNING = Chapter("pruning", "What to prune")
+OTHER = Chapter("other", "Other lenses")
 CHAPTERS = (READING, FUNCTION, GEOMETRY, EXPLANATIONS, PRUNING, OTHER)
 """In the order of the page."""
 

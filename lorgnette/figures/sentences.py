@@ -14,7 +14,7 @@ SPECIAL = ("cls", "sep", "period_comma")
 NAMED = 3  # heads that are named one by one
 CLEAR = 0.1
 """A rank correlation no further from zero is not worth a claim."""
-_STACKS = {"encoder": "Encoder: ", "decoder": "Decoder: ", "cross": "Decoder reading the encoder: "}
+_STACKS = {"encoder": "Encoder: ", "decoder": "Decoder: ", "cross": "Cross-attention: "}
 
 
 def stacks(data: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
@@ -37,6 +37,16 @@ def the_category(category: str) -> str:
     return {"period_comma": "periods and commas"}.get(category, f"the {said(category)}")
 
 
+def has(count: int) -> str:
+    """The verb that goes with so many heads."""
+    return "has" if count == 1 else "have"
+
+
+def at_state(state: int, number: str = "where") -> str:
+    """Where a hidden state is, as part of a template whose numbers name it."""
+    return f"after layer {{{number}}}" if state else "in the embeddings"
+
+
 def about_first_variable(result: Result) -> Iterator[Finding]:
     """The mean and both ends of the first variable that has a number for every head."""
     for name in shown(result):
@@ -49,7 +59,5 @@ def about_first_variable(result: Result) -> Iterator[Finding]:
                 "high": str(cells[0]),
                 "variable": titled(name),
             }
-            yield Finding(
-                f"{literal(result.lens)}: {{variable}} is {{mean:.3g}} on average, from {{low}} to {{high}}.", numbers
-            )
+            yield Finding(f"{literal(result.lens)}: mean {{variable}} {{mean:.3g}}, from {{low}} to {{high}}.", numbers)
             return

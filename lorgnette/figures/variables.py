@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
-OF_HEADS = "A dot is a head; the band is the 95 % interval of their mean."
-OF_TEXTS = "The band is ± 1.96 standard errors over texts."
+OF_HEADS = "Each dot is a head; the band is the 95 % confidence interval of their mean."
+OF_TEXTS = "The band is the 95 % confidence interval over texts (± 1.96 standard errors)."
 
 
 def variable_figure(result: Result, variable: str, title: str | None = None, **selection: Any) -> Figure:
@@ -26,7 +26,7 @@ def variable_figure(result: Result, variable: str, title: str | None = None, **s
     about = str(array.attrs.get("description", "")).strip()
     caption = [f"{about[:1].upper()}{about[1:]}."] if about else []
     if is_map and count > 1:
-        caption.append("One colour scale for all.")
+        caption.append("All panels share one colour scale.")
     elif not is_map and HEAD in array.dims:
         caption.append(OF_HEADS)
     elif not is_map and beside(result, array, "_se") is not None:
@@ -87,10 +87,11 @@ def share_figure(result: Result, title: str) -> Figure:
         array = partition(chosen(result, name, {}))
         means[name] = array.mean(HEAD) if HEAD in array.dims else array
     tables = [
-        table(mean.rename(name)).assign(of=names[name].removeprefix("share of the ")) for name, mean in means.items()
+        table(mean.rename(name)).assign(of=names[name].removeprefix("share of ").removeprefix("the "))
+        for name, mean in means.items()
     ]
     data = pd.concat([result.to_dataframe(name).assign(of=name) for name in names], ignore_index=True)
-    caption = "Mean over heads; these kinds of token share out all tokens."
+    caption = "Mean over heads; the categories are mutually exclusive."
     chart = charts.categories_by_layer(result)
     whole = pd.concat(tables, ignore_index=True)
     if len(names) == 1:

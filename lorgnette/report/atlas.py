@@ -8,7 +8,7 @@ import xarray as xr
 
 from lorgnette import lenses
 from lorgnette.axes import HEAD, LAYER, STACK
-from lorgnette.figures.finding import head_places
+from lorgnette.figures.finding import head_places, written
 from lorgnette.figures.lens_report import HeadPlace, HeadRole, Measure
 from lorgnette.report.contents import in_order
 from lorgnette.report.head_example import Seen, seen_heads
@@ -63,7 +63,7 @@ def atlas(results: Results, examples: Sequence[Mapping[str, Any]] = ()) -> list[
             value = _at(measure.array, place)
             if value is not None:
                 length = round(20 * abs(value) / tops[measure.name])
-                facts.append(Fact(measure.name, value, format(value, measure.form), length))
+                facts.append(Fact(measure.name, value, written(value, measure.form), length))
         role = roles.get(place, without)
         cards.append(Card(*place, role.words, role.family, tuple(facts), seen.get(place)))
     return cards

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
 import xarray as xr
-from scipy.stats import false_discovery_control, norm
 
 from lorgnette import lenses
 from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK, STATE
@@ -14,10 +12,9 @@ from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
+from lorgnette.statistics.significance import false_discovery, two_sided_p
 
-LEVEL = 0.05
-"""Share of false ones among the differences that are called significant (Benjamini and Hochberg 1995)."""
-_Z = float(norm.isf(LEVEL / 2))
+_Z = 1.96
 _CELLS = (LAYER, HEAD, STATE)
 """Axes along which numbers are of one kind: only over these are they averaged and counted together."""
 
@@ -47,7 +44,7 @@ def differences(
     if not common:
         raise UserError(
             f"The runs have no lens in common: {names[0]} has {', '.join(first) or 'none'}, {names[1]} has "
-            f"{', '.join(second) or 'none'}. Look at both with the same lenses."
+            f"{', '.join(second) or 'none'}. Run look on both with the same lenses."
         )
     _refuse_other_heads(first, second, common, names)
     notes = [
@@ -141,7 +138,7 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.D
     if f"{name}_se" in parts:
         error = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5
         out |= {f"{name}_se": error, f"{name}_low": value - _Z * error, f"{name}_high": value + _Z * error}
-        out[f"{name}_q"] = adjusted(p_values(value, error))
+        out[f"{name}_q"] = adjusted(value.copy(data=two_sided_p(value.values, error.values)))
         known = known & error.notnull()
     count = xr.full_like(value, 2, dtype=int)
     if f"{name}_count" in parts:
@@ -150,24 +147,11 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.D
     return out
 
 
-def p_values(value: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
-    """Two-sided p of value / error by the normal distribution; no difference without an error has p = 1."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.abs(value / error)
-    z = xr.where((error == 0) & (value == 0), 0.0, z)
-    return z.copy(data=2 * norm.sf(z.values))
-
-
 def adjusted(p: xr.DataArray) -> xr.DataArray:
     """p adjusted for the false discovery rate within every slice of like numbers; missing ones stay missing."""
     out = p.copy(deep=True)
     for pick in slices(p):
-        values = out.loc[pick].values
-        known = ~np.isnan(values)
-        if known.any():
-            values = values.copy()
-            values[known] = false_discovery_control(values[known])
-            out.loc[pick] = values
+        out.loc[pick] = false_discovery(p.loc[pick].values)
     return out
 
 

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import numpy as np
 import xarray as xr
 
 from lorgnette import lenses
 from lorgnette.axes import HEAD, LAYER, STATE
 from lorgnette.figures.cells import said, shown
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import Changes, Compared
 from lorgnette.figures.sentences import NAMED, literal
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.files import written_whole
-from lorgnette.report.compare import LEVEL, Differences, compared, differences, p_values, slices
+from lorgnette.report.compare import Differences, compared, differences, slices
 from lorgnette.report.contents import in_chapters
 from lorgnette.report.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
 from lorgnette.results import Result, Results
+from lorgnette.statistics.significance import LEVEL, two_sided_p
 
 MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
 
@@ -67,7 +69,7 @@ class Comparison:
         origins = [next(iter(run.values())).provenance for run in (self.before, self.after)]
         origins[1] = replace(origins[1], notes=(*origins[1].notes, *self._differences.notes))
         part = SubjectPart("s1", " and ".join(self.names), origins, chapters, head_count(self.after))
-        return rendered("page.html", title=f"From {self.names[0]} to {self.names[1]}: what differs", subjects=[part])
+        return rendered("page.html", title=f"What differs between {self.names[0]} and {self.names[1]}", subjects=[part])
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, whole or not at all."""
@@ -171,8 +173,8 @@ def _counted_only(result: Result, one: Compared) -> Finding:
 
 def counts(data: xr.Dataset, name: str) -> dict[str, Any]:
     """Cells that differ significantly, with and without correction, and how many would by chance without it."""
-    p = p_values(data[name], data[f"{name}_se"])
-    cells = int(p.notnull().sum())
+    p = two_sided_p(data[name].values, data[f"{name}_se"].values)
+    cells = int((~np.isnan(p)).sum())
     return {
         "count": int((data[f"{name}_q"] < LEVEL).sum()),
         "cells": cells,
@@ -186,7 +188,7 @@ def _largest(value: xr.DataArray) -> str:
     if set(value.dims) != {LAYER, HEAD}:
         return ""
     most = sorted(heads(value), key=lambda one: -abs(one.value))
-    return ", ".join(f"{one.layer}.{one.head} ({one.value:+.2f})" for one in most[:NAMED])
+    return ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2f')})" for one in most[:NAMED])
 
 
 def _unit(value: xr.DataArray) -> str:

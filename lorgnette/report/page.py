@@ -240,8 +240,8 @@ def head_count(results: Results) -> int | None:
 def _title(named: Mapping[str, Results]) -> str:
     origin = next(iter(next(iter(named.values())).values())).provenance
     if len(named) > 1:
-        return f"The attention of {', '.join(list(named)[:-1])} and {list(named)[-1]}"
-    return f"The attention of {Path(origin.model).name or origin.model}"
+        return f"Attention report: {', '.join(list(named)[:-1])} and {list(named)[-1]}"
+    return f"Attention report: {Path(origin.model).name or origin.model}"
 
 
 def _slug(name: str) -> str:

@@ -89,7 +89,7 @@ def test_it_brings_along_what_it_needs():
     assert again.data.identical(results["agreement"].data)
     assert Result.from_json(again.to_json()) == again
     assert all(figure.chart.to_dict() for figure in figures_of(again))
-    assert any("ranks the heads most as ablation does" in finding.text for finding in findings(Results([again])))
+    assert any("rho" in finding.numbers for finding in findings(Results([again])))
 
 
 def test_a_head_given_twice_is_asked_once():

@@ -108,7 +108,7 @@ def test_categories_share_out_the_whole():
 
 
 def test_norms_stand_beside_weights():
-    assert {row["panel"] for row in rows(categories_by_layer(norms()))} == {"share of the weight", "share of the norm"}
+    assert {row["panel"] for row in rows(categories_by_layer(norms()))} == {"share of attention", "share of the norm"}
 
 
 @pytest.mark.parametrize(

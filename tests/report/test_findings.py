@@ -6,7 +6,7 @@ from made import norms, nothing, plugin, weights
 
 from lorgnette.figures.finding import Finding
 from lorgnette.lenses.norms.report import arriving
-from lorgnette.lenses.weights.report import focus, neighbours, sinks, surest
+from lorgnette.lenses.weights.report import focus, most_confident, neighbours, sinks
 from lorgnette.report import findings
 from lorgnette.results import Result, Results
 
@@ -35,7 +35,6 @@ def test_sinks_are_counted(seed):
     }
     assert found.numbers["count"] == max(counts.values()) > 0
     assert found.numbers["heads"] == 6 * 8 - 1
-    assert found.text.startswith(f"{max(counts.values())} of 47 heads put more than half of their weight on ")
 
 
 @pytest.mark.parametrize("kind", ["previous", "next", "self"])
@@ -52,17 +51,17 @@ def test_no_neighbour_no_sentence():
     result = one_stack(weights())
     result.data["mass"] = result.data["mass"].where(result.data["mass"].isnull(), 0.1)
     assert neighbours(result, "previous") is None
-    assert sinks(result).text.startswith("No head puts more than half")
+    assert sinks(result).numbers["count"] == 0
 
 
-def test_the_surest_heads():
+def test_the_most_confident_heads():
     result = one_stack(weights(4, 6, seed=2))
     value, layer, head = max((value, layer, head) for layer, head, value in each_head(result, "confidence"))
-    assert surest(result).numbers["first"] == f"{layer}.{head} ({value:.2f})"
+    assert most_confident(result).numbers["first"] == f"{layer}.{head} ({value:.2f})"
 
 
 def test_nobody_is_sure_of_texts_without_words():
-    assert surest(one_stack(nothing())) is None
+    assert most_confident(one_stack(nothing())) is None
     assert "nan" not in " ".join(finding.text for finding in findings(Results([nothing()])))
 
 
@@ -89,13 +88,12 @@ def test_what_arrives():
     numbers = arriving(result).numbers
     assert numbers["count"] == len(sure)
     assert numbers["norm"] == pytest.approx(share)
-    assert f"{share:.0%}" in arriving(result).text
 
 
 def test_every_stack_speaks_for_itself():
     found = [finding.text for finding in findings(Results([weights(stacks=("encoder", "cross"))]))]
     assert sum(text.startswith("Encoder: ") for text in found) == sum(
-        text.startswith("Decoder reading the encoder: ") for text in found
+        text.startswith("Cross-attention: ") for text in found
     )
 
 
@@ -103,12 +101,17 @@ def test_a_lens_that_is_not_known():
     result = plugin()
     (found,) = findings(Results([result]))
     assert found.numbers["mean"] == pytest.approx(result.data["score"].mean().item())
-    assert found.text.startswith("plug: score is ")
+    assert found.numbers["variable"] == "score"
 
 
 def test_numbers_are_told_from_words():
     finding = Finding(
         "{count} of {heads} heads, {share:.0%} {what}", {"count": 1200, "heads": 3, "share": 0.5, "what": "x"}
     )
-    assert finding.text == "1,200 of 3 heads, 50% x"
-    assert [text for text, is_number in finding.parts if is_number] == ["1,200", "3", "50%"]
+    assert finding.text == "1,200 of 3 heads, 50 % x"
+    assert [text for text, is_number in finding.parts if is_number] == ["1,200", "3", "50 %"]
+
+
+def test_numbers_are_written_as_in_print():
+    finding = Finding("{rho:.2f} {gain:+.1%} {tiny:.1g}", {"rho": -0.361, "gain": -0.034, "tiny": -2e-5})
+    assert finding.text == "−0.36 −3.4 % −2e-05"

@@ -61,7 +61,7 @@ def test_it_says_what_was_found_and_where_from(html, results):
     text = Page(html).text
     for finding in findings(results):
         assert finding.text in text
-    for words in ("The attention of tiny", "11 heads over 5 texts of texts.txt, 60 tokens", "2026-01-01"):
+    for words in ("Attention report: tiny", "11 heads over 5 texts of texts.txt, 60 tokens", "2026-01-01"):
         assert words in text
     assert results["weights"].provenance.command in text
 
@@ -137,7 +137,7 @@ def test_light_dark_and_print(html):
 def test_several_subjects_are_named():
     results = Results([plugin()])
     text = Page(lo.Report({"one": results, "two": results}).html()).text
-    assert "The attention of one and two" in text
+    assert "Attention report: one and two" in text
 
 
 def test_a_run_folder_and_one_result(tmp_path, results, html):

@@ -21,13 +21,13 @@ _NOISY = 0.5
 def figures(result: Result) -> list[Figure]:
     drawn = []
     titles = {
-        "spearman": "Do the signals rank the heads of a stack alike? (Spearman's ρ)",
-        "within": "Do they rank the heads of a layer alike?",
+        "spearman": "Agreement of signals over the heads of a stack (Spearman's ρ)",
+        "within": "Agreement of signals within a layer (Spearman's ρ)",
     }
     for name, title in titles.items():
         rows = result.to_dataframe(name).dropna(subset=[name])
         if len(rows):
-            caption = "1: the same order, 0: no relation, −1: the opposite order. Intervals are in the table."
+            caption = "1: same order; 0: no relation; −1: opposite order. Intervals are in the table."
             chart = signal_matrix(rows, name)
             drawn.append(Figure(name, title, caption, chart, rows, rows, rows[STACK].nunique() > 1))
     return drawn
@@ -75,12 +75,12 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers = {"best": _words(best), "rho": float(row.max()), "worst": _words(worst), "least": float(row.min())}
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
     words = (
-        "Of the cheap signals, {best} ranks the heads most as ablation does "
-        "(ρ {rho:.2f}, 95 % {low:.2f} to {high:.2f}), {worst} least ({least:.2f})."
+        "Of the cheap signals, {best} has the highest rank correlation with ablation (ρ = {rho:.2f}, 95 % CI {low:.2f} "
+        "to {high:.2f}), {worst} the lowest ({least:.2f})."
     )
     if reliability[reference] < _NOISY:
         numbers["trust"] = reliability[reference]
-        words += " But of what ablation tells the heads apart by, all but {trust:.0%} is noise: look at more texts."
+        words += " Only {trust:.0%} of the variance of ablation scores over heads is not noise: use more texts."
     yield Finding(words, numbers)
 
 
@@ -90,7 +90,7 @@ def _reliability(result: Result, signal: str) -> float:
 
 
 REPORT = LensReport(
-    title="Which signal ranks the heads as taking them away does",
+    title="Which cheap signal agrees with ablation",
     chapter=EXPLANATIONS,
     figures=figures,
     findings=findings,

@@ -13,8 +13,8 @@ from lorgnette.results import Result
 
 def figures(result: Result) -> list[Figure]:
     titles = {
-        "aer": "Alignment error rate of each head's links (low is good)",
-        "layer_aer": "The heads of a layer together",
+        "aer": "Alignment error rate of each head (lower is better)",
+        "layer_aer": "Alignment error rate of each layer (mean over heads)",
     }
     return titled_figures(result, titles)
 
@@ -37,14 +37,14 @@ def findings(result: Result) -> Iterator[Finding]:
     for measure, (value, head, reading) in best.items():
         numbers |= {measure: value, f"{measure}_head": head, f"{measure}_row": f"{reading} row"}
     yield Finding(
-        "Words are aligned best by head {norms_head} by norms (AER {norms:.0%}, {norms_row}) and by head "
-        "{weights_head} by weights ({weights:.0%}, {weights_row}).",
+        "Lowest alignment error rate: head {norms_head} by norms ({norms:.0%}, {norms_row}) and head {weights_head} by "
+        "weights ({weights:.0%}, {weights_row}).",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="Does cross-attention translate word by word?",
+    title="Word alignment in cross-attention",
     chapter=FUNCTION,
     figures=figures,
     findings=findings,

@@ -15,7 +15,7 @@ from lorgnette.results import Result
 
 def figures(result: Result) -> list[Figure]:
     frame = result.to_dataframe("uas").dropna(subset=["uas"])
-    weight = variable_figure(result, "weight", "Weight of each head in the combination")
+    weight = variable_figure(result, "weight", "Weight of each head in the trained combination")
     if not len(frame):
         return [weight]
     values = [
@@ -24,13 +24,13 @@ def figures(result: Result) -> list[Figure]:
     ]
     chart = alt.Chart(alt.Data(values=values), width=260, height=alt.Step(18)).mark_bar()
     chart = chart.encode(
-        x=alt.X(field="uas", type="quantitative", scale=alt.Scale(domain=[0, 1]), title="UAS, held-out texts"),
+        x=alt.X(field="uas", type="quantitative", scale=alt.Scale(domain=[0, 1]), title="UAS on held-out texts"),
         y=alt.Y(field="features", type="nominal", title=None, sort=None),
         yOffset=alt.YOffset(field="decoding", type="nominal"),
         color=alt.Color(field="decoding", type="nominal", scale=alt.Scale(range=list(COLOURS[:2])), title=None),
     )
     following = float(result.data["head_is_next_uas"])
-    caption = f"Trained on the development part, scored on held-out texts. The next word as head: {following:.3f}."
+    caption = f"Trained on the development half, scored on held-out texts. Attaching to the next word: {following:.3f}."
     return [Figure("uas", "All heads together as a parser", caption, chart, frame.round(3), frame), weight]
 
 
@@ -41,12 +41,12 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     numbers = {"uas": float(uas), "next": float(result.data["head_is_next_uas"])}
     yield Finding(
-        "A trained combination of all heads finds {uas:.0%} of the heads of held-out words; the next word is right in "
-        "{next:.0%}.",
+        "A trained combination of all heads attaches {uas:.0%} of held-out words correctly; attaching to the next word "
+        "is correct for {next:.0%}.",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="How much of the tree all heads hold together", chapter=FUNCTION, figures=figures, findings=findings
+    title="How much syntax all heads encode together", chapter=FUNCTION, figures=figures, findings=findings
 )

@@ -15,14 +15,14 @@ from lorgnette.results import Result
 
 def figures(result: Result) -> list[Figure]:
     matrices = (
-        ("class_cosine", DIRECTION_B, "Cosine between the classes' mean directions"),
+        ("class_cosine", DIRECTION_B, "Cosine between the mean directions of the classes"),
         ("cosine", LABEL, "Mean cosine of a class's texts with a representative of each class"),
     )
     drawn = []
     for name, across, title in matrices:
         rows = result.to_dataframe(name).dropna(subset=[name])
         if len(rows):
-            caption = "1 is the same direction, 0 a right angle, −1 the opposite direction."
+            caption = "1: same direction; 0: orthogonal; −1: opposite."
             chart = charts.class_matrix(rows, DIRECTION, across, name)
             drawn.append(Figure(name, title, caption, chart, rows, rows))
     return drawn
@@ -36,15 +36,15 @@ def findings(result: Result) -> Iterator[Finding]:
     worst = str(auroc[DIRECTION].values[int(auroc.values.argmin())])
     numbers: dict[str, Any] = {"mean": float(auroc.mean()), "least": float(auroc.min()), "worst": worst}
     words = (
-        "A text lies nearer in direction to a text of its own class than a text of another class does with a chance of "
-        "{mean:.0%} (least for {worst}, {least:.0%})"
+        "In {mean:.0%} of comparisons, a text is closer (cosine) to one of its own class than to one of another "
+        "(lowest for {worst}, {least:.0%})"
     )
     between = result.data["class_cosine"].transpose(DIRECTION, DIRECTION_B).values
     other = between[np.eye(*between.shape) == 0]
     if np.isfinite(other).any():
         numbers["cosine"] = float(np.nanmean(other))
-        words += "; the mean directions of two classes have a cosine of {cosine:+.2f}"
+        words += "; the mean directions of two classes have a cosine of {cosine:.2f}"
     yield Finding(words + ".", numbers)
 
 
-REPORT = LensReport(title="A direction for each class", chapter=GEOMETRY, figures=figures, findings=findings)
+REPORT = LensReport(title="Class directions", chapter=GEOMETRY, figures=figures, findings=findings)

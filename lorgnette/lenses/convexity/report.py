@@ -13,9 +13,9 @@ from lorgnette.results import Result
 
 def figures(result: Result) -> list[Figure]:
     titles = {
-        "used": "How much of the values' cone attention uses",
-        "distance": "How far what a head gives lies from the plain mean of the values",
-        "cone_widest": "How wide the cone of the values is (radians)",
+        "used": "Share of the values' cone that attention uses",
+        "distance": "Distance of a head's output from the uniform average of the values",
+        "cone_widest": "Width of the cone of the values (radians)",
     }
     return titled_figures(result, titles) or figure_per_variable(result)
 
@@ -34,16 +34,16 @@ def findings(result: Result) -> Iterator[Finding]:
         "widest": float(np.degrees(result.data["cone_widest"].mean())),
     }
     yield Finding(
-        "Attention uses {used:.0%} of the cone that the values span ({widest:.0f}° wide on average); what {near} of "
-        "{heads} heads give lies within half a length of the plain mean of the values, from {least} to {most}.",
+        "For {near} of {heads} heads the output is within 0.5‖v̄‖ of the uniform average of the values (from {least} to "
+        "{most}); attention uses {used:.0%} of the cone that the values span (mean width {widest:.0f}°).",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="How much of the values' cone attention uses",
+    title="How far attention departs from uniform averaging",
     chapter=GEOMETRY,
     figures=figures,
     findings=findings,
-    compared=(Compared("used"), Compared("distance")),
+    compared=(Compared("used", "share of the cone used"), Compared("distance", "distance from the uniform average")),
 )

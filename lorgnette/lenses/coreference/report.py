@@ -16,10 +16,10 @@ from lorgnette.results import Result
 def figures(result: Result) -> list[Figure]:
     rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
     baselines = ", ".join(f"{name} {float(rules.sel({BASELINE: name})):.3f}" for name in rules[BASELINE].values)
-    title = "Mentions whose head word reads an antecedent most"
+    title = "Share of mentions whose head word attends most to an antecedent"
     figure = variable_figure(result, "accuracy", title, kind="all", part="held_out")
     table = best_antecedents(result)
-    caption = f"{figure.caption} Held-out texts. Without looking: {baselines}."
+    caption = f"{figure.caption} Held-out texts. Baselines: {baselines}."
     return [replace(figure, caption=caption, table=table.round(3) if len(table) else figure.table)]
 
 
@@ -36,14 +36,14 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers: dict[str, Any] = {"best": str(HeadValue(best.layer, best.head, value))}
     numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
     yield Finding(
-        "Head {best} reads the antecedent of a mention most often, on texts it was not chosen on; the nearest mention "
-        "is right in {nearest:.0%}, the same word in {head_match:.0%}.",
+        "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "
+        "other); the nearest mention is correct for {nearest:.0%}, the same head word for {head_match:.0%}.",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="Which head looks back to who is meant",
+    title="Which heads attend to the antecedent",
     chapter=FUNCTION,
     figures=figures,
     findings=findings,

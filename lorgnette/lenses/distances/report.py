@@ -8,10 +8,16 @@ from lorgnette.figures.cells import said, shown
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, head_places
 from lorgnette.figures.lens_report import READING, HeadPlace, HeadRole, LensReport
-from lorgnette.figures.sentences import literal
+from lorgnette.figures.sentences import has, the_category
 from lorgnette.figures.variables import figure_per_variable
 from lorgnette.results import Result
 
+_PATTERNS = {
+    "previous": "on the previous token",
+    "next": "on the next token",
+    "self": "on the token itself",
+    "broad": "broad (entropy above 3.8 nats)",
+}
 _FAMILIES = {"cls": "special tokens", "sep": "special tokens", "period_comma": "punctuation", "broad": "broad"}
 _FAMILIES |= dict.fromkeys(("previous", "next", "self"), "positional")
 
@@ -20,7 +26,7 @@ def figures(result: Result) -> list[Figure]:
     if "kind" not in result.data or not {"x", "y"} <= set(shown(result)):
         return figure_per_variable(result)
     frame = result.data[["x", "y", "kind"]].to_dataframe().dropna().reset_index()
-    caption = "Heads whose rows are alike (Jensen–Shannon divergence) lie near each other; the axes have no unit."
+    caption = "Heads with similar rows (Jensen–Shannon divergence) are close to each other; the axes have no unit."
     return [Figure("head_map", "Map of the heads", caption, charts.head_map(result), frame, frame, True)]
 
 
@@ -29,8 +35,13 @@ def findings(result: Result) -> Iterator[Finding]:
     cells = [kind for kind in result.data["kind"].values.ravel().tolist() if isinstance(kind, str) and kind != "other"]
     if cells:
         counts = {kind: cells.count(kind) for kind in sorted(set(cells), key=lambda kind: (-cells.count(kind), kind))}
-        words = ", ".join(f"{{{kind}}} {literal(said(kind))}" for kind in counts)
-        yield Finding(f"Heads by what they attend to most: {words}.", dict(counts))
+        parts = [f"{{{kind}}} {_PATTERNS.get(kind) or f'on {the_category(kind)}'}" for kind in counts]
+        rest = sum(kind == "other" for kind in result.data["kind"].values.ravel())
+        yield Finding(
+            f"Heads with more than half of their attention in one place: {', '.join(parts)}; {{other}} {has(rest)} no "
+            "dominant pattern.",
+            {**counts, "other": rest},
+        )
 
 
 def roles(result: Result) -> dict[HeadPlace, HeadRole]:
@@ -40,13 +51,13 @@ def roles(result: Result) -> dict[HeadPlace, HeadRole]:
         for place in head_places(result.data["x"]):
             kind = result.data["kind"].sel(dict(zip((STACK, LAYER, HEAD), place, strict=True))).item()
             if isinstance(kind, str) and kind != "other":
-                words = "broad" if kind == "broad" else f"reads the {said(kind).removeprefix('the ')}"
+                words = "broad" if kind == "broad" else f"attends to the {said(kind).removeprefix('the ')}"
                 out[place] = HeadRole(words, _FAMILIES.get(kind, "none"))
     return out
 
 
 REPORT = LensReport(
-    title="Which heads look alike",
+    title="Which heads are alike",
     chapter=READING,
     figures=figures,
     findings=findings,

@@ -12,30 +12,31 @@ from lorgnette.results import Result
 
 
 def figures(result: Result) -> list[Figure]:
-    title = "Are frequent words discounted? Frequency rank against α and ‖f(x)‖ (Spearman's ρ)"
+    title = "Rank correlation of rarity with α and ‖f(x)‖ (Spearman's ρ)"
     return titled_figures(result, {"spearman": title}) or figure_per_variable(result)
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """ρ of rarity with what is read, and with the length of what would arrive, over all layers."""
-    rho = result.data["spearman_all"]
-    numbers = {name: float(rho.sel({MEASURE: name})) for name in ("weights", "norms") if name in rho[MEASURE].values}
+    """ρ of rarity with the attention weight, and with the norm of the transformed value, over all layers."""
+    both = result.data["spearman_all"]
+    present = [name for name in ("weights", "norms") if name in both[MEASURE].values]
+    numbers = {name: float(both.sel({MEASURE: name})) for name in present}
     if len(numbers) < 2 or any(value != value for value in numbers.values()):
         return
+    larger = "Rarer tokens have" if numbers["norms"] > CLEAR else "Rarer tokens do not have"
+    rho = numbers["weights"]
+    depends = "grows with rarity" if rho > CLEAR else "falls with rarity" if rho < -CLEAR else "barely depends on it"
     yield Finding(
-        "Frequent tokens are discounted: the rarer a token, the longer what it would give (‖f(x)‖, ρ {norms:+.2f}), "
-        "while the weight on it has ρ {weights:+.2f}."
-        if numbers["norms"] > CLEAR
-        else "Frequent tokens are not discounted: rarity has ρ {norms:+.2f} with the length of what a token would give "
-        "(‖f(x)‖), and {weights:+.2f} with the weight on it.",
+        f"{larger} larger transformed-value norms ‖f(x)‖ (ρ = {{norms:.2f}}, averaged over layers); attention weight "
+        f"{depends} (ρ = {{weights:.2f}}).",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="Are frequent words discounted?",
+    title="Do frequent tokens contribute less?",
     chapter=READING,
     figures=figures,
     findings=findings,
-    compared=(Compared("spearman"),),
+    compared=(Compared("spearman", "rank correlation with rarity"),),
 )

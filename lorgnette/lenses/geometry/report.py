@@ -7,6 +7,7 @@ from lorgnette.axes import LAYER, STATE, VECTORS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
+from lorgnette.figures.sentences import at_state
 from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
 from lorgnette.results import Result
 
@@ -14,12 +15,15 @@ from lorgnette.results import Result
 def figures(result: Result) -> list[Figure]:
     """Hidden states layer by layer, then the vectors of the heads."""
     by_state = {
-        "state_sim": "How alike the tokens of a text are (mean cosine)",
-        "self_similarity": "How alike the occurrences of a word are (mean cosine)",
-        "state_isoscore": "How evenly the space is used (IsoScore)",
-        "state_effective_rank": "Effective rank",
+        "state_sim": "Similarity of the tokens of a text (mean cosine)",
+        "self_similarity": "Self-similarity: occurrences of a word (mean cosine)",
+        "state_isoscore": "Isotropy (IsoScore; 1: isotropic, 0: all variance in one direction)",
+        "state_effective_rank": "Effective rank of the states",
     }
-    by_head = {"sim": "Queries, keys and values of a text: mean cosine", "effective_rank": "Their effective rank"}
+    by_head = {
+        "sim": "Queries, keys and values of a text (mean cosine)",
+        "effective_rank": "Effective rank of queries, keys and values",
+    }
     drawn = titled_figures(states_as_layers(result), by_state) + titled_figures(result, by_head)
     return drawn or figure_per_variable(result)
 
@@ -38,8 +42,8 @@ def _states(result: Result) -> Iterator[Finding]:
         numbers: dict[str, Any] = {"first": float(sim[0]), "last": float(sim[-1]), "top": top}
         numbers |= {"most": float(sim.max()), "where": int(sim.idxmax(STATE))}
         yield Finding(
-            "The tokens of a text have a mean cosine of {first:.2f} in the embeddings and {last:.2f} after layer "
-            "{top}; it is highest after layer {where} ({most:.2f}).",
+            "Tokens of a text have a mean cosine similarity of {first:.2f} in the embeddings and {last:.2f} after "
+            f"layer {{top}}; the maximum is {{most:.2f}}, {at_state(numbers['where'])}.",
             numbers,
         )
 
@@ -48,10 +52,10 @@ def _isoscore(result: Result) -> Iterator[Finding]:
     """Where the space is used least evenly."""
     score = result.data["state_isoscore"].dropna(STATE)
     if score.sizes[STATE]:
-        numbers = {"least": float(score.min()), "where": int(score.idxmin(STATE)), "most": float(score.max())}
+        numbers: dict[str, Any] = {"least": float(score.min()), "most": float(score.max())}
+        numbers["where"] = int(score.idxmin(STATE))
         yield Finding(
-            "The space is used least evenly after layer {where} (IsoScore {least:.2f}, of 1), and nowhere better "
-            "than {most:.2f}.",
+            f"Isotropy is lowest {at_state(numbers['where'])} (IsoScore {{least:.2f}}); the maximum is {{most:.2f}}.",
             numbers,
         )
 
@@ -70,21 +74,21 @@ def _vectors(result: Result) -> Iterator[Finding]:
     for kind, (mean, most, layer) in tops.items():
         numbers |= {f"{kind}_mean": mean, f"{kind}_most": most, f"{kind}_layer": layer}
     yield Finding(
-        "Keys of a text have a mean cosine of {key_mean:.2f} (most in layer {key_layer}: {key_most:.2f}), values "
-        "{value_mean:.2f} (layer {value_layer}: {value_most:.2f}).",
+        "Mean cosine similarity within a text: keys {key_mean:.2f} (maximum {key_most:.2f} in layer {key_layer}), "
+        "values {value_mean:.2f} (maximum {value_most:.2f} in layer {value_layer}).",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="The shape of the embeddings",
+    title="Geometry of the representations",
     chapter=GEOMETRY,
     figures=figures,
     findings=findings,
     compared=(
-        Compared("state_sim", "mean cosine of the tokens of a text"),
+        Compared("state_sim", "similarity of the tokens of a text"),
         Compared("state_isoscore", "IsoScore"),
-        Compared("self_similarity", "mean cosine of the occurrences of a word"),
-        Compared("sim", "mean cosine of queries, keys and values of a text"),
+        Compared("self_similarity", "self-similarity of words"),
+        Compared("sim", "similarity within a text"),
     ),
 )

@@ -17,7 +17,7 @@ _DRAWN = ("all", "cls", "sep", "punctuation", "other")
 
 def figures(result: Result) -> list[Figure]:
     kinds = categories_present(result, "gradient", _DRAWN)
-    title = "Would the loss notice? |∂loss/∂α| by kind of token read"
+    title = "Gradient magnitude |∂loss/∂α| by category of token"
     return [variable_figure(result, "gradient", title, category=kinds)]
 
 
@@ -29,20 +29,27 @@ def findings(result: Result) -> Iterator[Finding]:
     if not steepest or not steepest[0].value:
         return
     mean = float(every.mean())
-    named = ", ".join(f"{one.layer}.{one.head} ({one.value / mean:.1f} times the mean)" for one in steepest[:NAMED])
+    named = ", ".join(f"{one.layer}.{one.head} ({one.value / mean:.1f}× the mean)" for one in steepest[:NAMED])
     numbers: dict[str, Any] = {"named": named}
-    words = "The loss depends most on the weights of heads {named}"
+    words = "The loss is most sensitive to the attention weights of heads {named}"
     special = categories_present(result, "gradient", ("cls", "sep"))
     ratios = {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean for kind in special}
-    parts = [f"that of the {said(kind)} {{{kind}:.1f}} times" for kind in ratios]
-    tail = f"; a weight on any token counts once, {' and '.join(parts)} as much." if ratios else "."
+    parts = [f"{{{kind}:.1f}}× the average on weights of the {said(kind)}" for kind in ratios]
+    tail = f". Gradient magnitude is {' and '.join(parts)}." if ratios else "."
     yield Finding(words + tail, numbers | ratios)
 
 
 REPORT = LensReport(
-    title="Would the loss notice?",
+    title="Which attention weights the loss is sensitive to",
     chapter=EXPLANATIONS,
     figures=figures,
     findings=findings,
-    compared=(Compared("gradient", select={CATEGORY: _DRAWN}, named={CATEGORY: ("all", "cls", "sep")}),),
+    compared=(
+        Compared(
+            "gradient",
+            "gradient magnitude |∂loss/∂α|",
+            select={CATEGORY: _DRAWN},
+            named={CATEGORY: ("all", "cls", "sep")},
+        ),
+    ),
 )

@@ -29,14 +29,14 @@ def figures(result: Result) -> list[Figure]:
     present = shown(result)
     if not {"weight", "norm_share"} <= set(present):
         return figure_per_variable(result)
-    drawn = [share_figure(result, "Weight beside norm: what is read, and what of it arrives")]
+    drawn = [share_figure(result, "Attention weight and norm of the contribution")]
     kinds = categories_present(result, "norm_share", _DRAWN)
-    drawn += figures_by_stack(result, "norm_share", "Share of the norm by kind of token", kinds)
-    for name, title in (("f_norm", "Length of what a token would give, ‖f(x)‖"), ("f_cv", "How much ‖f(x)‖ varies")):
+    drawn += figures_by_stack(result, "norm_share", "Share of the output norm ‖αf(x)‖ by category of token", kinds)
+    for name, title in (("f_norm", "Transformed-value norm ‖f(x)‖"), ("f_cv", "Coefficient of variation of ‖f(x)‖")):
         if name in present:
             selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
             drawn.append(variable_figure(result, name, title, **selection))
-    layers = {"expansion": "How much longer f makes a vector", "mixing": "Mixing: what a token gets from the others"}
+    layers = {"expansion": "Expansion ‖f(x)‖ / ‖x‖", "mixing": "Mixing ratio: contribution of the other tokens"}
     return drawn + titled_figures(result, layers)
 
 
@@ -45,7 +45,7 @@ def findings(result: Result) -> Iterator[Finding]:
 
 
 def arriving(result: Result) -> Finding | None:
-    """What the most read kind of special token gets of the weight, and what of it arrives as norm."""
+    """The share of attention on the most attended special token, and its share of the output norm."""
     weight, norm = result.data["weight"], result.data["norm"]
     kinds = [kind for kind in SPECIAL if bool(weight.sel({CATEGORY: kind}).notnull().any())]
     if not kinds:
@@ -58,16 +58,22 @@ def arriving(result: Result) -> Finding | None:
     share = float(parts.sel({CATEGORY: most}).sum() / parts.sum())
     read = float(weight.sel({CATEGORY: most}).where(mostly).mean())
     numbers = {"count": int(mostly.sum()), "kind": the_category(most), "weight": read, "norm": share}
-    which = "The head that gives" if numbers["count"] == 1 else "The {count} heads that give"
+    which = (
+        "The head with more than half of its"
+        if numbers["count"] == 1
+        else "The {count} heads with more than half of their"
+    )
+    verb, owner = ("puts", "its") if numbers["count"] == 1 else ("put", "their")
+    turn = "but that token supplies only" if share < read - CLEAR else "and that token supplies"
     return Finding(
-        f"{which} {{kind}} more than half of the weight ({{weight:.0%}} on average) "
-        "take {norm:.0%} of what they move from there, by norm.",
+        f"{which} attention on {{kind}} {verb} {{weight:.0%}} there, {turn} {{norm:.0%}} of {owner} output norm "
+        "‖αf(x)‖.",
         numbers,
     )
 
 
 def cancelling(result: Result) -> Finding | None:
-    """Whether what is read much is short: ρ of α with ‖f(x)‖ over all pairs, for the most read special token."""
+    """ρ of α with ‖f(x)‖ over all pairs, for the special token with the lowest."""
     if "spearman_all" not in result.data:
         return None
     rho = result.data["spearman_all"]
@@ -78,11 +84,15 @@ def cancelling(result: Result) -> Finding | None:
     kind = min(special, key=lambda name: special[name])
     numbers = {"kind": the_category(kind), "rho": special[kind]}
     if special[kind] >= -CLEAR:
-        return Finding("A larger weight on {kind} does not come with a shorter vector (ρ {rho:+.2f}).", numbers)
-    end = ": the norm takes back what the weight gives." if special[kind] < _SOME else "."
+        return Finding(
+            "Attention weights on {kind} do not fall with the norm ‖f(x)‖ of what they multiply (ρ = {rho:.2f} over "
+            "all pairs).",
+            numbers,
+        )
+    end = ": small value norms offset the high attention weights." if special[kind] < _SOME else "."
     return Finding(
-        "The larger the weight on {kind}, the shorter the vector that is sent from there "
-        f"(ρ {{rho:+.2f}} over all pairs){end}",
+        "Attention weights on {kind} are negatively correlated with the norm ‖f(x)‖ of what they multiply "
+        f"(ρ = {{rho:.2f}} over all pairs){end}",
         numbers,
     )
 
@@ -95,18 +105,18 @@ def norm_shares(data: xr.Dataset) -> xr.DataArray:
 
 
 def cards(result: Result) -> Iterator[Measure]:
-    yield Measure("norm", "share of what its layer moves", norm_shares(result.data), ".1%")
+    yield Measure("norm", "share of its layer's output norm", norm_shares(result.data), ".1%")
 
 
 REPORT = LensReport(
-    title="How much of it arrives",
+    title="How much each token contributes",
     chapter=READING,
     figures=figures,
     findings=findings,
     compared=(
-        Compared("norm_share", "share of the norm by kind of token", select={CATEGORY: _DRAWN}, named=_NAMED),
-        Compared("f_norm", "length of what a token would give, ‖f(x)‖", select={CATEGORY: _DRAWN}, named=_NAMED),
-        Compared("mixing"),
+        Compared("norm_share", "share of the output norm", select={CATEGORY: _DRAWN}, named=_NAMED),
+        Compared("f_norm", "transformed-value norm ‖f(x)‖", select={CATEGORY: _DRAWN}, named=_NAMED),
+        Compared("mixing", "mixing ratio"),
     ),
     cards=cards,
 )

@@ -6,6 +6,7 @@ from lorgnette.axes import LABEL, PROBE, STATE
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
+from lorgnette.figures.sentences import at_state
 from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
 from lorgnette.results import Result
 
@@ -13,8 +14,8 @@ from lorgnette.results import Result
 def figures(result: Result) -> list[Figure]:
     label = _label(result)
     titles = {
-        "accuracy": f"What each layer knows: {label}",
-        "selectivity": f"The same, less what a probe learns by heart: {label}",
+        "accuracy": f"Probe accuracy by layer: {label}",
+        "selectivity": f"Selectivity (accuracy minus control task): {label}",
     }
     return titled_figures(states_as_layers(result), titles) or figure_per_variable(result)
 
@@ -40,15 +41,15 @@ def findings(result: Result) -> Iterator[Finding]:
             LABEL: _label(result),
         }
         yield Finding(
-            "A {probe} probe reads {label} best after layer {state}: {accuracy:.0%} right, {selectivity:+.2f} beyond "
-            "its control; the most frequent label is right in {majority:.0%}.",
+            f"A {{probe}} probe predicts {{label}} best {at_state(state, 'state')}: accuracy {{accuracy:.0%}}, "
+            "selectivity {selectivity:.2f}; the majority class reaches {majority:.0%}.",
             numbers,
         )
         return
 
 
 REPORT = LensReport(
-    title="What each layer knows",
+    title="What each layer encodes",
     chapter=GEOMETRY,
     figures=figures,
     findings=findings,

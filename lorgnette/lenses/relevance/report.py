@@ -11,14 +11,14 @@ from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
-from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.sentences import NAMED, has
 from lorgnette.figures.variables import titled_figures, variable_figure
 from lorgnette.results import Result
 
 
 def figures(result: Result) -> list[Figure]:
-    by_head = variable_figure(result, "relevance", "How much of the prediction goes through each head")
-    by_layer = titled_figures(result, {"layer_share": "Each layer's share of the relevance of heads"})
+    by_head = variable_figure(result, "relevance", "Relevance of each head (share of its layer)")
+    by_layer = titled_figures(result, {"layer_share": "Share of total relevance by layer"})
     return [by_head, *by_layer, *_token_bars(result)]
 
 
@@ -31,13 +31,11 @@ def _token_bars(result: Result) -> list[Figure]:
         {"kind": said(kind), "value": float(v)} for kind, v in frame[[CATEGORY, "token_share"]].itertuples(index=False)
     ]
     chart = alt.Chart(alt.Data(values=rows), width=300, height=alt.Step(20)).mark_bar(color=COLOURS[0]).encode(
-        x=alt.X(field="value", type="quantitative", title="share of the relevance of all tokens, signed"),
+        x=alt.X(field="value", type="quantitative", title="share of the relevance of all tokens (signed)"),
         y=alt.Y(field="kind", type="nominal", title=None, sort=None),
     )  # fmt: skip
-    caption = "Kinds overlap: punctuation can be the last token too. Below zero: speaks against the prediction."
-    return [
-        Figure("token_share", "Which kinds of token the prediction comes from", caption, chart, frame.round(4), frame)
-    ]
+    caption = "Categories overlap: punctuation can be the last token too. Negative: evidence against the prediction."
+    return [Figure("token_share", "Relevance by category of token", caption, chart, frame.round(4), frame)]
 
 
 def findings(result: Result) -> Iterator[Finding]:
@@ -50,24 +48,24 @@ def findings(result: Result) -> Iterator[Finding]:
         "against": sum(one.value < 0 for one in carriers),
         "heads": len(carriers),
     }
-    words = "Most of its layer's relevance for the prediction goes through heads {named}; {against} of {heads} heads "
-    words += "speak against the prediction on average."
+    against = f"{{against}} of {{heads}} heads {has(numbers['against'])}" if numbers["against"] else "No head has"
+    words = f"Heads with the largest share of their layer's relevance: {{named}}. {against} negative mean relevance"
     share = result.data["layer_share"].dropna(LAYER)
     if share.sizes[LAYER] > 1:
         numbers |= {"layer": int(share.idxmax(LAYER)), "share": float(share.max())}
-        words += " Layer {layer} carries {share:.0%} of it."
-    yield Finding(words, numbers)
+        words += "; layer {layer} carries {share:.0%} of total relevance"
+    yield Finding(f"{words}.", numbers)
 
 
 def cards(result: Result) -> Iterator[Measure]:
-    yield Measure("relevance", "share of its layer's", result.data["relevance"], "+.2f", rank=2)
+    yield Measure("relevance", "share of its layer's relevance", result.data["relevance"], "+.2f", rank=2)
 
 
 REPORT = LensReport(
-    title="What the prediction goes through",
+    title="Which heads carry the prediction",
     chapter=EXPLANATIONS,
     figures=figures,
     findings=findings,
-    compared=(Compared("relevance"), Compared("layer_share")),
+    compared=(Compared("relevance", "relevance of a head"), Compared("layer_share", "relevance of a layer")),
     cards=cards,
 )

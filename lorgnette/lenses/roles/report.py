@@ -11,7 +11,7 @@ from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, head_places
 from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure
-from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.sentences import NAMED, has
 from lorgnette.results import Result
 
 FAMILIES = {
@@ -29,13 +29,15 @@ FAMILIES = {
 _FAMILY_COLOURS = dict(
     zip(FAMILIES, ("#9A9A9A", *(COLOURS[place] for place in (2, 4, 0, 3, 5, 1, 6)), "#E4E4E4"), strict=True)
 )
-_NO_ROLE = "no role found"
+_NO_ROLE = "no role"
 
 
 def figures(result: Result) -> list[Figure]:
     frame = result.to_dataframe("roles")
     table = frame[frame["roles"].notnull()]
-    caption = "Labels that fit in both parts of the corpus; a head with several is drawn as the first of the legend."
+    caption = (
+        "Roles that hold in both halves of the corpus; a head with several has the colour of the first in the legend."
+    )
     return [Figure("roles", "What each head is for", caption, role_map(result), table, result.to_dataframe("number"))]
 
 
@@ -87,14 +89,18 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     none = int(((label.sum(ROLE) == 0) & looked_at).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
-    sentence = f"Of {{heads}} heads: {words}; {{none}} fit no role (a head may have several)."
+    sentence = (
+        f"Roles of {{heads}} heads, holding in both halves of the corpus: {words}; {{none}} {has(none)} none "
+        "(a head may have several)."
+    )
     yield Finding(
-        sentence if named else "None of {heads} heads fits any role.", {**named, "heads": total, "none": none}
+        sentence if named else "None of {heads} heads has a role that holds in both halves of the corpus.",
+        {**named, "heads": total, "none": none},
     )
 
 
 def cards(result: Result) -> Iterator[Measure]:
-    yield Measure("confidence", "largest weight on a word, mean", result.data["confidence"].mean(PART), rank=1)
+    yield Measure("confidence", "mean maximum weight on a word", result.data["confidence"].mean(PART), rank=1)
 
 
 def roles(result: Result) -> dict[HeadPlace, HeadRole]:
@@ -112,14 +118,14 @@ def changes(before: Result, after: Result, names: tuple[str, str]) -> Changes:
     table = changed_roles(before, after)
     maps = [role_map(run).properties(title=name) for run, name in zip((before, after), names, strict=True)]
     rows = table if len(table) else pd.DataFrame({"note": ["no head changed its role"]})
-    caption = "The table names those that changed."
-    figure = Figure("roles", "What heads are for, in both", caption, alt.hconcat(*maps), rows, rows, True)
+    caption = "The table lists the heads that changed."
+    figure = Figure("roles", "Roles of heads in both runs", caption, alt.hconcat(*maps), rows, rows, True)
     return Changes([_changed(table, int(after.data["confidence"].notnull().any(PART).sum()))], [figure])
 
 
 def _changed(table: pd.DataFrame, total: int) -> Finding:
     if not len(table):
-        return Finding("No head of {heads} changed its role.", {"heads": total})
+        return Finding("None of {heads} heads changed its role.", {"heads": total})
     named = "; ".join(f"{row.layer}.{row.head} ({row.before} → {row.after})" for row in table.head(NAMED).itertuples())
     numbers = {"count": len(table), "heads": total, "named": named}
     return Finding(

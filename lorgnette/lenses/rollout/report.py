@@ -13,8 +13,8 @@ from lorgnette.results import Result
 
 def figures(result: Result) -> list[Figure]:
     titles = {
-        "share": "What of the input is left in the states, by layer",
-        "entropy": "How many input tokens are mixed in a state (entropy, nats)",
+        "share": "Share of the input in the states, by layer",
+        "entropy": "Entropy of a state over input tokens (nats)",
     }
     return titled_figures(result, titles)
 
@@ -33,16 +33,19 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     numbers["layer"] = int(last[LAYER])
     yield Finding(
-        "After layer {layer}, {weights:.0%} of a token's state is still its own input by rollout of the weights, "
-        "{norms:.0%} by rollout of the norms.",
+        "After layer {layer}, a token's own input makes up {weights:.0%} of its state by rollout of the attention "
+        "weights, {norms:.0%} by rollout of the norms.",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="What reaches the top",
+    title="How much of the input remains",
     chapter=READING,
     figures=figures,
     findings=findings,
-    compared=(Compared("share", named={CATEGORY: ("self", "cls", "sep")}), Compared("entropy")),
+    compared=(
+        Compared("share", "share of the input", named={CATEGORY: ("self", "cls", "sep")}),
+        Compared("entropy", "entropy over input tokens"),
+    ),
 )

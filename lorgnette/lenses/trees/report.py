@@ -14,9 +14,9 @@ from lorgnette.results import Result
 def figures(result: Result) -> list[Figure]:
     scores = result.data.baseline_uas
     baselines = ", ".join(f"{name} {float(scores.sel({BASELINE: name})):.3f}" for name in scores[BASELINE].values)
-    by_head = variable_figure(result, "uas", "Heads that are right in each head's best tree (UAS)")
-    by_layer = variable_figure(result, "layer_uas", "The tree of the mean over heads, by layer")
-    return [replace(by_head, caption=f"{by_head.caption} Without looking: {baselines}."), by_layer]
+    by_head = variable_figure(result, "uas", "Unlabelled attachment score of each head's best tree")
+    by_layer = variable_figure(result, "layer_uas", "Unlabelled attachment score of the mean over heads, by layer")
+    return [replace(by_head, caption=f"{by_head.caption} Baselines: {baselines}."), by_layer]
 
 
 def findings(result: Result) -> Iterator[Finding]:
@@ -35,14 +35,14 @@ def findings(result: Result) -> Iterator[Finding]:
         "heads": len(ranked),
     }
     yield Finding(
-        "The best tree is that of head {best}; {above} of {heads} heads do better than hanging every word on the next "
-        "one ({next:.2f}), the mean is {mean:.2f}, and random trees get {random:.2f} (UAS, root given).",
+        "Head {best} has the best tree (UAS, root given). {above} of {heads} heads beat attaching every word to the "
+        "next one ({next:.2f}); the mean over heads is {mean:.2f}, random trees score {random:.2f}.",
         numbers,
     )
 
 
 REPORT = LensReport(
-    title="Does a head's attention hold the tree?",
+    title="Do heads encode the syntax tree?",
     chapter=FUNCTION,
     figures=figures,
     findings=findings,

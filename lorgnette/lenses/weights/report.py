@@ -28,23 +28,28 @@ def figures(result: Result) -> list[Figure]:
     if "mass" not in shown(result):
         return figure_per_variable(result)
     titles = {
-        "entropy_normalised": "Entropy: 0 one token, 1 all tokens alike",
-        "confidence": "Confidence: the largest weight on a word",
+        "entropy_normalised": "Normalised entropy (0: one token, 1: uniform)",
+        "confidence": "Confidence (mean maximum weight on a word)",
     }
     drawn = titled_figures(result, titles)
     entropy = next((figure for figure in drawn if figure.name == "entropy_normalised"), None)
-    title = "What is read: the share of the weight by kind of token"
+    title = "Share of attention by category of token"
     drawn += figures_by_stack(result, "mass", title, categories_present(result, "mass", _DRAWN))
-    drawn.append(share_figure(result, "By layer: what the weight is spent on"))
+    drawn.append(share_figure(result, "Share of attention by layer"))
     if entropy is not None:
         curves = charts.layer_curves(result, "entropy_normalised")
-        title = "By layer: entropy"
+        title = "Normalised entropy by layer"
         drawn.append(replace(entropy, name="entropy_by_layer", title=title, caption=OF_HEADS, chart=curves))
     return drawn
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    sentences = [sinks(result), *(neighbours(result, kind) for kind in NEIGHBOURS), surest(result), focus(result)]
+    sentences = [
+        sinks(result),
+        *(neighbours(result, kind) for kind in NEIGHBOURS),
+        most_confident(result),
+        focus(result),
+    ]
     return (finding for finding in sentences if finding is not None)
 
 
@@ -59,12 +64,10 @@ def sinks(result: Result) -> Finding | None:
     count, total = len(above(by_kind[most])), len(heads(by_kind[most]))
     numbers = {"count": count, "heads": total, "mean": float(by_kind[most].mean()), "kind": the_category(most)}
     if count == 0:
-        return Finding(
-            "No head puts more than half of its weight on {kind}; the mean over heads is {mean:.2f}.", numbers
-        )
+        return Finding("No head puts more than half of its attention on {kind} (mean over heads: {mean:.0%}).", numbers)
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
-        f"{{count}} of {{heads}} heads {verb} weight on {{kind}}; the mean over heads is {{mean:.2f}}.", numbers
+        f"{{count}} of {{heads}} heads {verb} attention on {{kind}} (mean over all heads: {{mean:.0%}}).", numbers
     )
 
 
@@ -75,17 +78,17 @@ def neighbours(result: Result, kind: str) -> Finding | None:
         return None
     named = ", ".join(map(str, readers[:NAMED])) + (" …" if len(readers) > NAMED else "")
     numbers = {"count": len(readers), "named": named, "what": NEIGHBOURS[kind]}
-    verb = "head reads" if len(readers) == 1 else "heads read"
-    return Finding(f"{{count}} {verb} mostly {{what}} (mean weight above .5): {{named}}.", numbers)
+    verb = "head attends" if len(readers) == 1 else "heads attend"
+    return Finding(f"{{count}} {verb} mostly to {{what}} (mean weight above 0.5): {{named}}.", numbers)
 
 
-def surest(result: Result) -> Finding | None:
+def most_confident(result: Result) -> Finding | None:
     """The heads with the highest confidence; None if no text had a word to be sure about."""
     top = heads(result.data["confidence"])[:NAMED]
     if not top:
         return None
     numbers = {"first": str(top[0]), "named": ", ".join(map(str, top)), "confidence": top[0].value}
-    return Finding("The surest heads, by their largest weight on a word (confidence): {named}.", numbers)
+    return Finding("Most confident heads (mean maximum weight on a word): {named}.", numbers)
 
 
 def focus(result: Result) -> Finding | None:
@@ -96,26 +99,26 @@ def focus(result: Result) -> Finding | None:
     broad, narrow = mean.idxmax(LAYER).item(), mean.idxmin(LAYER).item()
     numbers = {"broad": int(broad), "most": float(mean.max()), "narrow": int(narrow), "least": float(mean.min())}
     return Finding(
-        "Attention is broadest in layer {broad} (entropy {most:.2f} of what is possible) "
-        "and most focused in layer {narrow} ({least:.2f}).",
+        "Attention is broadest in layer {broad} (normalised entropy {most:.2f}) and most focused in layer {narrow} "
+        "({least:.2f}).",
         numbers,
     )
 
 
 def cards(result: Result) -> Iterator[Measure]:
-    yield Measure("confidence", "largest weight on a word, mean", result.data["confidence"], rank=1)
-    yield Measure("entropy", "of what is possible", result.data["entropy_normalised"])
+    yield Measure("confidence", "mean maximum weight on a word", result.data["confidence"], rank=1)
+    yield Measure("entropy", "normalised entropy of a row", result.data["entropy_normalised"])
 
 
 REPORT = LensReport(
-    title="Where the weight goes",
+    title="Where attention goes",
     chapter=READING,
     figures=figures,
     findings=findings,
     compared=(
         Compared("confidence"),
-        Compared("entropy_normalised", "entropy, of what is possible"),
-        Compared("mass", "weight on a kind of token", select={CATEGORY: _DRAWN}, named={CATEGORY: ("cls", "sep")}),
+        Compared("entropy_normalised", "normalised entropy"),
+        Compared("mass", "share of attention", select={CATEGORY: _DRAWN}, named={CATEGORY: ("cls", "sep")}),
     ),
     cards=cards,
 )

@@ -21,7 +21,7 @@ export function keysOf(scene, state) {
     const items = chosen(scene, state), keys = [];
     if (items.some((item) => item.signed)) keys.push({ signed: true, label: "against – for the prediction; strongest word of each method = 1" });
     if (items.some((item) => !item.signed)) keys.push({ label: "strongest word of each method = 1", top: 1, linear: true });
-    if (scene.doc.rationale) keys.push({ stroke: "ink", label: "marked by people" });
+    if (scene.doc.rationale && scene.doc.rationale.some((mark) => mark > 0)) keys.push({ stroke: "ink", label: "rationale" });
     return keys;
   }
   const unit = state.unit === "word" ? "words" : "pieces";

@@ -1,4 +1,4 @@
-// Text view: the words shaded by explanations, several beside each other, what people marked under them.
+// Text view: the words shaded by explanations, several beside each other, the rationale under them.
 
 import { fitted, widthOf } from "./pen.js";
 import { headName, shown } from "./words.js";
@@ -53,7 +53,7 @@ function set(labels, width) {
 export const textView = {
   name: "text",
   title: "Text",
-  hint: "The same words, shaded by each way to explain the prediction. Underlined: what people marked.",
+  hint: "The words, shaded by each explanation of the prediction. Underlined, where there is one: the rationale.",
   step: "x",
 
   layout(scene, state, width) {
@@ -93,7 +93,7 @@ export const textView = {
     }
   },
 
-  /** How much of the word people marked. */
+  /** How much of the word is in the rationale. */
   marked(scene, side, unit, at) {
     const word = side.index[unit === "word" ? at : side.word[at]];
     return side === scene.sides[0] && word >= 0 ? scene.doc.rationale?.[word] ?? 0 : 0;
