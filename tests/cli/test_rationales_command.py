@@ -17,9 +17,7 @@ def invoked(monkeypatch, subject, *arguments):
 
 
 def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
-    refused = invoked(
-        monkeypatch, classifier(), "--method", "ah"
-    )  # its classes have no names
+    refused = invoked(monkeypatch, classifier(), "--method", "ah")  # its classes have no names
     assert refused.exit_code == 1
     assert "(negative, positive)" in refused.stderr
     assert "(LABEL_0, LABEL_1)" in refused.stderr
