@@ -102,7 +102,32 @@ SMALL: dict[str, Any] = {
 }
 """What configs call their sizes, and small ones."""
 
-SPECIAL: dict[str, dict[str, Any]] = {}
+_MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
+_HALF = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}
+_ALTERNATE = {"layer_types": ["linear_attention", "full_attention"]}
+
+SPECIAL: dict[str, dict[str, Any]] = {
+    "qwen2_vl_text": {"rope_parameters": _MROPE},
+    "qwen2_5_vl_text": {"rope_parameters": _MROPE},
+    "glm4v_text": {"rope_parameters": _MROPE},
+    "glm_image_text": {"rope_parameters": _MROPE},
+    "glm_ocr_text": {"rope_parameters": _MROPE},
+    "glm4v_moe_text": {"rope_parameters": _HALF},
+    "qwen3_next": _ALTERNATE,
+    "qwen3_5_text": _ALTERNATE,
+    "qwen3_5_moe_text": _ALTERNATE,
+    "granitemoehybrid": _ALTERNATE,
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "bamba": {"attn_layer_indices": [1]},
+    "gptj": {"rotary_dim": 4},
+    "codegen": {"rotary_dim": 4},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "nemotron": {"num_key_value_heads": HEADS},
+    "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "gemma3n_text": {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0},
+}  # fmt: skip
 """What some families need besides."""
 
 
@@ -116,7 +141,8 @@ def text_types() -> tuple[str, ...]:
             takes = model_class(kind).main_input_name
         except (ImportError, RuntimeError, AttributeError, ValueError):  # needs a package that is not here
             continue
-        if takes == "input_ids" and not CONFIG_MAPPING[kind].sub_configs:
+        config = CONFIG_MAPPING[kind]
+        if takes == "input_ids" and not config.sub_configs and "vocab_size" in _names(config):
             found.append(kind)
     return tuple(found)
 
@@ -126,19 +152,25 @@ def model_class(kind: str) -> Any:
     return known[0] if isinstance(known, tuple) else known
 
 
+def _names(made: Any) -> set[str]:
+    return {*made().to_dict(), *made.attribute_map.values(), *made.attribute_map}
+
+
 def tiny_config(kind: str, **more: Any) -> Any:
     """The family's config with small numbers in the place of its own."""
     made = CONFIG_MAPPING[kind]
-    plain = made()
-    names = {*plain.to_dict(), *made.attribute_map.values()} - set(made.attribute_map)
-    changed = {
-        name: value
-        for name, value in SMALL.items()
-        if name in names and not isinstance(getattr(plain, name, None), bool)
-    }
-    if getattr(plain, "num_key_value_heads", 0) is None:
+    own = made().to_dict()
+    names = {*own, *made.attribute_map.values()} - set(made.attribute_map)
+    changed = {name: size for name, size in SMALL.items() if name in names and not isinstance(own.get(name), bool)}
+    if own.get("num_key_value_heads", 0) is None:
         changed.pop("num_key_value_heads", None)
-    return made(**{**changed, **SPECIAL.get(kind, {}), **more})
+    if "kv_lora_rank" in names:  # heads are made from a latent vector: each has its own key, as wide as it says
+        changed |= {"num_key_value_heads": HEADS}
+        changed.pop("head_dim", None)
+    config = made(**{**changed, **SPECIAL.get(kind, {}), **more})
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0  # checkpoints have it, the class of the config need not
+    return config
 
 
 def tiny_model(kind: str, seed: int = 0, **more: Any) -> Any:

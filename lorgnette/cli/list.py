@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 class Kind(StrEnum):
     models = "models"
+    families = "families"
     presets = "presets"
     corpora = "corpora"
     lenses = "lenses"
@@ -30,7 +31,13 @@ def list_(
     from lorgnette.cli.consoles import out
 
     console = out()
-    tables = {Kind.models: _models, Kind.presets: _presets, Kind.corpora: _corpora, Kind.lenses: _lenses}
+    tables = {
+        Kind.models: _models,
+        Kind.families: _families,
+        Kind.presets: _presets,
+        Kind.corpora: _corpora,
+        Kind.lenses: _lenses,
+    }
     for kind, rows in tables.items():
         if what in (kind, Kind.all):
             console.print(f"[bold]{_TITLES[kind]}[/bold]")
@@ -39,6 +46,7 @@ def list_(
 
 _TITLES = {
     Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
+    Kind.families: "Families: what `lorgnette check` says of a tiny model of each architecture (docs/models.md)",
     Kind.presets: "Presets: classifiers and translators that lorgnette train makes",
     Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
     Kind.lenses: "Lenses",
@@ -61,6 +69,17 @@ def _models() -> list[tuple[str, str]]:
 
     here = [(name, "on this machine") for name in known_names()]
     return [*here, *((family, "family") for family in model_types())]
+
+
+def _families() -> list[tuple[str, str]]:
+    from lorgnette.models.families.verified import table
+
+    _, rows = table()
+    return [(row.model_type, f"{row.outcome}{_more(row.why or row.left_out, row.outcome)}") for row in rows]
+
+
+def _more(text: str, outcome: str) -> str:
+    return "" if not text else f", without {text}" if outcome == "exact" else f": {text}"
 
 
 def _presets() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from lorgnette.attention import Recorder, Site, Tap
 from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
 from lorgnette.explanations.explanation import Explanation, masked
-from lorgnette.explanations.rules import RULES, Heads, Rules, ruled
+from lorgnette.explanations.rules import RULES, Heads, Rules, ruled, unruled
 from lorgnette.explanations.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
@@ -68,6 +68,7 @@ class _Pass:
     def __init__(
         self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
     ) -> None:
+        _refuse_unruled(subject, rules)
         self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
         self.words: list[Tensor] = []
         self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
@@ -265,6 +266,19 @@ def _without_texts(subject: Subject, batch: Batch) -> set[int]:
 
 def _biased_modules(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if (is_linear(m) or is_norm(m)) and getattr(m, "bias", None) is not None]
+
+
+def _refuse_unruled(subject: Subject, rules: Rules) -> None:
+    """Rules for norms and for attention are all there are: other ways of mixing tokens have none."""
+    if rules.norm is None:
+        return
+    subject.anatomy.require("mixing")
+    strange = unruled(subject.model)
+    if strange is not None:
+        raise UserError(
+            f"{subject.name!r} has a norm of a form that is not known ({strange}), for which there is no rule of "
+            "relevance. Use gradient_x_input or integrated_gradients."
+        )
 
 
 def _own_words(model: nn.Module) -> bool:

@@ -165,6 +165,15 @@ RULES = {
 }
 
 
+def unruled(model: nn.Module) -> str | None:
+    """The class of a norm whose form is not known, for which there is no rule; None if there is a rule for all."""
+    for module in model.modules():
+        leaf = not any(True for _ in module.children())
+        if leaf and "norm" in type(module).__name__.lower() and not is_norm(module):
+            return type(module).__name__
+    return None
+
+
 def is_activation(module: nn.Module) -> bool:
     home = type(module).__module__
     inside = home.startswith(("torch.nn.modules.activation", "transformers.activations"))

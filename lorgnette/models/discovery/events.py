@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lorgnette.attention import ACTIVE, Call, Site, Tap
 from lorgnette.attention.taps import Arrival
+from lorgnette.models.families.table import drift
 from lorgnette.models.linear import is_linear
 from lorgnette.models.norms import is_norm
 
@@ -134,8 +135,11 @@ def _noted(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
 
 def small_batch(model: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
     """Inputs for the base model that its forward takes, and which tokens of its output are real."""
-    table = model.get_input_embeddings()
-    size = min(int(getattr(table, "num_embeddings", 0) or model.config.vocab_size), 900)
+    try:
+        table = model.get_input_embeddings()
+        size = min(int(getattr(table, "num_embeddings", 0) or model.config.vocab_size), 900)
+    except (NotImplementedError, AttributeError) as error:
+        raise drift(model, "it has no table of word vectors: it takes something else than token ids") from error
     generator = torch.Generator().manual_seed(0)
     low = min(10, size // 2)
 

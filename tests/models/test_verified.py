@@ -1,0 +1,46 @@
+"""The table of verified models: a sample is checked again, and the page is what the table says."""
+
+from pathlib import Path
+
+import pytest
+from verified import verified
+
+from lorgnette.models.families import model_types
+from lorgnette.models.families.verified import page, table
+
+SAMPLE = {
+    "opt": "exact",
+    "bart": "exact",
+    "gpt_neox": "exact",
+    "phi3": "exact",
+    "mixtral": "exact",
+    "olmo2": "exact",
+    "mt5": "exact",
+    "deepseek_v3": "exact",
+    "gpt_oss": "exact",
+    "jamba": "exact",
+    "mamba": "refused",
+    "bigbird_pegasus": "refused",
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_a_sample_of_the_table_holds(kind):
+    row = next(row for row in table()[1] if row.model_type == kind)
+    again = verified(kind)
+    assert again.outcome == row.outcome == SAMPLE[kind]
+    assert (again.found_by, again.lacks, again.relevance) == (row.found_by, row.lacks, row.relevance)
+
+
+def test_every_record_is_in_the_table_and_exact():
+    exact = {row.model_type for row in table()[1] if row.outcome == "exact"}
+    assert set(model_types()) - {"lorgnette-classifier"} <= exact
+    assert len(exact) >= 120
+
+
+def test_what_is_not_exact_has_a_reason():
+    assert all(row.why for row in table()[1] if row.outcome != "exact")
+
+
+def test_the_page_is_the_table():
+    assert (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8") == page()

@@ -1,0 +1,85 @@
+"""The table of verified models: `check` on a tiny random model of every text architecture of transformers.
+
+python -m tests.verified                    all of them, written to verified.json and docs/models.md
+python -m tests.verified opt bart           some of them, printed
+python -m tests.verified --write opt bart   some of them, in the place of their rows
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from architectures import text_types, tiny_model  # noqa: E402
+from tiny_subjects import tokenizer  # noqa: E402
+
+from lorgnette.errors import UserError  # noqa: E402
+from lorgnette.explanations.rules import unruled  # noqa: E402
+from lorgnette.models.anatomy import PARTS  # noqa: E402
+from lorgnette.models.families import prunable_types, record_of  # noqa: E402
+from lorgnette.models.families.verified import FILE, Verified, page, table  # noqa: E402
+from lorgnette.subject import Subject  # noqa: E402
+
+
+def verified(kind: str) -> Verified:
+    """One row: whether watching is exact, and what is known of the model."""
+    try:
+        model = tiny_model(kind)
+    except Exception as error:
+        return Verified(kind, "not tried", why=f"no tiny model could be made ({_first(error)})")
+    known = "record" if record_of(model.config) is not None else "run"
+    try:
+        translates = bool(getattr(model.config, "is_encoder_decoder", False))
+        subject = Subject(model, tokenizer("marian" if translates else "gpt2"), name=kind)
+        checks = subject.check()
+    except UserError as error:
+        return Verified(kind, "refused", why=_reason(str(error)))
+    except Exception as error:
+        return Verified(kind, "refused", why=f"the check does not run ({_first(error)})")
+    failed = [one for one in checks if not one.ok]
+    if failed:
+        return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
+    anatomy = subject.anatomy
+    lacks = tuple(part for part in PARTS if not anatomy.knows(part))
+    relevance = "mixing" not in lacks and unruled(model) is None
+    return Verified(kind, "exact", known, lacks, kind in prunable_types(), relevance)
+
+
+def _first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:100]}" if lines else type(error).__name__
+
+
+def _reason(message: str) -> str:
+    """The reason alone, without the class before it and the advice behind it."""
+    message = message.split(" Run `lorgnette check`")[0]
+    return message.partition(f"transformers {transformers.__version__}: ")[2] or message
+
+
+def main(arguments: list[str]) -> None:
+    kinds = [argument for argument in arguments if argument != "--write"]
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    rows = []
+    for kind in kinds or text_types():
+        rows.append(verified(kind))
+        print(rows[-1], flush=True)
+    if kinds != arguments or not kinds:
+        if kinds:
+            new = {row.model_type: row for row in rows}
+            rows = [new.get(row.model_type, row) for row in table()[1]]
+        document: dict[str, Any] = {"transformers": transformers.__version__, "models": [row.plain() for row in rows]}
+        FILE.write_text(json.dumps(document, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+        (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
