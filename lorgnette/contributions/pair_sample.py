@@ -12,7 +12,8 @@ from torch import Tensor
 from lorgnette.attention import Call, Site
 from lorgnette.attention.scores import Scores
 from lorgnette.corpora.batch import Batch
-from lorgnette.statistics.hashing import UNIT, bar, drawn, smallest, text_key
+from lorgnette.statistics.hash_sample import Column, HashSample
+from lorgnette.statistics.hashing import UNIT, bar, drawn, text_key
 
 
 @dataclass
@@ -37,17 +38,19 @@ class Pairs:
 
 
 class PairSample:
-    """Keeps, for each site and kind of token, the `size` pairs with the smallest numbers (see `maths.sample`).
+    """A `HashSample` of pairs for each site, by kind of token: `size` of each, with α and ‖f‖.
 
-    A pair's number depends on the text's id, site, head, query, key and kind alone, so that order, batches and shards
-    change nothing. The state is [site kind 3 size]: number (infinite where there is no pair yet), α, ‖f‖.
+    A pair's number depends on the text's id, site, head, query, key and kind alone. A site has a sample of its own, so
+    that taking in a call touches no other's.
     """
 
     def __init__(self, lens: Any, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
         self.lens, self.kinds, self.size, self.state = lens, tuple(kinds), size, state
-        empty = torch.zeros(len(lens.sites), len(self.kinds), 3, size, dtype=torch.float64)
-        empty[:, :, 0] = torch.inf
-        lens.add_state(state, empty, dist_reduce_fx=smallest)
+        columns = {"weight": Column(), "norm": Column()}
+        self.samples = [
+            HashSample(lens, f"{state}_{number}", columns, size=size, strata=len(self.kinds))
+            for number in range(len(lens.sites))
+        ]
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
 
     def draw(self, call: Call, batch: Batch, site: Site) -> Pairs:
@@ -60,7 +63,7 @@ class PairSample:
         groups = _Groups(call.scores, asking.mask.cpu(), kinds)
         ids = [example.id for example in batch.examples]
         keys = np.array([[text_key(i, site, kind) for kind in self.kinds] for i in ids], dtype=np.uint64).ravel()
-        full = getattr(self.lens, self.state)[self.lens.position[site], :, 0, -1].cpu().numpy()
+        full = self.samples[self.lens.position[site]].limits().numpy()
         sizes = groups.sizes.reshape(len(ids), -1).sum(0)
         below = np.minimum(full, [bar(int(size), self.size) for size in sizes])
         while True:
@@ -75,21 +78,16 @@ class PairSample:
 
     def add(self, site: Site, pairs: Pairs, norms: Float[Tensor, "text head key"]) -> None:
         """Take the pairs of one call into the sample."""
-        state = getattr(self.lens, self.state)
-        rows = torch.stack([pairs.number, pairs.weight, norms[pairs.text, pairs.head, pairs.key].double()]).to(state)
-        kind = pairs.kind.to(state.device)
-        at = self.lens.position[site]
-        for number in range(len(self.kinds)):
-            new = rows[:, kind == number]
-            if new.shape[1]:
-                joined = torch.cat([state[at, number], new], -1)
-                state[at, number] = joined[:, joined[0].sort(stable=True).indices[: self.size]]
+        norm = norms[pairs.text, pairs.head, pairs.key]
+        self.samples[self.lens.position[site]].add(
+            pairs.number.cpu().long(), stratum=pairs.kind.cpu(), weight=pairs.weight, norm=norm
+        )
 
     def sample(self, sites: Sequence[int], kind: int) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
         """α and ‖f‖ of the sampled pairs of these sites together."""
-        some = getattr(self.lens, self.state)[list(sites), kind].cpu()
-        kept = smallest(some)
-        weight, norm = kept[1:, torch.isfinite(kept[0])]
+        rows = [self.samples[site].rows(kind) for site in sites]
+        order = torch.cat([some.numbers for some in rows]).sort(stable=True).indices[: self.size]
+        weight, norm = (torch.cat([some[name] for some in rows])[order] for name in ("weight", "norm"))
         return weight, norm
 
 

@@ -11,9 +11,7 @@ exponential variables: x_(r) = Σ_{s ≤ r} E_s / (N − s + 1) (Rényi 1953). S
 import hashlib
 
 import numpy as np
-import torch
 from jaxtyping import Float, Integer
-from torch import Tensor
 
 # Numbers are counted in this unit: whole, so that sums of them are exact however they are grouped, and below 2^53.
 UNIT = 2.0**-47
@@ -49,13 +47,6 @@ def bar(size: int, wanted: int) -> float:
     """A number below which some more than `wanted` of `size` items are expected; infinite if there are hardly more."""
     share = (wanted + 6 * wanted**0.5 + 8) / max(size, 1)
     return float("inf") if share >= 0.95 else float(-np.log1p(-share) / UNIT)
-
-
-def smallest(samples: Float[Tensor, "sample *rest row item"]) -> Float[Tensor, "*rest row item"]:
-    """Merge samples of equal size k: the k items with the smallest number (row 0); the other rows go along."""
-    joined = torch.cat(tuple(samples), dim=-1)
-    order = joined[..., :1, :].sort(dim=-1, stable=True).indices[..., : samples.shape[-1]]
-    return joined.gather(-1, order.expand(*joined.shape[:-1], -1))
 
 
 def _order_statistics(keys: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -46,14 +46,13 @@ def test_it_is_the_lens_on_the_same_vectors():
     vectors, labels, predicted = cone(1.0, 3, 1)
     predicted[:3], predicted[40:41] = 1, 2
     found = cone_numbers(vectors, labels, predicted, 3, draws=99)
-    known = torch.stack([labels, predicted], -1).double()
     confusion = torch.zeros(3, 3).index_put_((labels, predicted), torch.ones(len(labels)), accumulate=True)
 
     class Lens:
         classes, representative, keep, draws = ("a", "b", "c"), "random", False, 99
 
     Lens.confusion = confusion
-    lens = cone_variables(Sample.of([str(n) for n in range(len(labels))], torch.cat([known, vectors], -1)), Lens)
+    lens = cone_variables(Sample.of([str(n) for n in range(len(labels))], labels, predicted, vectors), Lens)
     same = ("cosine", "mean_cosine", "class_cosine", "class_cosine_centred", "auroc", "auroc_mean", "accuracy")
     for name in (*same, "own_right", "own_wrong"):
         np.testing.assert_allclose(np.array(found[name]), lens[name].values, atol=2e-6, err_msg=name)

@@ -17,7 +17,7 @@ from lorgnette.contributions.norms import (
     summed_norms,
     transformed_norms,
 )
-from lorgnette.statistics.hashing import UNIT, bar, drawn, smallest, text_key
+from lorgnette.statistics.hashing import UNIT, bar, drawn, text_key
 from lorgnette.statistics.spearman import rounded, spearman
 
 
@@ -163,14 +163,3 @@ def test_bar_lets_enough_through():
     _, _, number = drawn(keys(10), np.full(10, 100_000), np.full(10, bar(1_000_000, 500)))
     assert 500 <= len(number) < 1000
     assert bar(100, 500) == float("inf")
-
-
-@given(st.lists(st.lists(st.floats(0, 1), max_size=8), min_size=1, max_size=4), st.integers(1, 5))
-def test_samples_merge_into_the_sample_of_the_whole(parts, size):
-    def sample(numbers):
-        kept = sorted(numbers)[:size]
-        row = torch.tensor(kept + [float("inf")] * (size - len(kept)), dtype=torch.float64)
-        return torch.stack([row, row * 2])
-
-    whole = sample([number for part in parts for number in part])
-    assert torch.equal(smallest(torch.stack([sample(part) for part in parts])), whole)

@@ -17,7 +17,6 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.cones.formulas import class_cosines, mean_direction_cosines, separation
 from lorgnette.lenses.cones.lens import Cones
 from lorgnette.lenses.cones.outcome import Sample
-from lorgnette.lenses.text_rows import TextRows, _packed, _unpacked, smallest_rows
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 
@@ -43,8 +42,7 @@ def planted(angle, spread=0.0, texts=8, right=1.0, seed=0):
         vectors = axes[label] * math.cos(off) + side * math.sin(off)
         vectors *= 1 + torch.rand(texts, 1, generator=generator, dtype=torch.float64)
         predicted = torch.where(torch.arange(texts) < right * texts, label, (label + 1) % 3)
-        known = torch.stack([torch.full((texts,), label), predicted], -1).double()
-        lens.texts.add([f"{CLASSES[label]} {n}" for n in range(texts)], torch.cat([known, vectors], -1))
+        lens.take([f"{CLASSES[label]} {n}" for n in range(texts)], torch.full((texts,), label), predicted, vectors)
         for p in predicted.tolist():
             lens.confusion[label, p] += 1
     return lens
@@ -53,7 +51,7 @@ def planted(angle, spread=0.0, texts=8, right=1.0, seed=0):
 def fresh(width=24, **options):
     lens = Cones(**options)
     lens.classes, lens.precision = CLASSES, torch.float64
-    lens.texts = TextRows(lens, 2 + width, "texts_kept", size=1000)
+    lens.sampled(width)
     lens.sums("confusion", 3, 3)
     lens._update_count = 1
     return lens
@@ -88,7 +86,7 @@ def test_the_control_has_no_cones():
     lens, generator = fresh(), torch.Generator().manual_seed(5)
     vectors = torch.randn(600, 24, generator=generator, dtype=torch.float64)
     labels = torch.arange(600) % 3
-    lens.texts.add([str(n) for n in range(600)], torch.cat([torch.stack([labels, labels], -1).double(), vectors], -1))
+    lens.take([str(n) for n in range(600)], labels, labels, vectors)
     lens.confusion += torch.eye(3) * 200
     data = lens.compute().data
     assert (np.abs(data.auroc - 0.5) < 4 * data.auroc_se + 0.02).all()
@@ -186,8 +184,8 @@ def test_it_is_the_loops_on_a_real_pass(keep):
 
 def test_first_is_by_id_in_the_order_of_numbers():
     units = torch.eye(3, dtype=torch.float64)
-    values = torch.cat([torch.zeros(3, 2, dtype=torch.float64), units], -1)
-    sample = Sample.of(["text 10", "text 9", "text 11"], values)
+    zeros = torch.zeros(3, dtype=torch.int64)
+    sample = Sample.of(["text 10", "text 9", "text 11"], zeros, zeros, units)
     assert sample.representatives(0, "first", 1).tolist() == [1]
     assert sample.representatives(0, "random", 2).tolist() == [0, 1]
     assert len(sample.representatives(1, "first", 1)) == 0
@@ -200,8 +198,9 @@ def test_first_is_by_id_in_the_order_of_numbers():
 def test_neighbours_are_the_nearest():
     lens = planted(1.0, 0.3, right=0.75)
     data = lens.compute().data
-    ids, values = lens.texts.kept()
-    sample = Sample.of(ids, values)
+    rows = lens.texts.rows()
+    ids = rows.names()
+    sample = Sample.of(ids, rows["label"], rows["predicted"], rows["vector"])
     first = data.representative_id.sel(direction="a").item()
     cosines = {name: float(unit @ sample.units[ids.index(first)]) for name, unit in zip(ids, sample.units, strict=True)}
     others = sorted((name for name in ids if name[0] != "a"), key=lambda name: -cosines[name])
@@ -229,8 +228,7 @@ def test_correlation_with_accuracy_over_classes():
 def test_a_class_never_classified_right_has_no_representative_but_a_mean():
     lens = fresh()
     labels = torch.tensor([0, 0, 1, 1])
-    known = torch.stack([labels, torch.zeros(4, dtype=torch.long)], -1).double()
-    lens.texts.add(list("wxyz"), torch.cat([known, torch.randn(4, 24, dtype=torch.float64)], -1))
+    lens.take(list("wxyz"), labels, torch.zeros(4, dtype=torch.long), torch.randn(4, 24, dtype=torch.float64))
     lens.confusion[0, 0], lens.confusion[1, 0] = 2, 2
     data = lens.compute().data
     assert data.draws_count.values.tolist() == [2, 0, 0]
@@ -246,7 +244,7 @@ def test_no_text_classified_right_and_no_text_with_a_direction():
     labels = torch.tensor([0, 0, 1, 1])
     for vectors, directed in ((torch.randn(4, 24, dtype=torch.float64), 4), (torch.zeros(4, 24).double(), 0)):
         lens = fresh()
-        lens.texts.add(list("wxyz"), torch.cat([torch.stack([labels, 1 - labels], -1).double(), vectors], -1))
+        lens.take(list("wxyz"), labels, 1 - labels, vectors)
         lens.confusion[0, 1], lens.confusion[1, 0] = 2, 2
         data = lens.compute().data
         assert data.attrs["zero_vectors"] == 4 - directed
@@ -259,35 +257,27 @@ def test_no_text_classified_right_and_no_text_with_a_direction():
 
 def test_a_text_without_a_direction_is_left_out_and_counted():
     lens = planted(1.0)
-    lens.texts.add(["nothing"], torch.zeros(1, 26, dtype=torch.float64))
+    nothing = torch.zeros(1, dtype=torch.int64)
+    lens.take(["nothing"], nothing, nothing, torch.zeros(1, 24, dtype=torch.float64))
     result = lens.compute().data
     assert result.attrs["zero_vectors"] == 1
     assert result.attrs["texts_kept"] == 25
 
 
 def test_the_sample_is_bounded_and_the_same_however_it_comes():
-    ids = [f"text {n}" for n in range(50)]
-    values = torch.arange(50.0, dtype=torch.float64)[:, None]
-    found = []
+    ids = [f"text {n} été " + "x" * n for n in range(50)]
+    kept = []
     for order in (range(50), range(49, -1, -1)):
-        lens = Cones()
+        lens = Cones(size=10)
         lens.precision = torch.float32
-        rows = TextRows(lens, 1, "texts_kept", size=10)
+        lens.sampled(1)
         for n in order:
-            rows.add([ids[n]], values[n : n + 1])
-        found.append(rows.kept())
-    assert found[0][0] == found[1][0]
-    assert torch.equal(found[0][1], found[1][1])
-    assert len(found[0][0]) == 10
-    assert [f"text {int(v)}" for v in found[0][1]] == found[0][0]
-    state = lens.texts_kept
-    assert torch.equal(smallest_rows(torch.stack([state, state]))[::2][:5], state[:5])
-
-
-def test_ids_come_back():
-    for name in ("a", "été", "x" * 48, ""):
-        assert _unpacked(_packed(name)) == name
-    assert _unpacked(_packed("é" * 40)) == "é" * 22 + "…"
+            label = torch.tensor([n])
+            lens.take([ids[n]], label, label, label[:, None].double())
+        kept.append(lens.texts.rows())
+    assert len(kept[0]) == 10
+    assert kept[0].names() == kept[1].names() == [ids[n] for n in kept[0]["label"].tolist()]
+    assert torch.equal(kept[0]["vector"], kept[1]["vector"])
 
 
 SMALL = {"vocab_size": 97, "num_labels": 2, "pad_token_id": 0}
@@ -305,27 +295,27 @@ def test_what_enters_the_head_in_other_families(model, width):
     torch.manual_seed(0)
     subject = Subject(model().eval(), word_pieces(), name="small")
     lens = run_lens(Cones(), subject, [subject.encode(list(EXAMPLES))])
-    _, values = lens.texts.kept()
-    assert values.shape == (5, 2 + width)
+    rows = lens.texts.rows()
+    assert rows["vector"].shape == (5, width)
     causal = subject.anatomy.causal
     one = subject.encode([EXAMPLES[0]])
     with torch.no_grad():
         state = subject.run(one, output_hidden_states=True).hidden_states[-1][0, -1 if causal else 0]
         if hasattr(subject.model, "pre_classifier"):
             state = subject.model.pre_classifier(state).relu()
-    ids, values = lens.texts.kept()
-    assert torch.allclose(values[ids.index("text 0"), 2:].float(), state, atol=1e-5)
+    assert torch.allclose(rows["vector"][rows.names().index("text 0")].float(), state, atol=1e-5)
 
 
 def test_our_own_classifier_gives_what_its_pooling_gives():
     texts = ["the cat sat", "a dog ran and slept", "good", "it was bad"]
     subject = own_classifier("tp9-base", texts)
     examples = [Example(text, text, label=n % 2) for n, text in enumerate(texts)]
-    ids, values = run_lens(Cones(), subject, [subject.encode(examples)]).texts.kept()
+    rows = run_lens(Cones(), subject, [subject.encode(examples)]).texts.rows()
+    ids, vectors = rows.names(), rows["vector"]
     for text in texts:
         with torch.no_grad():
             states = subject.run(subject.encode([text]), output_hidden_states=True).hidden_states[-1]
-        assert torch.allclose(values[ids.index(text), 2:], states[0].mean(0), atol=1e-12)
+        assert torch.allclose(vectors[ids.index(text)], states[0].mean(0), atol=1e-12)
 
 
 def test_cls_is_the_last_state_of_the_first_token():
@@ -333,8 +323,9 @@ def test_cls_is_the_last_state_of_the_first_token():
     lens = run_lens(Cones(vector="cls"), subject, [subject.encode(list(EXAMPLES))])
     with torch.no_grad():
         outputs = subject.run(subject.encode([EXAMPLES[0]]), output_hidden_states=True)
-    ids, values = lens.texts.kept()
-    assert torch.allclose(values[ids.index("text 0"), 2:], outputs.hidden_states[-1][0, 0], atol=1e-12)
+    rows = lens.texts.rows()
+    own = rows["vector"][rows.names().index("text 0")]
+    assert torch.allclose(own, outputs.hidden_states[-1][0, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [bert, gpt2])

@@ -25,7 +25,7 @@ from lorgnette.lenses.attention_probe.probe import (
     log_odds,
     trained,
 )
-from lorgnette.lenses.attention_probe.sentences import KeptSentences
+from lorgnette.lenses.attention_probe.sentences import Kept, KeptSentences
 from lorgnette.lenses.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.hashing import text_key
@@ -117,18 +117,18 @@ class AttentionProbe(Lens):
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Keep the sentences of this batch, now that all layers have been seen."""
+        keys, chosen = [], []
         for sentence in self.trees.sentences():
-            key = text_key("attention-probe", sentence.example.id) >> 11
-            if not self.kept.wanted(key):
-                continue
             between, special = (
                 torch.cat([self.found[site][which][sentence.text] for site in self.parsing]) for which in (0, 1)
             )
             words = torch.from_numpy(sentence.words)
             late = share(f"part/{sentence.example.id}") >= self.development
-            place = [self._vector(word) for word in np.array(sentence.example.words, dtype=object)[sentence.words]]
-            self.kept.add(key, late, between[:, words][:, :, words], special[:, :, words], sentence, place)
-        self.kept.settle()
+            rows = [self._vector(word) for word in np.array(sentence.example.words, dtype=object)[sentence.words]]
+            keys.append(text_key("attention-probe", sentence.example.id) >> 11)
+            chosen.append(Kept(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
+        if chosen:
+            self.kept.add(keys, chosen)
         self.batch, self.found = None, {}
 
     def _vector(self, word: str) -> int:

@@ -12,9 +12,10 @@ from lorgnette.errors import UserError
 from lorgnette.lenses.base import Lens
 from lorgnette.lenses.cones.outcome import Sample, cone_variables
 from lorgnette.lenses.hidden_states import any_text, hidden_states
-from lorgnette.lenses.text_rows import TextRows
 from lorgnette.models.heads import CLASSIFIERS, classification_head
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
+from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 
 
@@ -74,8 +75,21 @@ class Cones(Lens):
         with torch.no_grad():
             outputs = subject.run(batch, output_hidden_states=True, return_dict=True)
         width = self._vectors(batch, outputs).shape[1]
-        self.texts = TextRows(self, 2 + width, "texts_kept", size=self.size, seed=self.seed)
+        self.sampled(width)
         self.sums("confusion", len(self.classes), len(self.classes))
+
+    def sampled(self, width: int) -> None:
+        """Declare the sample of texts with vectors of this width."""
+        known = Column(dtype=torch.int64)
+        columns = {"id": NAME, "label": known, "predicted": known, "vector": Column((width,), self.precision)}
+        self.texts = HashSample(self, "texts_kept", columns, size=self.size)
+
+    def take(
+        self, ids: list[str], labels: Int[Tensor, " text"], predicted: Int[Tensor, " text"], vectors: Tensor
+    ) -> None:
+        """Offer texts to the sample."""
+        numbers = torch.tensor([text_key("texts_kept", self.seed, name) >> 16 for name in ids])
+        self.texts.add(numbers, id=as_names(ids), label=labels, predicted=predicted, vector=vectors)
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         """Nothing to see in attention; but the head must be asked what it is given, once, in the pass to come."""
@@ -96,9 +110,7 @@ class Cones(Lens):
         predicted = outputs.logits.detach().argmax(-1).cpu()
         where = tuple(part.to(self.confusion.device) for part in (labels, predicted))
         self.confusion.index_put_(where, self.confusion.new_ones(len(batch)), accumulate=True)
-        known = torch.stack([labels, predicted], -1).double()
-        vectors = self._vectors(batch, outputs).double().cpu()
-        self.texts.add([example.id for example in batch.examples], torch.cat([known, vectors], -1))
+        self.take([example.id for example in batch.examples], labels, predicted, self._vectors(batch, outputs))
         self.entered = None
 
     def _vectors(self, batch: Batch, outputs: Any) -> Float[Tensor, "text dim"]:
@@ -137,8 +149,9 @@ class Cones(Lens):
                 f"Cones compare classes, and all texts are of class {', '.join(present)!r}. "
                 "Give a corpus with texts of at least two classes."
             )
-        ids, values = self.texts.kept()
-        sample = Sample.of(ids, values)
+        rows = self.texts.rows()
+        ids = rows.names()
+        sample = Sample.of(ids, rows["label"], rows["predicted"], rows["vector"])
         variables = cone_variables(sample, self)
         result = self.result(variables)
         result.data.attrs |= {

@@ -54,14 +54,16 @@ class Sample:
     predicted: Int[Tensor, " text"]
 
     @staticmethod
-    def of(ids: list[str], values: Float[Tensor, "text value"]) -> "Sample":
-        """Rows of label, predicted label and vector; vectors of length zero are left out."""
-        vectors = values[:, 2:].double()
+    def of(
+        ids: list[str], labels: Int[Tensor, " all"], predicted: Int[Tensor, " all"], vectors: Float[Tensor, "all dim"]
+    ) -> "Sample":
+        """Vectors of length zero are left out."""
+        vectors = vectors.double()
         length = vectors.norm(dim=-1, keepdim=True)
         there = length[:, 0] > 0
         units = vectors[there] / length[there]
         kept = [name for name, yes in zip(ids, there.tolist(), strict=True) if yes]
-        return Sample(kept, units, values[there, 0].long(), values[there, 1].long())
+        return Sample(kept, units, labels[there], predicted[there])
 
     def representatives(self, label: int, how: str, draws: int) -> Int[Tensor, " draw"]:
         """Texts of a class that are classified right: the first in random order, or the first by id."""

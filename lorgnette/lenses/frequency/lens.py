@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
@@ -18,7 +18,8 @@ from lorgnette.corpora.frequency import Ranks, bert_ranks, counted, wordfreq_ran
 from lorgnette.errors import UserError, near
 from lorgnette.lenses.base import Lens
 from lorgnette.results import Result
-from lorgnette.statistics.hashing import smallest, text_key
+from lorgnette.statistics.hash_sample import Column, HashSample
+from lorgnette.statistics.hashing import text_key
 from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
@@ -26,8 +27,6 @@ from lorgnette.subject import Subject
 
 MEASURES = ("weights", "norms")
 SOURCES = ("corpus", "bert", "wordfreq")
-NUMBER, TEXT, PIECE, RANK, FIRST = range(5)
-"""Rows of the sample: random number, text, piece's id, frequency rank, then α and ‖f‖ of each layer."""
 
 # Ids of bert-base-uncased that a vocabulary must share for BERT's ranks to mean anything.
 _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
@@ -50,7 +49,6 @@ class Frequency(Lens):
     """
 
     name: ClassVar[str] = "frequency"
-    sample: Tensor
     pieces: Tensor
     summary: ClassVar[str] = "whether frequent words are discounted: Spearman of frequency rank with α and with ‖f(x)‖"
 
@@ -88,9 +86,9 @@ class Frequency(Lens):
         self.projections = SiteWeights(subject, layer_norm=False)
         self.stacks = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
         self.layers = 1 + max(site.layer for site in self.sites)
-        empty = torch.zeros(len(self.stacks), FIRST + 2 * self.layers, self.size, dtype=torch.float64)
-        empty[:, NUMBER] = torch.inf
-        self.add_state("sample", empty, dist_reduce_fx=smallest)
+        whole, layers = Column(dtype=torch.int64), Column((self.layers,))
+        columns = {"text": whole, "piece": whole, "rank": Column(), "weights": layers, "norms": layers}
+        self.sample = HashSample(self, "sample", columns, size=self.size, strata=len(self.stacks))
         vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
         self.sums("pieces", 2, vocabulary)
 
@@ -121,23 +119,25 @@ class Frequency(Lens):
         text, position = self._counting(tokens).nonzero(as_tuple=True)
         number = torch.tensor(
             [text_key(ids[t], site.name, p) >> 11 for t, p in zip(text.tolist(), position.tolist(), strict=True)],
-            dtype=torch.float64,
+            dtype=torch.int64,
         )
         stack = self.stacks.index(site.name)
-        state = self.sample[stack]
-        new = number < state[NUMBER, -1].cpu()
-        text, position = text[new], position[new]
-        rows = torch.zeros(len(state), len(text), dtype=torch.float64)
-        rows[NUMBER] = number[new]
-        rows[TEXT] = torch.tensor([text_key(i) >> 11 for i in ids], dtype=torch.float64)[text]
-        rows[PIECE] = tokens.ids.cpu()[text, position].double()
-        if self.ranks is not None:
-            rows[RANK] = torch.tensor(self._ranked(tokens, text, position), dtype=torch.float64)
-        for layer, (weight, norm) in layers.items():
-            rows[FIRST + layer] = weight[text, position]
-            rows[FIRST + self.layers + layer] = norm[text, position]
-        joined = torch.cat([state, rows.to(state)], -1)
-        self.sample[stack] = joined[:, joined[NUMBER].sort(stable=True).indices[: self.size]]
+        wanted = self.sample.wanted(number, stratum=stack)
+        number, text, position = number[wanted], text[wanted], position[wanted]
+        both = torch.zeros(2, len(text), self.layers, dtype=torch.float64)
+        for layer, measured in layers.items():
+            for into, values in zip(both, measured, strict=True):
+                into[:, layer] = values[text, position]
+        ranks = [0] * len(text) if self.ranks is None else self._ranked(tokens, text, position)
+        self.sample.add(
+            number,
+            stratum=stack,
+            text=torch.tensor([text_key(i) >> 11 for i in ids])[text],
+            piece=tokens.ids.cpu()[text, position],
+            rank=torch.tensor(ranks, dtype=torch.float64),
+            weights=both[0],
+            norms=both[1],
+        )
 
     def _counting(self, tokens: Tokens) -> Bool[Tensor, "text token"]:
         """The tokens that have a rank: with ranks of words, not special tokens, nor marks that the ranks leave out."""
@@ -164,19 +164,19 @@ class Frequency(Lens):
         cells[..., 4:] = 0
         for number, stack in enumerate(self.stacks):
             there = [site.layer for site in self.sites if site.name == stack]
-            kept = self.sample[number][:, torch.isfinite(self.sample[number][NUMBER])].cpu()
-            rank = kept[RANK] if self.ranks is not None else self._counted_ranks(stack, kept[PIECE])
-            for m in range(len(MEASURES)):
-                values = kept[FIRST + m * self.layers :][: self.layers][there]
+            rows = self.sample.rows(number)
+            rank = rows["rank"] if self.ranks is not None else self._counted_ranks(stack, rows["piece"])
+            for m, name in enumerate(MEASURES):
+                values = rows[name].T[there]
                 for layer, value in zip([*there, self.layers], [*values, values.mean(0)], strict=True):
-                    cells[number, layer, m] = _correlated(rank, value, kept[TEXT])
+                    cells[number, layer, m] = _correlated(rank, value, rows["text"])
         return self._result(cells)
 
-    def _counted_ranks(self, stack: str, piece: Float[Tensor, " item"]) -> Float[Tensor, " item"]:
+    def _counted_ranks(self, stack: str, piece: Int[Tensor, " item"]) -> Float[Tensor, " item"]:
         target = stack == "decoder" and bool(self.pieces[1].any())
-        counts = self.pieces[int(target)].cpu()
+        counts = self.pieces[int(target)]
         if not len(piece):
-            return piece
+            return piece.double()
         ranks = counted({int(k): float(counts[k]) for k in counts.nonzero()[:, 0]}, "corpus")
         return torch.tensor([ranks[int(k)] for k in piece], dtype=torch.float64)
 

@@ -16,9 +16,10 @@ from lorgnette.lenses.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
 from lorgnette.lenses.geometry.cosine import contributions
 from lorgnette.lenses.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lenses.hidden_states import VECTORS, Shapes, hidden_states, sides
-from lorgnette.lenses.occurrences import Occurrences, occurrences, word_number, word_vectors
+from lorgnette.lenses.occurrences import occurrences, word_number, word_vectors
 from lorgnette.lenses.places import Places
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.subject import Subject
 
 MOST_MEMORY = 2**32
@@ -108,10 +109,10 @@ class Geometry(Lens):
         self.depth = max(number for number, _ in shapes.states.values())
         self.width = shapes.width
         if self.words:
-            each = max(20, self.least)
-            wide = self.depth * self.width
-            self.by_word = Occurrences(self, len(self.stacks), wide, "words_kept", rows=self.occurrences, each=each)
-            self.at_random = Occurrences(self, len(self.stacks), wide, "random_kept", rows=1000, each=1)
+            columns = {"vectors": Column((self.depth, self.width), self.precision)}
+            each, stacks = max(20, self.least), len(self.stacks)
+            self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
+            self.at_random = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
     def _refuse_too_large(self, subject: Subject, shapes: Shapes, states: int) -> None:
         moments = states * shapes.width**2 * bool(self.covariances)
@@ -154,16 +155,18 @@ class Geometry(Lens):
         if not len(items):
             return
         texts = torch.tensor([word_number(f"text {name}") for name in ids])
-        vectors = lambda wanted: self._wide(word_vectors(tokens, where[wanted], states), states)  # noqa: E731
         at = self.stacks.index(stack)
-        self.by_word.add(at, torch.tensor([word_number(form) for form in forms]), items, vectors)
-        self.at_random.add(at, texts[where[:, 0]], items, vectors)
+        words = torch.tensor([word_number(form) for form in forms])
+        for sample, groups in ((self.by_word, words), (self.at_random, texts[where[:, 0]])):
+            wanted = sample.wanted(groups, items, at)
+            vectors = self._wide(word_vectors(tokens, where[wanted], states), states)
+            sample.add(groups[wanted], items[wanted], at, vectors=vectors)
 
     def _wide(self, vectors: Tensor, states: tuple[Tensor, ...]) -> Tensor:
         """The states of a shorter or narrower stack, in the room of the largest."""
         room = vectors.new_zeros(len(vectors), self.depth, self.width)
         room[:, : len(states), : states[-1].shape[-1]] = vectors.unflatten(1, (len(states), -1))
-        return room.flatten(1)
+        return room
 
     def compute(self) -> Result:
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
@@ -212,8 +215,8 @@ class Geometry(Lens):
         shape = (len(self.stacks), self.depth, self.width)
         found: list[WordSimilarity] = []
         for number in range(len(self.stacks)):
-            words = [group.unflatten(1, shape[1:]) for group in self.by_word.kept(number) if len(group) >= self.least]
-            random = [group.unflatten(1, shape[1:])[0] for group in self.at_random.kept(number)]
+            words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
+            random = [group[0] for group in self.at_random.rows(number).groups("vectors")]
             found.append(word_similarity(words, torch.stack(random) if random else torch.zeros(0, *shape[1:])))
         out: dict[str, xr.DataArray] = {}
         where = {axes.STACK: self.stacks, axes.STATE: list(range(self.depth))}

@@ -15,8 +15,9 @@ from lorgnette.lenses.hidden_states import any_text, hidden_states
 from lorgnette.lenses.occurrences import word_vectors
 from lorgnette.lenses.probes.outcome import Items, probed
 from lorgnette.lenses.probes.probe import Recipe
-from lorgnette.lenses.text_rows import TextRows
+from lorgnette.lenses.states import merged
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 
@@ -80,7 +81,11 @@ class Probes(Lens):
                 f"{self.words:,} items of {self.layers} states of {subject.name!r} take {size / 2**30:.0f} GiB. "
                 "Use Probes(words=…) with fewer."
             )
-        self.rows = TextRows(self, _COLUMNS + (self.layers + 1) * self.width, "items", size=self.words)
+        self._sampled()
+
+    def _sampled(self) -> None:
+        codes, vectors = Column((_COLUMNS,), torch.int64), Column((self.layers + 1, self.width), self.precision)
+        self.rows = HashSample(self, "items", {"codes": codes, "vectors": vectors}, size=self.words)
         self.sums("offered", 1)
 
     def finish(self, batch: Batch, outputs: Any) -> None:
@@ -98,7 +103,8 @@ class Probes(Lens):
                 names, columns, values = self._tagged(batch, vectors)
         self.offered += len(names)
         if names:
-            self.rows.add(names, torch.cat([columns, values.double()], -1))
+            numbers = torch.tensor([text_key("items", 0, name) >> 16 for name in names])
+            self.rows.add(numbers, codes=columns, vectors=values)
 
     def _tagged(self, batch: Batch, vectors: list[Tensor]) -> tuple[list[str], Tensor, Tensor]:
         tokens, where, names, columns = batch.source, [], [], []
@@ -111,14 +117,18 @@ class Probes(Lens):
                     f"It has: {', '.join(known) or 'none'}; '{SENTENCE}' asks for the label of the text."
                 )
             there = set(tokens.word[text].tolist())
-            part = float(share(f"probe/{example.id}") >= self.development)
+            part = int(share(f"probe/{example.id}") >= self.development)
             for word, tag in enumerate(tags):
                 if word in there:
                     where.append((text, word))
                     names.append(f"{example.id}\x1f{word}")
                     columns.append((part, _code(tag), _code(tokens.words[text][word]), _code(example.id)))
         placed = torch.tensor(where, dtype=torch.long).reshape(-1, 2)
-        return names, torch.tensor(columns, dtype=torch.float64), word_vectors(tokens, placed, vectors)
+        return (
+            names,
+            torch.tensor(columns, dtype=torch.int64).reshape(-1, _COLUMNS),
+            word_vectors(tokens, placed, vectors),
+        )
 
     def _texts(self, batch: Batch, vectors: list[Tensor]) -> tuple[list[str], Tensor, Tensor]:
         names, columns = [], []
@@ -126,11 +136,15 @@ class Probes(Lens):
             if example.label is None:
                 raise UserError(f"The text {example.id!r} has no label. Give a corpus with labels, or a tag of words.")
             words = batch.source.words[text]
-            part = float(share(f"probe/{example.id}") >= self.development)
+            part = int(share(f"probe/{example.id}") >= self.development)
             first = words[0] if words else ""
             names.append(example.id)
             columns.append((part, _code(str(example.label)), _code(first), _code(example.id)))
-        return names, torch.tensor(columns, dtype=torch.float64), _text_vectors(batch.source, vectors)
+        return (
+            names,
+            torch.tensor(columns, dtype=torch.int64).reshape(-1, _COLUMNS),
+            _text_vectors(batch.source, vectors),
+        )
 
     def joined(self, other: "Probes") -> "Probes":
         """Both samples whole, unlike a merge, which keeps as many items as one of them."""
@@ -139,18 +153,17 @@ class Probes(Lens):
         )
         for name in ("bound", "sites", "heads", "precision", "causal", "stack", "width", "layers", "device_of_probes"):
             setattr(both, name, getattr(self, name))
-        both.rows = TextRows(both, _COLUMNS + (self.layers + 1) * self.width, "items", size=both.words)
-        both.sums("offered", 1)
-        both.items, both.offered = torch.cat([self.items, other.items]), self.offered + other.offered
+        both._sampled()
+        both.restore({name: merged(both._reductions[name], [self.states()[name], other.states()[name]])
+                      for name in both.states()})  # fmt: skip
         both.provenance, both._update_count = self.provenance, 1
         return both
 
     def compute(self) -> Result:
         """Accuracies by probe and state, with their controls; missing if one of the two parts is empty."""
-        _, values = self.rows.kept()
-        part, label, kind, text = values[:, :_COLUMNS].long().mT
-        vectors = values[:, _COLUMNS:].unflatten(-1, (self.layers + 1, self.width)).to(self.precision)
-        vectors = vectors.transpose(0, 1).to(self.device_of_probes)
+        rows = self.rows.rows()
+        part, label, kind, text = rows["codes"].mT
+        vectors = rows["vectors"].transpose(0, 1).to(self.device_of_probes)
         train, test = ((part == wanted).nonzero()[:, 0] for wanted in (0, 1))
         items = [Items(vectors[:-1, at], vectors[-1:, at], label[at], kind[at], text[at]) for at in (train, test)]
         recipes = {"linear": Recipe(epochs=self.epochs)}

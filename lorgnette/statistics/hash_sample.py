@@ -1,0 +1,216 @@
+"""The one bounded random sample, as states that merge: the items, or whole groups of items, of smallest hash."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+STRATUM, NUMBER, ITEM, LENGTHS = range(4)
+"""Columns of the index: stratum, the number of the item or of its group, the item's own, lengths of ragged columns."""
+_MOST = 2**53
+"""Numbers are below this, so that they are exact in float64 and leave room for the stratum in one key."""
+
+
+@runtime_checkable
+class Holder(Protocol):
+    """What keeps the states: a lens."""
+
+    def state(self, name: str, start: Tensor, merge: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is kept of an item: a tensor of this shape, or (`ragged`) as many of them as the item has."""
+
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float64
+    ragged: bool = False
+
+
+NAME = Column(dtype=torch.uint8, ragged=True)
+"""A text, as its bytes."""
+
+
+class HashSample:
+    """Keeps of each stratum the `size` items of smallest number, with whatever belongs to them; None keeps all.
+
+    A number depends on nothing but the item, so which items are kept depends on nothing else either: not on order,
+    batches or shards. With `each` items come in groups: a number is the group's, at most `each` items of a group are
+    kept (those of smallest `items` number), and as many whole groups as fit. A group that did not fit once is left out
+    for good, so that a group that is there is there with all its items.
+
+    Every column is a state; those of several processes are put behind one another, and what is then too much is cut
+    when the sample is next looked at.
+    """
+
+    def __init__(
+        self,
+        lens: Holder,
+        name: str,
+        columns: Mapping[str, Column],
+        *,
+        size: int | None,
+        strata: int = 1,
+        each: int | None = None,
+    ) -> None:
+        self.lens, self.name, self.columns = lens, name, dict(columns)
+        self.size, self.strata, self.each = size, strata, each
+        self.ragged = [column for column, kind in self.columns.items() if kind.ragged]
+        lens.state(f"{name}_index", torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64), "cat")
+        for column, kind in self.columns.items():
+            lens.state(f"{name}_{column}", torch.zeros(0, *kind.shape, dtype=kind.dtype), "cat")
+        if each is not None:
+            lens.state(f"{name}_bar", torch.full((strata,), _MOST), "min")
+
+    def limits(self) -> Float[Tensor, " stratum"]:
+        """The number that an item must be below to get into each stratum, as far as is known; infinite if any may."""
+        out = torch.full((self.strata,), torch.inf, dtype=torch.float64)
+        index, _ = self._kept(self._state("index"))
+        for stratum in range(self.strata):
+            numbers = index[index[:, STRATUM] == stratum, NUMBER]
+            if self.each is None and self.size is not None and len(numbers) >= self.size:
+                out[stratum] = float(numbers.max())
+        return out
+
+    def wanted(
+        self, numbers: Int[Tensor, " item"], items: Int[Tensor, " item"] | None = None, stratum: int = 0
+    ) -> Bool[Tensor, " item"]:
+        """Which of these items are kept, as far as is known: only these need be added, with their columns.
+
+        It also notes the first group that does not fit, all of whose items must have been offered here.
+        """
+        old = self._state("index")
+        new = torch.zeros(len(numbers), old.shape[1], dtype=torch.int64)
+        new[:, STRATUM], new[:, NUMBER], new[:, ITEM] = stratum, numbers, numbers if items is None else items
+        _, order = self._kept(torch.cat([old, new]), settle=True)
+        out = torch.zeros(len(old) + len(new), dtype=torch.bool)
+        out[order] = True
+        return out[len(old) :]
+
+    def add(
+        self,
+        numbers: Int[Tensor, " item"],
+        items: Int[Tensor, " item"] | None = None,
+        stratum: "int | Int[Tensor, ' item']" = 0,
+        **columns: Tensor | Sequence[Tensor],
+    ) -> None:
+        """Offer items with all their columns; a ragged one is a list of tensors."""
+        new = torch.zeros(len(numbers), LENGTHS + len(self.ragged), dtype=torch.int64)
+        new[:, STRATUM] = stratum
+        new[:, NUMBER], new[:, ITEM] = numbers, numbers if items is None else items
+        for place, name in enumerate(self.ragged, LENGTHS):
+            new[:, place] = torch.tensor([len(part) for part in columns[name]], dtype=torch.int64)
+        joined = torch.cat([self._state("index"), new])
+        values = {name: torch.cat([self._state(name), *self._rows(name, columns[name])]) for name in self.columns}
+        index, order = self._kept(joined, settle=True)
+        self._set("index", index)
+        for name in self.columns:
+            self._set(name, self._picked(name, values[name], joined, order))
+
+    def rows(self, stratum: int | None = None) -> "Rows":
+        """The sample, by stratum, number and item; of one stratum or of all."""
+        index, order = self._kept(joined := self._state("index"))
+        if stratum is not None:
+            mine = index[:, STRATUM] == stratum
+            index, order = index[mine], order[mine]
+        columns = {name: self._picked(name, self._state(name), joined, order) for name in self.columns}
+        return Rows(index, columns, {name: LENGTHS + place for place, name in enumerate(self.ragged)})
+
+    def _rows(self, name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
+        kind = self.columns[name]
+        parts = given if not isinstance(given, Tensor) else [given]
+        return [part.detach().cpu().to(kind.dtype).reshape(-1, *kind.shape) for part in parts]
+
+    def _kept(self, index: Int[Tensor, "item column"], *, settle: bool = False) -> tuple[Tensor, Tensor]:
+        """The index of what is kept, in order, and where it stood."""
+        order = torch.arange(len(index))
+        if self.each is not None:
+            below = index[:, NUMBER] < self._state("bar")[index[:, STRATUM]]
+            order = order[below]
+            order = order[index[order, ITEM].argsort(stable=True)]
+        key = index[:, STRATUM] * _MOST + index[:, NUMBER]
+        order = order[key[order].argsort(stable=True)]
+        if self.size is None or not len(order):
+            return index[order], order
+        chosen = self._single(index[order]) if self.each is None else self._groups(index[order], settle)
+        return index[order[chosen]], order[chosen]
+
+    def _single(self, index: Int[Tensor, "item column"]) -> Bool[Tensor, " item"]:
+        assert self.size is not None
+        starts = torch.searchsorted(index[:, STRATUM].contiguous(), torch.arange(self.strata))
+        return torch.arange(len(index)) - starts[index[:, STRATUM]] < self.size
+
+    def _groups(self, index: Int[Tensor, "item column"], settle: bool) -> Bool[Tensor, " item"]:
+        """Whole groups while they fit; the number of the first that does not is the bar from then on."""
+        assert self.each is not None
+        groups, which, sizes = torch.unique_consecutive(
+            index[:, : NUMBER + 1], dim=0, return_inverse=True, return_counts=True
+        )
+        place = torch.arange(len(index)) - (sizes.cumsum(0) - sizes)[which]
+        taken = sizes.clamp(max=self.each)
+        fits = torch.zeros(len(groups), dtype=torch.bool)
+        for stratum in range(self.strata):
+            mine = (groups[:, STRATUM] == stratum).nonzero()[:, 0]
+            fits[mine] = taken[mine].cumsum(0) <= self.size
+            left_out = mine[~fits[mine]]
+            if settle and len(left_out):
+                bar = self._state("bar").clone()
+                bar[stratum] = groups[left_out[0], NUMBER]
+                self._set("bar", bar)
+        return (place < self.each) & fits[which]
+
+    def _picked(self, name: str, values: Tensor, index: Int[Tensor, "item column"], order: Tensor) -> Tensor:
+        if name not in self.ragged:
+            return values[order]
+        lengths = index[:, LENGTHS + self.ragged.index(name)]
+        starts = (lengths.cumsum(0) - lengths)[order]
+        wide = lengths[order]
+        within = torch.arange(int(wide.sum())) - (wide.cumsum(0) - wide).repeat_interleave(wide)
+        return values[starts.repeat_interleave(wide) + within]
+
+    def _state(self, name: str) -> Tensor:
+        return getattr(self.lens, f"{self.name}_{name}")
+
+    def _set(self, name: str, value: Tensor) -> None:
+        setattr(self.lens, f"{self.name}_{name}", value)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a sample holds, in the order of strata and numbers."""
+
+    index: Int[Tensor, "item column"]
+    columns: Mapping[str, Tensor]
+    lengths: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def numbers(self) -> Int[Tensor, " item"]:
+        return self.index[:, NUMBER]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.columns[name]
+
+    def pieces(self, name: str) -> list[Tensor]:
+        """A ragged column, item by item."""
+        return list(self.columns[name].split(self.index[:, self.lengths[name]].tolist()))
+
+    def names(self, name: str = "id") -> list[str]:
+        return [bytes(piece.tolist()).decode() for piece in self.pieces(name)]
+
+    def groups(self, name: str) -> list[Tensor]:
+        """A column, group by group."""
+        if not len(self):
+            return []
+        sizes = torch.unique_consecutive(self.index[:, : NUMBER + 1], dim=0, return_counts=True)[1]
+        return list(self.columns[name].split(sizes.tolist()))
+
+
+def as_names(names: Sequence[str]) -> list[Tensor]:
+    """Texts as a ragged column of bytes."""
+    return [torch.tensor(list(name.encode()), dtype=torch.uint8) for name in names]
