@@ -1,5 +1,6 @@
 """The commands put together, and how they fail: one line, exit 1; usage 2; interrupted 130."""
 
+import errno
 import inspect
 import os
 import sys
@@ -10,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lorgnette import __version__
+from lorgnette.cli import Terminated
 from lorgnette.cli.check import check
 from lorgnette.cli.compare import compare
 from lorgnette.cli.demo import demo
@@ -25,6 +27,7 @@ from lorgnette.cli.serve import serve
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
+from lorgnette.files import trouble
 
 HELP = """
 Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
@@ -56,7 +59,19 @@ class Speaking(TyperGroup):
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
             _say(str(interrupt) or "interrupted.")
-            raise typer.Exit(130) from interrupt
+            terminated = any(isinstance(each, Terminated) for each in (interrupt, interrupt.__cause__))
+            raise typer.Exit(143 if terminated else 130) from interrupt
+        except OSError as error:
+            # The disk, wherever it is met; whatever else the system refuses is a bug of ours, and seen as one.
+            what = trouble(error)
+            if what is None or error.errno in _OURS or os.environ.get("LORGNETTE_DEBUG") == "1":
+                raise
+            _say(f"{error.filename or 'the output'}: {what}.")
+            raise typer.Exit(1) from error
+
+
+_OURS = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL)
+"""A file that is not there is looked for before it is opened: if that was forgotten, it shall be seen."""
 
 
 def _say(message: str) -> None:

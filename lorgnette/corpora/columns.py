@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lorgnette.corpora.example import Example
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, outside
 
 MOST_LABELS = 1000  # more classes than this means that the column holds no classes
 
@@ -79,7 +79,7 @@ class Columns:
 
 
 def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    return text.removeprefix("-").isdecimal() and len(text) < 20  # a longer one is a name
 
 
 def _string(value: Any, where: str, column: str) -> str:
@@ -98,7 +98,8 @@ def _label(value: Any, where: str, column: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool | int | str):
-        return str(int(value)) if isinstance(value, bool) else str(value)
+        with outside(f"{where}: column {column!r}", "Expected a class name or number."):
+            return str(int(value)) if isinstance(value, bool) else str(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     raise UserError(f"{where}: column {column!r} is {_shown(value)}; expected a class name or number.")

@@ -9,8 +9,8 @@ from typing import Any
 from lorgnette.corpora.columns import Columns
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
-from lorgnette.corpora.files import content, found, inner_suffix, lines
-from lorgnette.errors import UserError
+from lorgnette.corpora.files import LONGEST_LINE, content, found, inner_suffix, lines
+from lorgnette.errors import UserError, reason
 
 Row = dict[str, Any]
 
@@ -44,7 +44,7 @@ def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None)
 def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Rows of a CSV file (RFC 4180: a quoted field may hold commas, quotes and line ends), with their line numbers."""
     # The module refuses fields over 128 KiB; a review, a chapter or a log may be longer, and is read as it is.
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     reader = csv.reader((line for _, line in lines(path)), strict=True)
     header: list[str] | None = None
     while True:
@@ -86,8 +86,10 @@ def jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as broken:
-            raise UserError(f"{path}, line {number}: malformed JSON ({broken}). Expected one object a line.") from None
+        except (ValueError, RecursionError) as broken:  # numbers of thousands of digits are a ValueError
+            raise UserError(
+                f"{path}, line {number}: malformed JSON ({reason(broken)}). Expected one object a line."
+            ) from broken
         if not isinstance(row, dict):
             kind = type(row).__name__
             raise UserError(f"{path}, line {number}: a JSON {kind}; expected an object with named columns.")

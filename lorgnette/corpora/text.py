@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
-from lorgnette.corpora.files import content, found, lines
+from lorgnette.corpora.files import content, found, lines, refuse_long
 from lorgnette.errors import UserError
 
 
@@ -27,14 +27,16 @@ def _lines(path: Path) -> Iterator[Example]:
 
 
 def _paragraphs(path: Path) -> Iterator[Example]:
-    start, held = 0, []
+    start, length = 0, 0
+    held: list[str] = []
     for number, line in lines(path):
         if line.strip():
-            start = start or number
+            start, length = start or number, length + len(line)
+            refuse_long(length, f"{path}: the paragraph at line {start}")
             held.append(line.strip())
         elif held:
             yield Example(id=str(start), text=" ".join(held))
-            start, held = 0, []
+            start, length, held = 0, 0, []
     if held:
         yield Example(id=str(start), text=" ".join(held))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from lorgnette.corpora.corpus import Corpus
 from lorgnette.corpora.example import Example
-from lorgnette.corpora.files import content, found, lines
-from lorgnette.errors import UserError, optional
+from lorgnette.corpora.files import content, found, lines, refuse_long
+from lorgnette.errors import UserError, optional, outside
 
 Span = tuple[int, int, str]  # first word, word after the last, type
 
@@ -71,14 +71,16 @@ def _sentences(path: Path, skipped: list[str]) -> Iterator[Example]:
 
 def _blocks(path: Path) -> Iterator[tuple[int, str]]:
     """Sentences as text, with the number of their first line."""
-    start, held = 0, []
+    start, length = 0, 0
+    held: list[str] = []
     for number, line in lines(path):
         if line.strip():
-            start = start or number
+            start, length = start or number, length + len(line)
+            refuse_long(length, f"{path}: the sentence at line {start}")
             held.append(line.rstrip("\r\n"))
         elif held:
             yield start, "\n".join(held) + "\n"
-            start, held = 0, []
+            start, length, held = 0, 0, []
     if held:
         yield start, "\n".join(held) + "\n"
 
@@ -93,11 +95,10 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
         if not line.startswith("#") and line.count("\t") != 9:
             width = line.count("\t") + 1
             raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, between tabs.")
-    try:
+        if not line.startswith("#") and not all(field.strip() for field in line.split("\t")):
+            raise UserError(f"{path}, line {number}: an empty column; CoNLL-U writes _ where there is nothing.")
+    with outside(f"{path}, the sentence at line {start}: not CoNLL-U", "Correct it, or leave it out."):
         [sentence] = conllu.parse(block, fields=conllu.parser.DEFAULT_FIELDS, field_parsers=raw)
-    except (conllu.exceptions.ParseException, ValueError) as broken:
-        reason = str(broken).splitlines()[0]
-        raise UserError(f"{path}, the sentence at line {start}: not CoNLL-U ({reason}).") from None
     return [dict(word) for word in sentence if isinstance(word["id"], int)], sentence.metadata
 
 
@@ -136,17 +137,19 @@ def entity_spans(misc: Sequence[str], entity_format: str = "GRP-etype") -> tuple
     `entity_format` is the file's `global.Entity` declaration, which says where the type stands. A bracket without its
     counterpart (an entity that goes on in another sentence) ends with the sentence.
     """
-    place = entity_format.split("-").index("etype")
+    fields = entity_format.split("-")
+    place = fields.index("etype") if "etype" in fields else len(fields)
     spans: list[Span] = []
     open_: list[tuple[str, int, str]] = []
     for index, column in enumerate(misc):
         value = next((item.removeprefix("Entity=") for item in column.split("|") if item.startswith("Entity=")), "")
         for start, end, alone in re.findall(r"\(([^()]+)(\)?)|([^()]+)\)", value):
             parts = (start or alone).split("-")
+            kind = parts[place] if place < len(parts) else "_"  # not declared, or left out here
             if start and end:
-                spans.append((index, index + 1, parts[place]))
+                spans.append((index, index + 1, kind))
             elif start:
-                open_.append((parts[0], index, parts[place]))
+                open_.append((parts[0], index, kind))
             else:
                 at = next((i for i in reversed(range(len(open_))) if open_[i][0] == parts[0]), None)
                 if at is not None:

@@ -35,7 +35,8 @@ def heat_map(result: Result, variable: str, **selection: Any) -> Any:
     if LAYER not in array.dims or HEAD not in array.dims:
         raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: a heat map needs layer and head.")
     rows = records(result, array)
-    _refuse_empty(variable, rows)
+    if not rows:
+        return _nothing(variable)
     names = list(dict.fromkeys(row["panel"] for row in rows))
     room = _WIDEST if len(names) == 1 else _MULTIPLE
     step = max(7, min(44, room // array.sizes[HEAD]))
@@ -90,7 +91,8 @@ def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
     array = chosen(result, variable, selection)
     if LAYER not in array.dims:
         raise UserError(f"{variable!r} has axes {', '.join(map(str, array.dims))}: curves need a layer.")
-    _refuse_empty(variable, panels(array))
+    if not panels(array):
+        return _nothing(variable)
     *outer, inner = ["", *(str(dim) for dim in array.dims if dim not in (LAYER, HEAD) and array.sizes[dim] > 1)]
     names = [said(label) for label in array[inner].values.tolist()] if inner else [""]
     if len(outer) < 2:
@@ -226,9 +228,10 @@ def _means(result: Result, array: Any) -> list[dict[str, Any]]:
     return out
 
 
-def _refuse_empty(variable: str, found: list[Any]) -> None:
-    if not found:
-        raise UserError(f"{variable!r} has no numbers to draw: every cell is missing.")
+def _nothing(variable: str) -> Any:
+    """Where every cell is missing (a corpus of one sentence, say) a chart says so, and the page is whole."""
+    words = [{"said": f"{titled(variable)}: no text gives a number"}]
+    return alt.Chart(alt.Data(values=words)).mark_text().encode(text=alt.Text(field="said", type="nominal"))
 
 
 def _colour_scale(values: list[float]) -> Any:

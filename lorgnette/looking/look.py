@@ -70,6 +70,7 @@ def look(
     counts.batches = done
     bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
     kept = _kept_if_interrupted(keeper, chosen, counts, out)
+    number = -1
     with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
         for number, encoded in enumerate(batches(texts, batch_tokens, counts)):
             if number >= done and number % ranks.world == ranks.rank:
@@ -79,6 +80,10 @@ def look(
             bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
             if keeper is not None and number >= done:
                 keeper.due(chosen, counts.batches)
+    if done > number + 1:
+        raise UserError(
+            f"What was kept for --resume holds {done} batches, and the corpus has {number + 1}. Run without."
+        )
     if counts.texts == 0:
         raise UserError(f"The corpus {_name(corpus)!r} gave no text to look at.")
     results = _concluded(chosen, _provenance(subject, corpus, counts, seed, command))

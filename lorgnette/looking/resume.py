@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from lorgnette.errors import UserError, reason
+from lorgnette.files import hidden, written_whole
 from lorgnette.lenses.base import Lens
 from lorgnette.looking.processes import Ranks
 
@@ -31,8 +32,7 @@ class Keeper:
 
     @staticmethod
     def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: Ranks) -> "Keeper":
-        out = Path(out)
-        keeper = Keeper(out.with_name(f".{out.name}.unfinished"), fingerprint, ranks)
+        keeper = Keeper(hidden(out, "unfinished"), fingerprint, ranks)
         if not resume and ranks.first:
             keeper.clear()
         return keeper
@@ -45,11 +45,13 @@ class Keeper:
             with safe_open(self.file, framework="pt") as kept:
                 about = json.loads(kept.metadata()["lorgnette"])
                 tensors = {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118  (not a dict)
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            batches, fingerprint = about["batches"], dict(about["fingerprint"])
+            self._refuse_unlike(lenses, tensors, batches)
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise UserError(
-                f"What the interrupted run kept in {self.folder} is damaged. Run without --resume."
+                f"What the interrupted run kept in {self.folder} is damaged ({reason(error)}). Run without --resume."
             ) from error
-        changed = [key for key, value in self.fingerprint.items() if about["fingerprint"].get(key) != value]
+        changed = [key for key, value in self.fingerprint.items() if fingerprint.get(key) != value]
         if changed:
             raise UserError(
                 f"The interrupted run in {self.folder} differs from this one ({', '.join(changed)}); its numbers "
@@ -57,15 +59,30 @@ class Keeper:
             )
         for number, lens in enumerate(lenses):
             lens.restore({name: tensors[f"{number}.{name}"] for name in lens.states()})
-        return int(about["batches"])
+        return int(batches)
+
+    @staticmethod
+    def _refuse_unlike(lenses: Sequence[Lens], tensors: dict[str, Any], batches: object) -> None:
+        """States of other shapes or types would give other numbers, or fail much later."""
+        if not isinstance(batches, int) or batches < 0:
+            raise ValueError(f"{batches!r} batches")
+        for number, lens in enumerate(lenses):
+            for name, state in lens.states().items():
+                kept = tensors[f"{number}.{name}"]
+                if kept.dtype != state.dtype or kept.dim() != state.dim():
+                    raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
 
     def due(self, lenses: Sequence[Lens], batches: int) -> None:
-        """Keep the states if it is time."""
-        if time.monotonic() - self.last >= EVERY:
+        """Keep the states if it is time. If that fails the run goes on: only the chance to resume is lost."""
+        if time.monotonic() - self.last < EVERY:
+            return
+        try:
             self.keep(lenses, batches)
+        except UserError as error:
+            self.last = time.monotonic()
+            print(f"lorgnette: {error} Until then --resume has less to go on from.", file=sys.stderr)
 
     def keep(self, lenses: Sequence[Lens], batches: int) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {
             f"{number}.{name}": state.contiguous()
             for number, lens in enumerate(lenses)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, reason
 from lorgnette.files import written_whole
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.statistics.hashing import text_key
@@ -60,12 +60,15 @@ def kept_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> l
         return []
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}). Remove it, or run look again.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}). Remove it, or run look again.") from error
     if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("schema") != SCHEMA:
         raise UserError(f"{path} was not written by this Lorgnette. Remove it, or run look again.")
     if whole.get("weights_hash") != weights_hash:
         raise UserError(
             f"{path} shows a model with other weights than the results beside it. Remove it, or look again."
         )
-    return list(whole["examples"])
+    examples = whole.get("examples")
+    if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
+        raise UserError(f"{path} does not list its examples. Remove it, or run look again.")
+    return examples

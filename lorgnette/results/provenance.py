@@ -26,6 +26,17 @@ def versions() -> Mapping[str, str]:
     return found
 
 
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "model": (str,),
+    **dict.fromkeys(("texts", "tokens", "truncated"), (int,)),
+    **dict.fromkeys(("corpus", "split", "weights_hash", "model_class", "dtype", "device"), (str, type(None))),
+    "versions": (dict,),
+    "notes": (list, tuple),
+    "created": (str,),
+}
+"""What a file may say of each."""
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -66,4 +77,7 @@ class Provenance:
             raise UserError(f"The provenance has unknown fields: {', '.join(unknown)}. Was the file edited?")
         if "model" not in fields:
             raise UserError("The provenance does not name a model. Was the file edited?")
-        return cls(**{**fields, "notes": tuple(fields.get("notes", ()))})
+        for name, kinds in _KINDS.items():
+            if name in fields and not isinstance(fields[name], kinds):
+                raise UserError(f"The provenance's {name} is {str(fields[name])[:40]!r}. Was the file edited?")
+        return cls(**{**fields, "notes": tuple(map(str, fields.get("notes", ())))})

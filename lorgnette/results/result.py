@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from lorgnette import axes
 from lorgnette.display import Shown
-from lorgnette.errors import UserError, optional
-from lorgnette.files import folder_written_whole, written_whole
+from lorgnette.errors import UserError, optional, reason
+from lorgnette.files import folder_written_whole, recover, writing, written_whole
 from lorgnette.results import schema
 from lorgnette.results.provenance import Provenance
 
@@ -27,6 +28,10 @@ _FOLDER_FORMAT = "lorgnette-results"
 _INDEX = "lorgnette.json"  # what makes a folder a results folder
 _SUFFIXES = (".json", ".csv", ".parquet")
 _SPREAD = ("_se", "_low", "_high", "_q")  # of a mean: they need two texts
+
+
+_DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
+"""What reading an edited document can lead to."""
 
 
 class Result(Shown):
@@ -93,11 +98,10 @@ class Result(Shown):
         try:
             data = schema.decode(document["data"])
             provenance = Provenance.from_dict(document["provenance"])
-            return cls(document["lens"], data, provenance)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{source} is a damaged result ({type(error).__name__}: {error}). Run look again."
-            ) from error
+            _refuse_unlabelled(data)
+            return cls(str(document["lens"]), data, provenance)
+        except _DAMAGED as error:
+            raise UserError(f"{source} is a damaged result ({reason(error)}). Run look again.") from error
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes .json (everything), .csv or .parquet (the table of `to_dataframe`), whole or not at all."""
@@ -185,8 +189,10 @@ class Results(Shown, Mapping[str, Result]):
 def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str]) -> None:
     """UserError if results of these lenses could not be saved there, or others would be lost: before the work."""
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; a folder is needed.")
+    with writing(folder):
+        recover(folder, _files_of)
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file; a folder is needed.")
     if folder.is_dir() and _files_of(folder):
         lost = [name for name in _names_in(folder) if name not in lenses]
         if lost:
@@ -236,8 +242,8 @@ def _parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
     """The JSON document, once it is known to be ours and of this schema."""
     try:
         document = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{source} is not JSON ({error}). Run look again.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{source} is not JSON ({reason(error)}). Run look again.") from error
     if not isinstance(document, dict) or document.get("format") != format_name:
         raise UserError(f"{source} was not written by Lorgnette: it is no {format_name!r} document.")
     found = document.get("schema")
@@ -248,6 +254,16 @@ def _parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
             f"Run look again, or use the Lorgnette that wrote it."
         )
     return document
+
+
+def _refuse_unlabelled(data: xr.Dataset) -> None:
+    """Layers and heads are known by their numbers: each has one, and no two the same."""
+    for dim in data.sizes:
+        labels = data.coords[dim] if dim in data.coords else None
+        if labels is None and dim in (axes.STACK, axes.LAYER, axes.HEAD):
+            raise ValueError(f"the axis {dim!r} has no labels")
+        if labels is not None and len(set(labels.values.tolist())) < labels.size:
+            raise ValueError(f"two places of the axis {dim!r} have the same label")
 
 
 def _frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":

@@ -41,6 +41,8 @@ def encode(data: xr.Dataset) -> dict[str, Any]:
 
 def decode(document: Mapping[str, Any]) -> xr.Dataset:
     sizes = document["sizes"]
+    if not isinstance(document["attrs"], dict):
+        raise ValueError("attributes without names")
     return xr.Dataset(
         {name: _decode_variable(entry, sizes) for name, entry in document["variables"].items()},
         {name: _decode_variable(entry, sizes) for name, entry in document["coords"].items()},
@@ -72,7 +74,19 @@ def _nulled(values: np.ndarray) -> np.ndarray:
 
 
 def _decode_variable(entry: Mapping[str, Any], sizes: Mapping[str, int]) -> xr.Variable:
-    dtype = np.dtype({"str": "U", "object": "O"}.get(entry["dtype"], entry["dtype"]))
+    """The variable as it was written: numbers that do not lie as `dims` and `sizes` say are refused, not rearranged."""
+    kind = entry["dtype"]
+    dtype = np.dtype({"str": "U", "object": "O"}.get(kind, kind))
+    if kind not in ("str", "object") and (dtype.kind not in _NUMBERS or dtype.name != kind):
+        raise ValueError(f"values of type {kind!r}")
     shape = tuple(sizes[dim] for dim in entry["dims"])
-    values = np.array(entry["values"], dtype=dtype).reshape(shape)
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"sizes {shape}")
+    values = np.array(entry["values"], dtype=dtype)
+    if 0 in shape and values.size == 0:
+        values = values.reshape(shape)
+    if values.shape != shape:
+        raise ValueError(
+            f"numbers of shape {values.shape} where {dict(zip(entry['dims'], shape, strict=True))} is said"
+        )
     return xr.Variable(entry["dims"], values, entry["attrs"])

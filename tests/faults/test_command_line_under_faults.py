@@ -1,0 +1,83 @@
+"""The command line when it is stopped, when its output goes nowhere, and with odd locales: one line, a right status."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from subjects import classifier
+
+RUN = [sys.executable, "-m", "lorgnette"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    subject = classifier(torch.float32)
+    subject.model.save_pretrained(folder)
+    subject.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def ran(*arguments, **more):
+    environment = {**os.environ, **more.pop("env", {})}
+    return subprocess.run([*RUN, *arguments], capture_output=True, text=True, env=environment, timeout=170, **more)
+
+
+def one_line(text):
+    return text.startswith("lorgnette: ") and len(text.splitlines()) == 1
+
+
+def test_a_full_disk_behind_the_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*RUN, "list", "lenses"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=170)
+    assert done.returncode == 1
+    assert one_line(done.stderr), done.stderr
+
+
+def test_bytes_that_are_no_text_and_terminals_without_emoji(model):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = ran("trace", model, os.fsdecode(b"cat \xff"))
+    assert done.returncode == 1
+    assert one_line(done.stderr), done.stderr
+    done = ran("trace", model, "The cat sat 🙂", env=ascii_only)
+    assert done.returncode == 0, done.stderr
+
+
+STOPPED = """
+import os, sys
+sys.argv = ["lorgnette", *sys.argv[2:]] if (number := int(sys.argv[1])) else []
+import lorgnette.looking.look as looking
+passed, count = looking._pass, 0
+def counted(*given):
+    global count
+    count += 1
+    if count == 5:
+        os.kill(os.getpid(), number)
+    passed(*given)
+looking._pass = counted
+from lorgnette.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_keeps_what_resume_needs(model, tmp_path, number, status):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("The cat sat on the mat, and it was good!\n" * 40)
+    look = ["look", model, "-c", str(texts), "-o", str(tmp_path / "run"), "--batch-tokens", "32"]
+    done = subprocess.run([sys.executable, "-c", STOPPED, str(int(number)), *look], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert "--resume goes on from here" in done.stderr
+    assert list(tmp_path.glob(".run.unfinished/states-0.safetensors"))
+
+
+def test_a_signal_at_the_very_start_is_one_line():
+    process = subprocess.Popen([*RUN, "list", "lenses"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert "Traceback" not in said
