@@ -98,7 +98,7 @@ class Result(Shown):
         try:
             data = schema.decode(document["data"])
             provenance = Provenance.from_dict(document["provenance"])
-            _refuse_unlabelled(data)
+            _refuse_double_labels(data)
             return cls(str(document["lens"]), data, provenance)
         except _DAMAGED as error:
             raise UserError(f"{source} is a damaged result ({reason(error)}). Run look again.") from error
@@ -183,7 +183,10 @@ class Results(Shown, Mapping[str, Result]):
         folder = Path(folder)
         if not folder.is_dir():
             raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
-        return cls({name: Result.load(folder / f"{name}.json") for name in _names_in(folder)})
+        results = {name: Result.load(folder / f"{name}.json") for name in _names_in(folder)}
+        for name, result in results.items():
+            _refuse_unlabelled(result, folder / f"{name}.json")
+        return cls(results)
 
 
 def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str]) -> None:
@@ -256,14 +259,17 @@ def _parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
     return document
 
 
-def _refuse_unlabelled(data: xr.Dataset) -> None:
-    """Layers and heads are known by their numbers: each has one, and no two the same."""
-    for dim in data.sizes:
-        labels = data.coords[dim] if dim in data.coords else None
-        if labels is None and dim in (axes.STACK, axes.LAYER, axes.HEAD):
-            raise ValueError(f"the axis {dim!r} has no labels")
-        if labels is not None and len(set(labels.values.tolist())) < labels.size:
+def _refuse_double_labels(data: xr.Dataset) -> None:
+    for dim, size in data.sizes.items():
+        if dim in data.coords and len(set(data.coords[dim].values.tolist())) < size:
             raise ValueError(f"two places of the axis {dim!r} have the same label")
+
+
+def _refuse_unlabelled(result: Result, source: Path) -> None:
+    """In what look wrote, stacks, layers and heads are known by their labels."""
+    for dim in (axes.STACK, axes.LAYER, axes.HEAD):
+        if dim in result.data.sizes and dim not in result.data.coords:
+            raise UserError(f"{source} is a damaged result (the axis {dim!r} has no labels). Run look again.")
 
 
 def _frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":

@@ -106,7 +106,6 @@ def changed(text, *path, value):
         (("data", "sizes", "layer"), 10**30),
         (("data", "sizes", "layer"), "3"),
         (("data", "coords", "layer", "values"), lambda values: [1] * len(values)),
-        (("data", "coords"), {}),
         (("data", "variables", "entropy", "values"), 10**400),
         (("data", "variables", "entropy_count", "values"), lambda values: [[[10**30]]]),
         (("data", "variables", "entropy", "dtype"), "object_"),
@@ -123,6 +122,13 @@ def test_results_that_were_edited_are_refused(saved, path, value):
     with pytest.raises(UserError):
         Result.from_json(changed(saved, *path, value=value))
     assert Result.from_json(saved).lens == "weights"
+
+
+def test_layers_without_numbers_are_refused(saved, tmp_path):
+    (tmp_path / "lorgnette.json").write_text('{"format": "lorgnette-results", "schema": 1, "results": ["weights"]}')
+    (tmp_path / "weights.json").write_text(changed(saved, "data", "coords", value={}))
+    with pytest.raises(UserError, match="has no labels"):
+        Results.load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": 1' + "0" * 5000 + "}", ""])
