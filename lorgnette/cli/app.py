@@ -27,7 +27,6 @@ from lorgnette.cli.serve import serve
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
-from lorgnette.files import trouble
 
 HELP = """
 Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
@@ -63,6 +62,8 @@ class Speaking(TyperGroup):
             raise typer.Exit(143 if terminated else 130) from interrupt
         except OSError as error:
             # The disk, wherever it is met; whatever else the system refuses is a bug of ours, and seen as one.
+            from lorgnette.files import trouble
+
             what = trouble(error)
             if what is None or error.errno in _OURS or os.environ.get("LORGNETTE_DEBUG") == "1":
                 raise
