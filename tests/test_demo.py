@@ -45,7 +45,7 @@ def test_the_demo(small, tmp_path):
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("lorgnette.models.opening.PACKAGED", {"minilm": ("no_such_package_here", "model")})
+    monkeypatch.setattr("lorgnette.model_names.PACKAGED", {"minilm": ("no_such_package_here", "model")})
     monkeypatch.delenv("LORGNETTE_MODELS", raising=False)
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert done.exit_code == 1

@@ -19,6 +19,7 @@ LEVELS = (
     "axes",
     "display",
     "files",
+    "model_names",
     "statistics",
     "results",
     "figures",

@@ -12,13 +12,31 @@ import typer
 
 _MODEL, _CORPUS, _RUN = "The model", "The corpus", "The run"
 
+
+def _known_model(name: str) -> str:
+    """A slip is said at once, before anything heavy is imported."""
+    from lorgnette.model_names import known
+
+    return known(name)
+
+
+def _run_folder(folder: Path) -> Path:
+    from lorgnette.errors import UserError
+
+    if not folder.is_dir():
+        raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
+    return folder
+
+
 Model = Annotated[
     str,
     typer.Argument(
+        callback=_known_model,
         help="A folder with a model, the name of one in LORGNETTE_MODELS, or a name on the Hugging Face hub.",
         metavar="MODEL",
     ),
 ]
+Run = Annotated[Path, typer.Argument(callback=_run_folder, help="The folder that look wrote.", metavar="RUN")]
 Dtype = Annotated[
     str, typer.Option(help="Compute in float32, float64, bfloat16 or float16.", rich_help_panel=_MODEL, metavar="TYPE")
 ]

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from lorgnette.cli import options
+
 
 def report(
-    run: Annotated[Path, typer.Argument(help="The folder that look wrote.", metavar="RUN")],
+    run: options.Run,
     out: Annotated[
         Path | None, typer.Option(help="The page to write; RUN/report.html if not given.", show_default=False)
     ] = None,

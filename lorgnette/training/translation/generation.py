@@ -1,7 +1,7 @@
 """Translations by a model: in batches of similar length, greedy or by beam, in the order of the texts."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -28,7 +28,9 @@ def translate(
 ) -> list[str]:
     """The translation of each text; beams 1 is greedy.
 
-    A source longer than `limit` tokens (the model's own by default) is cut; a translation ends there at the latest.
+    A source longer than `limit` tokens (the model's own by default) is cut; a translation ends there at the latest, or
+    when it has twice the tokens of its source and `ROOM`. That is each text's own: what is translated beside it does
+    not matter.
     """
     if beams < 1 or batch_size < 1:
         raise UserError(f"beams and batch_size must be at least 1; got {beams} and {batch_size}.")
@@ -39,10 +41,15 @@ def translate(
     was_training = model.training
     model.eval()
     with progress_bar("translating", len(sources), enabled=progress) as advance, torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
+        for numbers in _batches(order, sources, batch_size, beams):
             with _precision(model, bf16):
                 ids = _generated(model, [sources[n] for n in numbers], tokenizer.pad_token_id, beams, longest)
+            ids = _ended(
+                ids,
+                [_cap(sources[n], longest) for n in numbers],
+                model.generation_config,
+                target_tokenizer or tokenizer,
+            )
             said = (target_tokenizer or tokenizer).batch_decode(ids, skip_special_tokens=True)
             found.update(zip(numbers, said, strict=True))
             advance(len(numbers), int(ids.numel()))
@@ -57,10 +64,37 @@ def _generated(model: Any, sources: list[list[int]], padding: int, beams: int, l
     mask = (torch.arange(width, device=model.device) < lengths[:, None]).long()
     config = copy.deepcopy(model.generation_config)
     # The checkpoint's own length and beam are for its users; here they are what was asked for.
-    config.update(num_beams=beams, do_sample=False, max_new_tokens=None, max_length=min(2 * width + ROOM, longest))
+    most = max(_cap(one, longest) for one in sources)
+    config.update(num_beams=beams, do_sample=False, max_new_tokens=None, max_length=most)
     if beams == 1:
         config.update(early_stopping=False, length_penalty=1.0)
     return model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
+
+
+def _batches(order: list[int], sources: list[list[int]], size: int, beams: int) -> Iterator[list[int]]:
+    """Numbers of texts. A beam ends by the length that a translation may have, so its texts must be of one length."""
+    start = 0
+    while start < len(order):
+        stop = min(start + size, len(order))
+        if beams > 1:
+            length = len(sources[order[start]])
+            stop = next((n for n in range(start, stop) if len(sources[order[n]]) != length), stop)
+        yield order[start:stop]
+        start = stop
+
+
+def _cap(source: list[int], longest: int) -> int:
+    """The tokens that a translation may have, its start token counted."""
+    return min(2 * len(source) + ROOM, longest)
+
+
+def _ended(ids: torch.Tensor, caps: list[int], config: Any, tokenizer: Any) -> torch.Tensor:
+    """Each translation cut where it would have ended alone; the last token of one that is cut is the forced end."""
+    kept = [cap - 1 if config.forced_eos_token_id is not None else cap for cap in caps]
+    place = torch.arange(ids.shape[1], device=ids.device)
+    over = torch.tensor(caps, device=ids.device) < ids.shape[1]
+    too_far = (place[None] >= torch.tensor(kept, device=ids.device)[:, None]) & over[:, None]
+    return ids.masked_fill(too_far, tokenizer.pad_token_id)
 
 
 def _precision(model: Any, bf16: bool) -> AbstractContextManager[Any]:
