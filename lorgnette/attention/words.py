@@ -5,19 +5,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-def spans(word: Int[Tensor, " token"]) -> Int[Tensor, " token"]:
-    """Number the words of one text, giving every special token (word −1) a number of its own, in order of position."""
-    new = torch.ones_like(word, dtype=torch.bool)
-    new[1:] = (word[1:] != word[:-1]) | (word[1:] < 0)
-    return new.cumsum(0) - 1
-
-
 def to_words(
     weights: Float[Tensor, "*rest query key"], query: Int[Tensor, " query"], key: Int[Tensor, " key"]
 ) -> Float[Tensor, "*rest query_word key_word"]:
     """Attention between words: *to* a word the sum over its pieces, *from* a word the mean over its pieces.
 
-    So rows still sum to one. `query` and `key` number the word of each piece (see `spans`). Clark et al. 2019, §4.1.
+    So rows still sum to one. `query` and `key` number the word of each piece (`Tokens.units`). Clark et al. 2019, §4.1.
     """
     summed = weights.new_zeros(*weights.shape[:-1], int(key.max()) + 1).index_add(-1, key, weights)
     rows = int(query.max()) + 1

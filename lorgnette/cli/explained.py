@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from torch import Tensor
 
+    from lorgnette.corpora.batch import Tokens
     from lorgnette.subject.trace import Trace
 
 _BAR = 12  # columns of a bar
@@ -35,19 +37,12 @@ def explained(
     return out
 
 
-def _by_word(tokens: Any, scores: Any, pieces: bool) -> tuple[list[str], list[float]]:
-    from lorgnette.attention.words import spans
-
-    length = len(tokens.pieces[0])
-    scores, word = scores[:length], tokens.word[0, :length]
+def _by_word(tokens: "Tokens", scores: "Tensor", pieces: bool) -> tuple[list[str], list[float]]:
+    units, scores = tokens.units(), scores[: len(tokens.pieces[0])]
     if pieces:
         return list(tokens.pieces[0]), scores.tolist()
-    number = spans(word)
-    summed = scores.new_zeros(int(number.max()) + 1).index_add(0, number, scores)
-    names = [""] * len(summed)
-    for place, which in enumerate(number.tolist()):
-        names[which] = tokens.pieces[0][place] if word[place] < 0 else tokens.words[0][int(word[place])]
-    return names, summed.tolist()
+    summed = scores.new_zeros(len(units.labels)).index_add(0, units.number, scores)
+    return list(units.labels), summed.tolist()
 
 
 def tables(found: list[dict[str, Any]]) -> "list[Table]":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from rich.table import Table
 
+    from lorgnette.corpora.batch import Tokens
     from lorgnette.subject.trace import Trace
 
 _LINKS = 10
@@ -176,7 +177,7 @@ def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) 
         "pair": example.pair,
         "target": example.target,
         "probabilities": seen.probabilities,
-        "change": None if seen.change is None else seen.change.to_dict(seen.subject.labels),
+        "effect": None if seen.effect is None else seen.effect.to_dict(seen.subject.labels),
         "stack": stack,
         "stacks": list(seen.stacks),
         "unit": "piece" if pieces else "word",
@@ -202,17 +203,17 @@ def _about(seen: "Trace", stack: str) -> Iterator[str]:
 
 def _changed(seen: "Trace") -> Iterator[str]:
     """What the output was with the heads that were taken out, and what it is without them."""
-    change = seen.change
-    if change is None:
+    effect = seen.effect
+    if effect is None:
         return
-    moved = f"last states moved by {change.shift:.3f} (1 − cos)"
-    if change.divergence is not None:
-        moved = f"KL {change.divergence:.3g} nats; {moved}"
-    yield f"without {', '.join(change.without)}: {moved}"
-    if change.said is not None:
-        before, after = change.said
+    moved = f"last states moved by {effect.shift:.3f} (1 − cos)"
+    if effect.divergence is not None:
+        moved = f"KL {effect.divergence:.3g} nats; {moved}"
+    yield f"without {', '.join(effect.without)}: {moved}"
+    if effect.said is not None:
+        before, after = effect.said
         yield f"  still says: {before}" if before == after else f"  said: {before}; now: {after}"
-    for label, logits in change.to_dict(seen.subject.labels)["logits"].items():
+    for label, logits in effect.to_dict(seen.subject.labels)["logits"].items():
         yield f"  {label}: logit {logits['before']:.3f} → {logits['after']:.3f}"
 
 
@@ -265,18 +266,11 @@ def _cells(array: "np.ndarray") -> Iterator[tuple[int, int]]:
     return ((layer, head) for layer in range(array.shape[0]) for head in range(array.shape[1]))
 
 
-def _is_word(side: Any, pieces: bool) -> "np.ndarray":
+def _is_word(side: "Tokens", pieces: bool) -> "np.ndarray":
     """False for special tokens: every head reads those, and they would hide the links between words."""
     import numpy as np
 
-    from lorgnette.attention.words import spans
-
-    word = side.word[0].tolist()
-    if pieces:
-        return np.array([index >= 0 for index in word])
-    number = spans(side.word[0]).tolist()
-    special = {which for which, index in zip(number, word, strict=True) if index < 0}
-    return np.array([which not in special for which in range(max(number) + 1)])
+    return np.array(side.word[0].tolist() if pieces else side.units().index) >= 0
 
 
 def _matrix(weights: "xr.DataArray") -> "Table":

@@ -22,6 +22,22 @@ class Where(Protocol):
     def kind(self) -> str: ...
 
 
+def spans(word: Int[Tensor, " token"]) -> Int[Tensor, " token"]:
+    """Number the words of one text, giving every special token (word −1) a number of its own, in order of position."""
+    new = torch.ones_like(word, dtype=torch.bool)
+    new[1:] = (word[1:] != word[:-1]) | (word[1:] < 0)
+    return new.cumsum(0) - 1
+
+
+@dataclass(frozen=True)
+class Units:
+    """The words of one text, with every special token as a word of its own."""
+
+    labels: tuple[str, ...]
+    index: tuple[int, ...]  # of the word in the text; -1 for a special token
+    number: Int[Tensor, " token"]  # the unit of each piece
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One side of a batch: the source, or the target of a translation."""
@@ -38,6 +54,15 @@ class Tokens:
     def lengths(self) -> Int[Tensor, " batch"]:
         """Real tokens of each text, specials included."""
         return self.mask.sum(dim=-1)
+
+    def units(self, text: int = 0) -> Units:
+        """The words of one text, special tokens among them, and which of them each piece belongs to."""
+        pieces, word = self.pieces[text], self.word[text, : len(self.pieces[text])]
+        number = spans(word)
+        first = {unit: place for place, unit in reversed(list(enumerate(number.tolist())))}
+        index = tuple(int(word[first[unit]]) for unit in range(len(first)))
+        labels = (pieces[first[unit]] if own < 0 else self.words[text][own] for unit, own in enumerate(index))
+        return Units(tuple(labels), index, number)
 
     def to(self, device: torch.device | str) -> "Tokens":
         return replace(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Change:
+class KnockoutEffect:
     """The output of one text before and after some heads were taken out.
 
     `before` and `after` are logits: [label] of a classifier, [token piece] of a language or translation model; None for
@@ -30,7 +30,9 @@ class Change:
     shift: float
 
     @staticmethod
-    def between(intact: "Trace", without: "Trace", heads: tuple[str, ...], said: tuple[str, str] | None) -> "Change":
+    def between(
+        intact: "Trace", without: "Trace", heads: tuple[str, ...], said: tuple[str, str] | None
+    ) -> "KnockoutEffect":
         """Of two traces of one text; `said` where it is not read off the logits (a translation)."""
         before, after = _logits(intact), _logits(without)
         if said is None and before is not None and after is not None:
@@ -40,7 +42,7 @@ class Change:
         if before is not None and after is not None:
             divergence = max(0.0, _divergence(before, after))
         moved = 1 - F.cosine_similarity(intact.hidden_states[-1].double(), without.hidden_states[-1].double(), dim=-1)
-        return Change(heads, before, after, said, divergence, max(0.0, moved.mean().item()))
+        return KnockoutEffect(heads, before, after, said, divergence, max(0.0, moved.mean().item()))
 
     def to_dict(self, labels: tuple[str, ...] | None = None) -> dict[str, Any]:
         """Plain numbers; the logits by label where they are classes."""

@@ -158,7 +158,7 @@ class Subject:
     ) -> "Trace":
         """Everything of one pass over one text (or pair, or text and its translation), kept.
 
-        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.change` says what that did.
+        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.effect` says what that did.
         """
         from lorgnette.subject.trace import Trace
 

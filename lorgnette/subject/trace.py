@@ -11,14 +11,14 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attention import Call, Recorder, Site, Tap
-from lorgnette.attention.words import spans, to_words
+from lorgnette.attention.words import to_words
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
 from lorgnette.display import Shown
 from lorgnette.errors import UserError, near
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names
-from lorgnette.subject.knockout_effect import Change
+from lorgnette.subject.knockout_effect import KnockoutEffect
 
 PARTS = ("query", "key", "value", "weights", "context")
 
@@ -35,7 +35,7 @@ class Trace(Shown):
     batch: Batch
     calls: dict[Site, Call]
     output: Any
-    change: Change | None = None
+    effect: KnockoutEffect | None = None
     """What the heads that were taken out did to the output; None if all were there."""
 
     @staticmethod
@@ -47,8 +47,8 @@ class Trace(Shown):
         said = None
         if subject.encoder.translates:
             said = _translation(subject, example), _translation(subject, example, knockout)
-        change = Change.between(intact, without, head_names(subject, knockout.heads), said)
-        return replace(without, change=change)
+        effect = KnockoutEffect.between(intact, without, head_names(subject, knockout.heads), said)
+        return replace(without, effect=effect)
 
     @staticmethod
     def of(subject: Subject, example: Example, *taps: Tap) -> "Trace":
@@ -120,7 +120,7 @@ class Trace(Shown):
 
     def words(self, stack: str | None = None) -> tuple[str, ...]:
         """The words that are read, with every special token as a word of its own."""
-        return _labels(self.tokens(stack)[1])
+        return self.tokens(stack)[1].units().labels
 
     @property
     def hidden_states(self) -> Float[Tensor, "layer query model"]:
@@ -148,8 +148,9 @@ class Trace(Shown):
         if words:
             if part != "weights":
                 raise UserError(f"Only weights can be put together to words, not {part!r}.")
-            tensor = to_words(tensor, spans(asking.word[0]), spans(read.word[0]))
-            rows, columns = _labels(asking), _labels(read)
+            queries, keys = asking.units(), read.units()
+            tensor = to_words(tensor, queries.number, keys.number)
+            rows, columns = queries.labels, keys.labels
         last: dict[str, tuple[str, ...] | None] = {
             "query": {axes.QUERY: rows, axes.DIM: None},
             "context": {axes.QUERY: rows, axes.DIM: None},
@@ -211,12 +212,3 @@ def _translation(subject: Subject, example: Example, *taps: Tap) -> str:
     with torch.no_grad(), subject.tapped(*taps):
         ids = subject.model.generate(**{name: batch.inputs[name] for name in names}, **greedy)
     return str(subject.tokenizer.decode(ids[0], skip_special_tokens=True))
-
-
-def _labels(tokens: Tokens) -> tuple[str, ...]:
-    """The text of each word, special tokens as themselves."""
-    number = spans(tokens.word[0])
-    out = [""] * (int(number.max()) + 1)
-    for piece, which, word in zip(tokens.pieces[0], number.tolist(), tokens.word[0].tolist(), strict=True):
-        out[which] = piece if word < 0 else tokens.words[0][word]
-    return tuple(out)

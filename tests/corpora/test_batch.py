@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from subjects import bert
 
 from lorgnette.corpora.batch import Batch, Tokens
 from lorgnette.corpora.example import Example
@@ -77,3 +78,15 @@ def test_an_example_whose_annotation_does_not_fit_its_words_is_refused():
 def test_examples_travel_between_processes():
     example = Example("a", "x", words=("x",), tags={"upos": ("X",)})
     assert pickle.loads(pickle.dumps(example)) == example
+
+
+def test_units_are_words_with_special_tokens_among_them():
+    tokens = bert().encode(["the cats, sat"]).source
+    units = tokens.units()
+    assert len(units.number) == len(tokens.pieces[0])
+    for place, piece in enumerate(tokens.pieces[0]):  # slowly: what each piece belongs to
+        own, unit = tokens.word[0, place].item(), units.number[place].item()
+        assert units.index[unit] == own
+        assert units.labels[unit] == (piece if own < 0 else tokens.words[0][own])
+    assert list(units.number) == sorted(units.number)
+    assert len(units.labels) == len(set(units.number.tolist())) == len(tokens.words[0]) + 2

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subjects import bert, gpt2, marian
 
-from lorgnette.attention.words import spans, to_words
+from lorgnette.attention.words import to_words
+from lorgnette.corpora.batch import spans
 from lorgnette.corpora.encoding import _runs
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError

@@ -7,8 +7,9 @@ import torch
 from subjects import TREEBANK, bert, gpt2, marian, planted
 from tiny_subjects import subject
 
-from lorgnette.attention.words import between_words, spans, to_words
+from lorgnette.attention.words import between_words, to_words
 from lorgnette.corpora.annotated import share
+from lorgnette.corpora.batch import spans
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.lenses.relations.lens import Relations, best_heads

@@ -16,8 +16,9 @@ import torch
 from subjects import EXAMPLES, bert, classifier, gpt2, marian, planted
 from typer.testing import CliRunner
 
-from lorgnette.attention.words import spans, to_words
+from lorgnette.attention.words import to_words
 from lorgnette.cli.app import app
+from lorgnette.corpora.batch import spans
 from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.explanations import explain

@@ -29,7 +29,7 @@ def test_a_classifier_without_a_head():
     before = plain.trace(text)
     zeroed(plain, plain.sites[1], 2)
     after = plain.trace(text)
-    change = trace.change
+    change = trace.effect
     assert change.without == ("encoder.2.3",)
     assert torch.allclose(change.before, before.output.logits[0])
     assert torch.allclose(change.after, after.output.logits[0])
@@ -40,7 +40,7 @@ def test_a_classifier_without_a_head():
     cosine = torch.nn.functional.cosine_similarity(before.hidden_states[-1], after.hidden_states[-1], dim=-1)
     assert change.shift == pytest.approx(1 - cosine.mean().item(), rel=1e-6)
     assert trace["encoder.2.weights"].shape == before["encoder.2.weights"].shape
-    assert before.change is None
+    assert before.effect is None
     assert set(change.said) <= set(plain.labels)
 
 
@@ -50,9 +50,9 @@ def test_the_weights_stay_and_the_layers_above_see_it():
     assert torch.allclose(whole["encoder.2.weights"], without["encoder.2.weights"])
     assert not torch.allclose(whole["encoder.3.weights"], without["encoder.3.weights"])
     assert without["encoder.2.context"][0].abs().max() == 0
-    assert without.change.before is None
-    assert without.change.said is None
-    assert without.change.shift > 0
+    assert without.effect.before is None
+    assert without.effect.said is None
+    assert without.effect.shift > 0
 
 
 @pytest.mark.parametrize("family", [gpt2, marian, lambda: tiny("bert-mlm")])
@@ -61,7 +61,7 @@ def test_models_of_pieces(family):
     mask = subject.tokenizer.mask_token
     text = "w8 [MASK] w9" if "mlm" in subject.name else "The cat sat"
     stack = subject.sites[0].name
-    change = subject.trace(text, without=[(stack, 1, 1), (stack, 2, 4)]).change
+    change = subject.trace(text, without=[(stack, 1, 1), (stack, 2, 4)]).effect
     assert change.divergence > 0
     assert change.before.shape == change.after.shape
     assert all(isinstance(said, str) for said in change.said)
@@ -72,7 +72,7 @@ def test_models_of_pieces(family):
 def test_a_translation_without_heads_is_generated_without_them():
     subject = marian()
     every = [("cross", layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4)]
-    one, other = (subject.trace(text, without=every).change.said for text in ("The cat sat", "A dog ran and slept"))
+    one, other = (subject.trace(text, without=every).effect.said for text in ("The cat sat", "A dog ran and slept"))
     assert one[0] != other[0]
     assert other[1].startswith(one[1])  # a decoder that reads nothing says the same of every text, to its limit
 
@@ -106,6 +106,6 @@ def test_the_command_shows_the_change(tmp_path):
     assert any(line.startswith("without encoder.2.3: KL") for line in lines)
     assert sum("logit" in line for line in lines) == 2
     document = json.loads(run("--json").stdout)
-    change = subject.trace("The cat sat.", without=["2.3"]).change
-    assert document["change"]["divergence"] == pytest.approx(change.divergence, rel=1e-3)
-    assert set(document["change"]["logits"]) == set(subject.labels)
+    change = subject.trace("The cat sat.", without=["2.3"]).effect
+    assert document["effect"]["divergence"] == pytest.approx(change.divergence, rel=1e-3)
+    assert set(document["effect"]["logits"]) == set(subject.labels)

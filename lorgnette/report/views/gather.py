@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attention import Tap
-from lorgnette.attention.words import spans, to_words
+from lorgnette.attention.words import to_words
 from lorgnette.corpora.example import Example
 from lorgnette.explanations import Target, class_number, explain
 from lorgnette.explanations.target import named
 from lorgnette.report.views.pack import Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
-from lorgnette.subject.knockout_effect import Change
+from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.subject.trace import Trace
 from lorgnette.syntax.arborescence import free_trees, rooted_trees
 
@@ -98,7 +98,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
     found = heads_at(subject, heads)
     tap = Knockout(found)
     after = Trace.of(subject, trace.example, tap)
-    change = Change.between(trace, after, head_names(subject, found), None)
+    effect = KnockoutEffect.between(trace, after, head_names(subject, found), None)
     return {
         "off": [
             [site.name, site.layer, subject.anatomy[site].numbers[head]]
@@ -107,7 +107,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
         ],
         "prediction": prediction(after),
         "explanations": explanations(trace, relevance(trace, methods, tap, target=target)),
-        "moved": change.shift,
+        "moved": effect.shift,
     }
 
 
@@ -121,7 +121,7 @@ def induced_trees(trace: Trace) -> Int[np.ndarray, "layer head word"] | None:
     words, site = len(tokens.words[0]), next(iter(trace.calls))
     if trace.tokens(trace.stacks[0])[0] is not tokens or site.kind != "self" or not 2 <= words <= LONGEST_TREE:
         return None
-    number, word = spans(tokens.word[0]), tokens.word[0]
+    number, word = tokens.units().number, tokens.word[0]
     inner = number[word >= 0].unique()
     if len(inner) != words or bool((tokens.word[0][tokens.word[0] >= 0].diff() < 0).any()):
         return None

@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attention import Call
-from lorgnette.attention.words import spans
 from lorgnette.corpora.batch import Tokens
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
@@ -156,12 +155,9 @@ def _place(tokens: Tokens, sides: list[Tokens]) -> int:
 
 def _side(tokens: Tokens) -> dict[str, Any]:
     """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
-    number, word, pieces = spans(tokens.word[0]).tolist(), tokens.word[0].tolist(), tokens.pieces[0]
-    index, labels = [-1] * (number[-1] + 1), [""] * (number[-1] + 1)
-    for piece, which, own in zip(pieces, number, word, strict=True):
-        index[which] = own
-        labels[which] = piece if own < 0 else tokens.words[0][own]
-    return {"pieces": list(pieces), "words": labels, "word": number, "index": index}
+    units = tokens.units()
+    numbers = {"word": units.number.tolist(), "index": list(units.index)}
+    return {"pieces": list(tokens.pieces[0]), "words": list(units.labels), **numbers}
 
 
 def _trees(trace: Trace, induced: "np.ndarray | None") -> dict[str, Any] | None:
