@@ -126,16 +126,25 @@ class Cells:
         running: dict[Future[dict[str, Any]], str] = {}
         while running or (waiting and not _over(until)):
             while waiting and len(running) < jobs and not _over(until):
-                key = waiting.popleft()
-                running[self._workers(jobs).submit(_attempt, cells[key], self.local)] = key
+                try:
+                    future = self._workers(jobs).submit(_attempt, cells[waiting[0]], self.local)
+                except BrokenProcessPool:  # a process died since the last look: the cells that ran are noted below
+                    if not running:
+                        self._close()
+                    break
+                running[future] = waiting.popleft()
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            if any(isinstance(future.exception(), BrokenProcessPool) for future in finished):
+                # The cell that killed its process cannot be told from those that ran beside it: all are noted.
+                finished, _ = wait(running)
+                self._close()
             for future in finished:
                 key = running.pop(future)
-                try:
-                    outcome = future.result()
-                except BrokenProcessPool as error:
-                    self._close()  # a process died: its cell cannot be told from those of the others, all are noted
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
                     outcome = {"error": f"a worker process died: {error}", "seconds": 0.0}
+                else:
+                    outcome = future.result()
                 self._keep(key, cells[key], outcome, progress)
 
     def _workers(self, jobs: int) -> ProcessPoolExecutor:
