@@ -52,7 +52,7 @@ bench-gpu: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.gpu
 
 test-gpu: $(INSTALLED)
-	@$(BIN)/python -m pytest -n 0 tests/attention/test_kernels.py
+	@$(BIN)/python -m pytest -n 0 tests/attending/test_kernels.py
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,8 +6,8 @@ import torch
 
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import E5_SMALL, subject, texts
-from lorgnette.lenses.geometry.cosine import sim
-from lorgnette.lenses.geometry.lens import Geometry
+from lorgnette.lens.geometry.cosine import sim
+from lorgnette.lens.geometry.lens import Geometry
 from lorgnette.looking.look import _pass
 
 

@@ -17,16 +17,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Site
-from lorgnette.corpora import corpus
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.example import Example
-from lorgnette.lenses.importance.ablation import Replacement, Rerun
-from lorgnette.lenses.importance.lens import Gates
-from lorgnette.lenses.losses import text_losses
+from lorgnette.attending import Site
+from lorgnette.lens.importance.ablation import Replacement, Rerun
+from lorgnette.lens.importance.lens import Gates
+from lorgnette.lens.losses import text_losses
 from lorgnette.looking.texts import Counts, TokenizedTexts, batches
 from lorgnette.subject import Subject, load
 from lorgnette.subject.knockout import Knockout
+from lorgnette.texts import corpus
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
 
 Head = tuple[Site, int]
 SHARES = (0.25, 0.5, 0.75)

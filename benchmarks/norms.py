@@ -8,11 +8,11 @@ import torch
 
 from benchmarks.harness import Figure, peak_memory, side_by_side
 from benchmarks.shapes import BERT_BASE, subject, texts
-from lorgnette.attention import Call, Tap
+from lorgnette.attending import Call, Tap
 from lorgnette.contributions.norms import all_heads_norms, gram, output_products, transformed_norms
-from lorgnette.corpora.batch import Batch
-from lorgnette.lenses.norms.lens import Norms
+from lorgnette.lens.norms.lens import Norms
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 
 LAYERS = 3  # all layers are alike; three keep the run short
 

@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.harness import Figure, side_by_side
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.models.tapping import tapped
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import remove_heads

@@ -7,9 +7,9 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import BERT_BASE, subject, texts
-from lorgnette.corpora.batch import Batch
-from lorgnette.explanations import explain
+from lorgnette.explaining import explain
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 
 BOUNDS = {"ah": 2.6, "attnlrp": 2.6, "gradient_x_input": 3.5, "voita2019": 3.5, "voita2021": 3.5}
 TOKENS, COUNT = 128, 4

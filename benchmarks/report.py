@@ -14,8 +14,8 @@ import torch
 from benchmarks.harness import Figure
 from benchmarks.shapes import E5_SMALL, subject, texts
 from lorgnette.looking.look import look
-from lorgnette.report import Report
-from lorgnette.report.views import pack, page_html
+from lorgnette.reporting import Report
+from lorgnette.reporting.views import pack, page_html
 from lorgnette.subject.trace import Trace
 
 SHARPNESS = (0.5, 1.0, 1.6, 2.5, 4.0, 6.0)

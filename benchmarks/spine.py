@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.harness import Figure, peak_memory, side_by_side
 from benchmarks.shapes import E5_SMALL, subject, texts
-from lorgnette.attention.scores import Scores
-from lorgnette.attention.sweep import Wanted, swept
+from lorgnette.attending.scores import Scores
+from lorgnette.attending.sweep import Wanted, swept
 from lorgnette.looking.look import look
 
 
@@ -42,7 +42,7 @@ watched = subject(E5_SMALL)
 corpus = texts(8, 512)
 batch = watched.encode(list(corpus))
 from lorgnette.looking.look import look
-from lorgnette.lenses.weights.lens import Weights
+from lorgnette.lens.weights.lens import Weights
 with torch.no_grad():
     watched.run(watched.encode([next(iter(corpus))]))
 """

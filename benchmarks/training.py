@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import PrinterCallback, TrainerCallback
 
 from benchmarks.harness import Figure, side_by_side
-from lorgnette.corpora import Corpus, Example
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.tapping import tapped
+from lorgnette.texts import Corpus, Example
 from lorgnette.training import EntropyPenalty, Splits, TrainingSettings, prepare
 from lorgnette.training.arguments import arguments_of
 from lorgnette.training.data import Collator

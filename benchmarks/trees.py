@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import WORDS, subject
-from lorgnette.corpora.example import Example
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import Counts, TokenizedTexts, batches
+from lorgnette.texts.example import Example
 
 SENTENCES, HEADS = 1000, 8
 MARIAN_ENCODER = {

@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 
 import lorgnette as lo
-from lorgnette.attention import Call
-from lorgnette.corpora.batch import Batch
-from lorgnette.lenses.base import Lens
+from lorgnette.attending import Call
+from lorgnette.lens.base import Lens
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 
 
 class Reach(Lens):

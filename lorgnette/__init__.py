@@ -8,22 +8,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lorgnette import lenses
-    from lorgnette.attention import Call, Site, Tap, attend
+    from lorgnette import lens
+    from lorgnette.attending import Call, Site, Tap, attend
     from lorgnette.bare.batch import batch
     from lorgnette.bare.callback import LensCallback
     from lorgnette.bare.effects import effect, gradient_effects
     from lorgnette.bare.interventions import patched, scaled, without
     from lorgnette.bare.watching import watch
-    from lorgnette.corpora import corpus, corpus_names
-    from lorgnette.corpora.batch import Batch
     from lorgnette.errors import CaptureError, UserError
     from lorgnette.looking.look import look
     from lorgnette.models.tapping import tapped
-    from lorgnette.report import Report
+    from lorgnette.reporting import Report
     from lorgnette.results import Result, Results
     from lorgnette.subject import Subject, load
     from lorgnette.subject.trace import Trace
+    from lorgnette.texts import corpus, corpus_names
+    from lorgnette.texts.batch import Batch
 
 __version__ = "0.2.0"
 
@@ -47,7 +47,7 @@ __all__ = [
     "corpus_names",
     "effect",
     "gradient_effects",
-    "lenses",
+    "lens",
     "load",
     "look",
     "patched",
@@ -58,22 +58,22 @@ __all__ = [
 ]
 
 _HOME = {
-    "Batch": "lorgnette.corpora.batch",
-    "Call": "lorgnette.attention",
+    "Batch": "lorgnette.texts.batch",
+    "Call": "lorgnette.attending",
     "CaptureError": "lorgnette.errors",
     "LensCallback": "lorgnette.bare.callback",
-    "Report": "lorgnette.report",
+    "Report": "lorgnette.reporting",
     "Result": "lorgnette.results",
     "Results": "lorgnette.results",
-    "Site": "lorgnette.attention",
+    "Site": "lorgnette.attending",
     "Subject": "lorgnette.subject",
-    "Tap": "lorgnette.attention",
+    "Tap": "lorgnette.attending",
     "Trace": "lorgnette.subject.trace",
     "UserError": "lorgnette.errors",
-    "attend": "lorgnette.attention",
+    "attend": "lorgnette.attending",
     "batch": "lorgnette.bare.batch",
-    "corpus": "lorgnette.corpora",
-    "corpus_names": "lorgnette.corpora",
+    "corpus": "lorgnette.texts",
+    "corpus_names": "lorgnette.texts",
     "effect": "lorgnette.bare.effects",
     "gradient_effects": "lorgnette.bare.effects",
     "load": "lorgnette.subject",
@@ -87,8 +87,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "lenses":
-        return import_module("lorgnette.lenses")
+    if name == "lens":
+        return import_module("lorgnette.lens")
     if name not in _HOME:
         raise AttributeError(f"module 'lorgnette' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

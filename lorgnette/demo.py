@@ -7,14 +7,14 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from lorgnette.corpora import corpus
-from lorgnette.corpora.corpus import Corpus
 from lorgnette.looking.look import look
 from lorgnette.models.opening import find
-from lorgnette.report import Finding, Report, examples_of, findings
-from lorgnette.report.examples import keep_examples
+from lorgnette.reporting import Finding, Report, examples_of, findings
+from lorgnette.reporting.examples import keep_examples
 from lorgnette.results import Result, Results
 from lorgnette.subject import load
+from lorgnette.texts import corpus
+from lorgnette.texts.corpus import Corpus
 
 LENSES = ("weights", "norms", "frequency", "distances", "roles", "geometry")
 """What both subjects are looked at with."""

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import Any
 
 _DRAWN_BY = {
-    "Trace": ("lorgnette.report.notebook", "trace_html"),
-    "Result": ("lorgnette.report.notebook", "result_html"),
-    "Results": ("lorgnette.report.notebook", "results_html"),
+    "Trace": ("lorgnette.reporting.notebook", "trace_html"),
+    "Result": ("lorgnette.reporting.notebook", "result_html"),
+    "Results": ("lorgnette.reporting.notebook", "results_html"),
 }
 
 

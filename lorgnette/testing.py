@@ -15,13 +15,13 @@ import xarray as xr
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Tap
-from lorgnette.corpora.batch import Batch, Tokens
-from lorgnette.corpora.example import Example
-from lorgnette.lenses.base import Lens
+from lorgnette.attending import Call, Tap
+from lorgnette.lens.base import Lens
 from lorgnette.models.linear import linear_weights
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
 
 
 class _See(Tap):

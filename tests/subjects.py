@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from lorgnette.corpora.example import Example
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 
 # fmt: off
 WORDS = [
@@ -141,8 +141,8 @@ def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.f
 @cache
 def planted(control: bool = False) -> tuple[Subject, Any]:
     """The hand-set model with its corpus."""
-    from lorgnette.corpora import corpus
     from lorgnette.subject.planted import annotated, planted_subject
+    from lorgnette.texts import corpus
 
     texts = annotated(corpus("planted", split="test").take(60))
     return planted_subject(texts, control=control), texts

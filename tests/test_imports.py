@@ -23,18 +23,18 @@ LEVELS = (
     "statistics",
     "results",
     "figures",
-    "corpora",
-    "attention",
+    "texts",
+    "attending",
     "models",
     "subject",
     "contributions",
-    "explanations",
+    "explaining",
     "syntax",
-    "lenses",
+    "lens",
     "looking",
     "bare",
     "training",
-    "report",
+    "reporting",
     "serve",
     "demo",
     "testing",
@@ -167,10 +167,10 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_public_names_agree():
-    assert set(lorgnette._HOME) | {"lenses", "__version__"} == set(lorgnette.__all__)
+    assert set(lorgnette._HOME) | {"lens", "__version__"} == set(lorgnette.__all__)
 
 
 def test_lenses_load_without_charts():
-    load = "import sys, lorgnette.lenses as lenses\nfor name in lenses.OURS: lenses.find(name)\n"
+    load = "import sys, lorgnette.lens as lenses\nfor name in lenses.OURS: lenses.find(name)\n"
     code = f"{load}print('altair' in sys.modules)"
     assert fresh(code) == "False\n"

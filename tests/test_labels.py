@@ -7,11 +7,11 @@ import torch
 from subjects import EXAMPLES, bert, classifier
 
 import lorgnette as lo
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.labels import mapping_of, matched
 from lorgnette.errors import UserError
-from lorgnette.lenses.importance.lens import Importance
+from lorgnette.lens.importance.lens import Importance
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.labels import mapping_of, matched
 
 
 def named(*labels):

@@ -55,7 +55,7 @@ def test_links_lead_somewhere():
 
 
 def test_every_lens_is_in_the_readme_and_has_a_page():
-    for name in lo.lenses.OURS:
+    for name in lo.lens.OURS:
         assert f"| `{name}` |" in README
         assert (ROOT / "docs" / "lenses" / f"{name}.md").is_file()
 

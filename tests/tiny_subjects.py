@@ -8,8 +8,8 @@ from families import tiny
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from lorgnette.corpora.example import Example
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 
 SPECIAL = ("[PAD]", "</s>", "[CLS]", "[SEP]", "[MASK]")
 WORDS = (".", ",", *(f"w{number}" for number in range(7, 97)))

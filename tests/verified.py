@@ -21,7 +21,7 @@ from architectures import text_types, tiny_model  # noqa: E402
 from tiny_subjects import tokenizer  # noqa: E402
 
 from lorgnette.errors import UserError  # noqa: E402
-from lorgnette.explanations.rules import unruled  # noqa: E402
+from lorgnette.explaining.rules import unruled  # noqa: E402
 from lorgnette.models.anatomy import PARTS  # noqa: E402
 from lorgnette.models.families import prunable_types, record_of  # noqa: E402
 from lorgnette.models.families.verified import FILE, Verified, page, table  # noqa: E402

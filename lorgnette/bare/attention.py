@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette import axes
-from lorgnette.attention import Recorder, Site
-from lorgnette.attention.recorder import PARTS
+from lorgnette.attending import Recorder, Site
+from lorgnette.attending.recorder import PARTS
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.errors import UserError, near

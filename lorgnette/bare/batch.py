@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lorgnette.corpora.batch import Batch, Tokens
-from lorgnette.corpora.example import Example
-from lorgnette.corpora.token_kinds import TokenKinds
 from lorgnette.errors import UserError
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
+from lorgnette.texts.token_kinds import TokenKinds
 
 
 def batch(

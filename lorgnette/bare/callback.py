@@ -9,12 +9,12 @@ import xarray as xr
 from transformers import TrainerCallback
 
 from lorgnette.axes import HEAD
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 if TYPE_CHECKING:
     from transformers import Trainer

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped

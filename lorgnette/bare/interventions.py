@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.attention import Attention
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped

@@ -5,19 +5,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from lorgnette.bare.interventions import Model
-from lorgnette.corpora.batch import Batch
 from lorgnette.errors import UserError
-from lorgnette.lenses.base import Lens
+from lorgnette.lens.base import Lens
 from lorgnette.looking.look import Looking
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 
 
 @contextmanager
 def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
     """Let lenses see the pass that you run in this context, on this batch.
 
-        lens = lo.lenses.get("weights")
+        lens = lo.lens.get("weights")
         for inputs in loader:
             with lo.watch(model, lens, batch=lo.batch(inputs, tokenizer)):
                 model(**inputs)
@@ -45,7 +45,7 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
 def _refuse(lenses: tuple[Lens, ...]) -> None:
     for lens in lenses:
         if not isinstance(lens, Lens):
-            raise UserError(f"lo.watch takes lenses, such as lo.lenses.get('weights'). Got {type(lens).__name__}.")
+            raise UserError(f"lo.watch takes lenses, such as lo.lens.get('weights'). Got {type(lens).__name__}.")
         if lens.wants_gradients or lens.needs:
             raise UserError(
                 f"The lens {lens.name!r} needs passes or results of its own: use lo.look for it, not lo.watch."

@@ -23,7 +23,7 @@ def compare(
       lorgnette compare runs/before runs/after
       lorgnette compare runs/before runs/after --out compare.html
     """
-    from lorgnette.report.comparison import Comparison
+    from lorgnette.reporting.comparison import Comparison
 
     compared = Comparison.of(before, after)
     for finding in compared.findings():

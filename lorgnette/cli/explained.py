@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor
 
-    from lorgnette.corpora.batch import Tokens
     from lorgnette.subject.trace import Trace
+    from lorgnette.texts.batch import Tokens
 
 _BAR = 12  # columns of a bar
 
@@ -17,7 +17,7 @@ def explained(
     seen: "Trace", methods: Sequence[str], class_name: str | None = None, *, pieces: bool
 ) -> list[dict[str, Any]]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
-    from lorgnette.explanations import explain
+    from lorgnette.explaining import explain
 
     out = []
     for method in methods:

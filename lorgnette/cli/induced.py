@@ -9,7 +9,7 @@ import typer
 from lorgnette.cli import options
 
 if TYPE_CHECKING:
-    from lorgnette.corpora.example import Example
+    from lorgnette.texts.example import Example
 
 
 def induced(
@@ -44,9 +44,9 @@ def induced(
       lorgnette induced bert-base-uncased -c ud_en_pud --head 7 --limit 3 --json
     """
     layer, number = _numbers(head)
-    from lorgnette.corpora import corpus as open_corpus
     from lorgnette.subject import load
     from lorgnette.syntax.attention_tree import induced as draw
+    from lorgnette.texts import corpus as open_corpus
 
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     way, root = "read_by_head" if transpose else "to_head", "free" if free_root else "gold"

@@ -90,12 +90,12 @@ def _presets() -> list[tuple[str, str]]:
 
 
 def _corpora() -> list[tuple[str, str]]:
-    from lorgnette.corpora import corpus_names
+    from lorgnette.texts import corpus_names
 
     return [(name, "") for name in corpus_names()]
 
 
 def _lenses() -> list[tuple[str, str]]:
-    from lorgnette import lenses
+    from lorgnette import lens as lenses
 
     return [(name, lenses.find(name).summary) for name in lenses.names()]

@@ -50,9 +50,9 @@ def look(
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
-    from lorgnette import lenses
-    from lorgnette.corpora import corpus as open_corpus
-    from lorgnette.corpora.labels import mapping_of
+    from lorgnette import lens as lenses
+    from lorgnette.texts import corpus as open_corpus
+    from lorgnette.texts.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
     names = [part.strip() for one in lens for part in one.split(",") if part.strip()]
@@ -91,8 +91,8 @@ def _write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> 
 
     from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
-    from lorgnette.report import Report
-    from lorgnette.report.examples import examples_of, keep_examples
+    from lorgnette.reporting import Report
+    from lorgnette.reporting.examples import examples_of, keep_examples
 
     try:
         examples = examples_of(texts.subject, texts)
@@ -109,7 +109,7 @@ def _show(results: "Results") -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.report.contents import findings
+    from lorgnette.reporting.contents import findings
 
     origin = next(iter(results.values())).provenance
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""

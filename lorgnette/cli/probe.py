@@ -41,7 +41,7 @@ def probe(
       lorgnette probe bert-base-uncased -c ud_en_gum --label entity --label upos --structural
       lorgnette probe bert-base-uncased -c conll2000 --label chunk --out runs/chunks
     """
-    from lorgnette.corpora import corpus as open_corpus
+    from lorgnette.texts import corpus as open_corpus
 
     first, second = (open_corpus(corpus, split=split, data=data, limit=limit) for split in (train, test))
     from lorgnette.looking.probing import probe as run

@@ -57,8 +57,8 @@ def rationales(
       lorgnette rationales ./my-classifier -c eraser_movies --truncate --perturbation mask
       lorgnette rationales ./my-classifier -c marked.jsonl --words-column words --rationale-column marked
     """
-    from lorgnette.corpora import corpus as open_corpus
-    from lorgnette.corpora.labels import mapping_of
+    from lorgnette.texts import corpus as open_corpus
+    from lorgnette.texts.labels import mapping_of
 
     one_file = Path(corpus).is_file()
     if split is None and not one_file:
@@ -67,8 +67,8 @@ def rationales(
                         words_column=words_column, rationale_column=rationale_column)  # fmt: skip
     if top is None and share is None:
         top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
-    from lorgnette.lenses.rationales.gold import gold_share
-    from lorgnette.lenses.rationales.lens import CHEAP, Rationales
+    from lorgnette.lens.rationales.gold import gold_share
+    from lorgnette.lens.rationales.lens import CHEAP, Rationales
     from lorgnette.looking.look import look
     from lorgnette.subject import load
 

@@ -29,8 +29,8 @@ def report(
       lorgnette report runs/bert --figures png,pdf
     """
     from lorgnette.figures.drawing import known_formats
-    from lorgnette.report import Report
-    from lorgnette.report import figures as draw
+    from lorgnette.reporting import Report
+    from lorgnette.reporting import figures as draw
     from lorgnette.results import Results
 
     formats = None if figures is None else known_formats(figures)

@@ -40,8 +40,8 @@ def serve(
       lorgnette serve bert-base-uncased ./my-fine-tuned-bert
       lorgnette serve minilm --host 0.0.0.0 --no-open
     """
-    from lorgnette.corpora import corpus as open_corpus
     from lorgnette.errors import optional
+    from lorgnette.texts import corpus as open_corpus
 
     for package in ("fastapi", "uvicorn"):
         optional(package, "serve")

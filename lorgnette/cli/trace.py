@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from rich.table import Table
 
-    from lorgnette.corpora.batch import Tokens
     from lorgnette.subject.trace import Trace
+    from lorgnette.texts.batch import Tokens
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
@@ -87,8 +87,8 @@ def trace(
         raise typer.BadParameter("--class goes with --explain or --html.")
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
     if html is not None:
-        from lorgnette.report.views import write_page
-        from lorgnette.report.views.gather import gathered
+        from lorgnette.reporting.views import write_page
+        from lorgnette.reporting.views.gather import gathered
 
         example = subject.example(text, pair, target=target)
         shown = gathered(subject, example, methods=explain or None, without=without or [], target=class_name)

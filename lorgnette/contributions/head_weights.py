@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.contributions.norms import FrozenNorm, output_products
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.layers import PureNorm

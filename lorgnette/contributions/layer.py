@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attention import Call
-from lorgnette.attention.sweep import Wanted
+from lorgnette.attending import Call
+from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.mixing import mixing_ratio
 from lorgnette.contributions.norms import all_heads_norms, head_norms, summed_norms, transformed_norms
 from lorgnette.contributions.norms import gram as coefficients
 from lorgnette.contributions.pair_sample import Pairs
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.token_kinds import CATEGORIES
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.token_kinds import CATEGORIES
 
 VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 """Terms of all heads: Σ_h α f(x_j); the same with x_i added to token i's own; the same through LayerNorm."""

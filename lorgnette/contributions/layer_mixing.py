@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Site
+from lorgnette.attending import Call, Site
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import all_heads_norms, gram
 from lorgnette.contributions.rollout import half_residual, row_shares

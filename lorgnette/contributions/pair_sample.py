@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attention import Call, Site
-from lorgnette.attention.scores import Scores
-from lorgnette.corpora.batch import Batch
+from lorgnette.attending import Call, Site
+from lorgnette.attending.scores import Scores
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_key
+from lorgnette.texts.batch import Batch
 
 
 @dataclass

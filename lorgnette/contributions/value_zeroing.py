@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attention import ACTIVE, Arrival, Call, Site, Tap
+from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.contributions.mixing import cosine_distance, off_diagonal_share
-from lorgnette.corpora.batch import Batch
 from lorgnette.models.switching import switched
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 
 
 def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
-from lorgnette.lenses.base import Lens
-from lorgnette.lenses.roles.lens import Roles
+from lorgnette.lens.base import Lens
+from lorgnette.lens.roles.lens import Roles
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 TRAINED, RANDOM, SHUFFLED = "trained", "random weights", "shuffled words"
 

@@ -9,12 +9,9 @@ from typing import Any
 
 import torch
 
-from lorgnette.attention import Call, Tap
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.encoding import Encoded
+from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
-from lorgnette.lenses.base import Lens
+from lorgnette.lens.base import Lens
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import Ranks
 from lorgnette.looking.progress import progress_bar
@@ -25,6 +22,9 @@ from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 from lorgnette.results.result import refuse_other_folder
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.encoding import Encoded
 
 
 def look(
@@ -217,7 +217,7 @@ def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: boo
     if isinstance(corpus, TokenizedTexts):
         return corpus
     if isinstance(corpus, str):
-        from lorgnette.corpora import corpus as opened
+        from lorgnette.texts import corpus as opened
 
         corpus = opened(corpus)
     return TokenizedTexts(subject, corpus, truncate=truncate)
@@ -238,7 +238,7 @@ def _lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 
 
 def _lens(lens: Lens | str) -> Lens:
-    from lorgnette.lenses import get
+    from lorgnette.lens import get
 
     return get(lens) if isinstance(lens, str) else lens
 

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 import xarray as xr
 
-from lorgnette.corpora.corpus import Corpus
 from lorgnette.errors import UserError
-from lorgnette.lenses.probes.lens import Probes
-from lorgnette.lenses.probes.structural import DESCRIPTIONS, KeptTrees, trained_maps, tree_scores
+from lorgnette.lens.probes.lens import Probes
+from lorgnette.lens.probes.structural import DESCRIPTIONS, KeptTrees, trained_maps, tree_scores
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
 
 
 def probe(subject: Subject, train: Corpus, test: Corpus, label: str = "upos", **options: Any) -> Result:

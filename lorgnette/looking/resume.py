@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import hidden, written_whole
-from lorgnette.lenses.base import Lens
+from lorgnette.lens.base import Lens
 from lorgnette.looking.processes import Ranks
 
 EVERY = 20.0

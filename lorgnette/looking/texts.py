@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.encoding import Encoded
-from lorgnette.corpora.example import Example
-from lorgnette.corpora.labels import matched
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.encoding import Encoded
+from lorgnette.texts.example import Example
+from lorgnette.texts.labels import matched
 
 KEPT = 4096
 """Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""

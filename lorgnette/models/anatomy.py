@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_weights, refusal
 

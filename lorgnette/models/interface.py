@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, prepare_padding_mask, sdpa_mask
 
-from lorgnette.attention import attend
+from lorgnette.attending import attend
 
 # Not a name with "flash" in it: transformers would take it for a kernel to download.
 NAME = "lorgnette"

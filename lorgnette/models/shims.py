@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lorgnette.attention.attend import attend
+from lorgnette.attending.attend import attend
 
 
 def _heads(projected: Tensor, dim: int) -> Tensor:

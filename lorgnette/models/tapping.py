@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lorgnette.attention import ACTIVE, Arrival, Site, Tap
+from lorgnette.attending import ACTIVE, Arrival, Site, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
 from lorgnette.models.families import anatomy_of, drift

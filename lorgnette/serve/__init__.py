@@ -4,7 +4,7 @@ shapes   → what is asked and answered (pydantic), which is what OpenAPI says
 guard    → who may ask: Host, Origin, token, size; and the headers of every answer
 work     → models loaded and looked at without blocking the page
 app      → the addresses
-page.html, live.css, live.js → the page; it uses the modules of `lorgnette.report.views`
+page.html, live.css, live.js → the page; it uses the modules of `lorgnette.reporting.views`
 """
 
 from lorgnette.serve.app import make_app

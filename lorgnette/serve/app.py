@@ -11,16 +11,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from lorgnette import __version__
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.explanations import explanation_methods
-from lorgnette.report.views.gather import METHODS, gathered, knocked_out, methods_of, target_of
+from lorgnette.explaining import explanation_methods
+from lorgnette.reporting.views.gather import METHODS, gathered, knocked_out, methods_of, target_of
 from lorgnette.serve import shapes
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.work import MOST_WAITING, Busy, Desk, Models
 from lorgnette.subject import Subject
 from lorgnette.subject.trace import Trace
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""
@@ -96,7 +96,7 @@ def _pages(app: FastAPI, access: Access) -> None:
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
         stem, _, kind = name.rpartition(".")
-        for package in ("lorgnette.serve", "lorgnette.report.views"):
+        for package in ("lorgnette.serve", "lorgnette.reporting.views"):
             if stem.isalpha() and kind in _TYPES and (files(package) / name).is_file():
                 return PlainTextResponse(_file(package, name), media_type=_TYPES[kind])
         raise HTTPException(404, f"There is no {name!r}.")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import uvicorn
 
-from lorgnette.corpora.corpus import Corpus
 from lorgnette.errors import UserError
 from lorgnette.serve.app import make_app
 from lorgnette.serve.guard import Access
 from lorgnette.serve.work import Models
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
 
 
 def run(

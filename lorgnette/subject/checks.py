@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lorgnette.attention import Call, Tap
-from lorgnette.corpora.example import Example
+from lorgnette.attending import Call, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 
 TEXTS = (
     ("The cat sat on the mat, and nobody minded.", "Le chat était assis sur le tapis."),

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Site, Tap
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError, near
 from lorgnette.results import Result
 

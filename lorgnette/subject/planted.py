@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 HEADS = ("previous", "next", "sep", "uniform", "dead", "tree", "rare", "first")
 """What each head of the planted model does, in order. `dead` attends to the previous token and adds nothing."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lorgnette.attention import Site, Tap
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.encoding import Encoded, Encoder
-from lorgnette.corpora.example import Example
+from lorgnette.attending import Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.encoding import Encoded, Encoder
+from lorgnette.texts.example import Example
 
 if TYPE_CHECKING:
     from lorgnette.subject.checks import Check

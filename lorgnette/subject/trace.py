@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call, Recorder, Site, Tap
-from lorgnette.attention.words import to_words
-from lorgnette.corpora.batch import Batch, Tokens
-from lorgnette.corpora.example import Example
+from lorgnette.attending import Call, Recorder, Site, Tap
+from lorgnette.attending.words import to_words
 from lorgnette.display import Shown
 from lorgnette.errors import UserError, near
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names
 from lorgnette.subject.knockout_effect import KnockoutEffect
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
 
 PARTS = ("query", "key", "value", "weights", "context")
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Recorder, Site
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.example import Example
+from lorgnette.attending import Recorder, Site
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.syntax.arborescence import ROOTS, WAYS, free_trees, rooted_trees
 from lorgnette.syntax.edge_scores import EdgeScores
 from lorgnette.syntax.gold_trees import GoldTrees, parsed_sites
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
 
 
 @dataclass(frozen=True)

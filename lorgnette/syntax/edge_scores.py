@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Site
-from lorgnette.attention.words import between_words
+from lorgnette.attending import Call, Site
+from lorgnette.attending.words import between_words
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import all_heads_norms, gram, transformed_norms
-from lorgnette.corpora.batch import Batch
-from lorgnette.explanations import edge_relevance
-from lorgnette.explanations.target import require_head
+from lorgnette.explaining import edge_relevance
+from lorgnette.explaining.target import require_head
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import GoldTrees
+from lorgnette.texts.batch import Batch
 
 SCORES = ("weights", "norms", "relevance")
 

@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lorgnette.attention import Call, Site
-from lorgnette.attention.words import between_words
+from lorgnette.attending import Call, Site
+from lorgnette.attending.words import between_words
 from lorgnette.contributions.layer_mixing import rollable
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.example import Example
-from lorgnette.corpora.treebank import is_tree
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.syntax.arborescence import ROOT
 from lorgnette.syntax.attachment import UNKNOWN
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
+from lorgnette.texts.treebank import is_tree
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 import transformers
 
-from lorgnette.corpora import Example
-from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError, near
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.config import LEARNT_POSITIONS, SelfAttentionClassifierConfig
@@ -20,6 +18,8 @@ from lorgnette.models.families import longest_text
 from lorgnette.models.loading import Loaded, load_model
 from lorgnette.models.marian_small import TRANSLATORS
 from lorgnette.models.opening import Checkpoint, UnknownModel, known_names
+from lorgnette.texts import Example
+from lorgnette.texts.vectors import read_vectors
 from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
 

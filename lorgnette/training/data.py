@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 
-from lorgnette.corpora import Corpus, Example
-from lorgnette.corpora.encoding import Encoder, refuse_half_characters
 from lorgnette.errors import UserError, outside
+from lorgnette.texts import Corpus, Example
+from lorgnette.texts.encoding import Encoder, refuse_half_characters
 
 Item = dict[str, Any]
 """One text: input_ids, labels, perhaps token_type_ids and maps over tokens ("gold", "heuristic")."""
@@ -80,7 +80,7 @@ class Reader:
         length = len(item["input_ids"])
         cut = self.max_length is not None and length > self.max_length
         if cut:
-            # The last token stays if it closes the text ([SEP]), as in `lorgnette.corpora.encoding`.
+            # The last token stays if it closes the text ([SEP]), as in `lorgnette.texts.encoding`.
             tail = int(item["input_ids"][-1] in self._encoder.specials)
             keep = self.max_length - tail  # type: ignore[operator]
             item = {key: [*value[:keep], *value[length - tail :]] for key, value in item.items()}

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from lorgnette.corpora import Example
-from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError
+from lorgnette.texts import Example
+from lorgnette.texts.vectors import read_vectors
 from lorgnette.training.data import Mapper
 from lorgnette.training.settings import TrainingSettings
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Tap
-from lorgnette.attention.entropy import swept_entropy
+from lorgnette.attending import Call, Tap
+from lorgnette.attending.entropy import swept_entropy
 from lorgnette.errors import UserError, near
 from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.training.penalty_terms import (

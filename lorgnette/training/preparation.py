@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lorgnette.corpora import Example
 from lorgnette.errors import UserError
+from lorgnette.texts import Example
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import Builder, builder, translates
 from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lorgnette.corpora.corpus import Corpus
 from lorgnette.errors import UserError, near
+from lorgnette.texts.corpus import Corpus
 
 if TYPE_CHECKING:
     from lorgnette.training.penalties import Penalty

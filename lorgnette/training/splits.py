@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lorgnette.corpora import Corpus, Example, corpus
 from lorgnette.errors import UserError
+from lorgnette.texts import Corpus, Example, corpus
 from lorgnette.training.settings import Splits, TrainingSettings
 
 
@@ -94,8 +94,8 @@ def _present(name: str, settings: TrainingSettings) -> set[str] | None:
     """The splits of a corpus, with one name for validation; None if it has none (a file)."""
     from pathlib import Path
 
-    from lorgnette.corpora.named import NAMED, SAME_SPLIT
-    from lorgnette.corpora.planted import SIZES
+    from lorgnette.texts.named import NAMED, SAME_SPLIT
+    from lorgnette.texts.planted import SIZES
 
     first = name.split(":")[0]
     if first == "planted" or first in NAMED:

@@ -6,17 +6,17 @@ from typing import ClassVar
 import torch
 import xarray as xr
 
-from lorgnette.attention import Call
-from lorgnette.attention.sweep import Wanted
+from lorgnette.attending import Call
+from lorgnette.attending.sweep import Wanted
 from lorgnette.axes import HEAD, LAYER
-from lorgnette.corpora.batch import Batch
-from lorgnette.lenses.base import Lens
-from lorgnette.lenses.distances.lens import Distances
-from lorgnette.lenses.moments import Moments
-from lorgnette.lenses.weights.lens import Weights
+from lorgnette.lens.base import Lens
+from lorgnette.lens.distances.lens import Distances
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.weights.lens import Weights
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 from reproductions.frame.conditions import RANDOM, TRAINED, Condition
 from reproductions.frame.settings import Machine
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import xarray as xr
 
 from lorgnette.axes import HEAD
-from lorgnette.corpora import corpus as open_corpus
-from lorgnette.lenses.gradients.lens import Gradients
+from lorgnette.lens.gradients.lens import Gradients
 from lorgnette.looking.look import look
 from lorgnette.subject import load
+from lorgnette.texts import corpus as open_corpus
 from reproductions.clark2019.losses import COLUMNS, LOSSES
 from reproductions.frame.settings import Machine
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from lorgnette.corpora import corpus as open_corpus
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.lenses.attention_probe.lens import AttentionProbe
-from lorgnette.lenses.coreference.lens import Coreference, best_antecedents
-from lorgnette.lenses.relations.lens import Relations, best_heads
+from lorgnette.lens.attention_probe.lens import AttentionProbe
+from lorgnette.lens.coreference.lens import Coreference, best_antecedents
+from lorgnette.lens.relations.lens import Relations, best_heads
 from lorgnette.looking.controls import shuffled, with_random_weights
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 from lorgnette.syntax.attachment import SCORES
+from lorgnette.texts import corpus as open_corpus
+from lorgnette.texts.corpus import Corpus
 from reproductions.clark2019.stanford import UD_RELATIONS
 from reproductions.frame.conditions import RANDOM, SHUFFLED, opened
 from reproductions.frame.settings import Machine

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.lenses.cones.formulas import class_cosines, mean_direction_cosines, representative_cosines, separation
+from lorgnette.lens.cones.formulas import class_cosines, mean_direction_cosines, representative_cosines, separation
 from lorgnette.statistics.spearman import spearman
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.looking.controls import with_random_weights
 from lorgnette.models.opening import find
 from lorgnette.subject import Subject, load
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 from reproductions.frame.cells import Cell, Cells
 from reproductions.frame.segments import COUNT, documents, segments, shuffled_words
 from reproductions.frame.settings import Settings

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.corpora import Example, corpus
-from lorgnette.lenses.rationales import plausibility as maths
+from lorgnette.lens.rationales import plausibility as maths
+from lorgnette.texts import Example, corpus
 
 _HALF = 0.5  # a word whose rescaled weight is at least this is taken for marked
 

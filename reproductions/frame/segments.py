@@ -13,9 +13,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from lorgnette.corpora import corpus as open_corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
+from lorgnette.texts import corpus as open_corpus
+from lorgnette.texts.example import Example
 
 TOKENS = 128
 COUNT = 992

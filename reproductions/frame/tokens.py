@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Int32, Int64
 from transformers import AutoTokenizer
 
-from lorgnette.corpora import Corpus
-from lorgnette.corpora.vectors import read_vectors
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
+from lorgnette.texts import Corpus
+from lorgnette.texts.vectors import read_vectors
 from lorgnette.training.build import PresetBuilder, vectors_path
 from lorgnette.training.data import Item, Items, Reader
 from lorgnette.training.preparation import Prepared, prepare

@@ -3,11 +3,11 @@
 import xarray as xr
 
 from lorgnette.axes import HEAD
-from lorgnette.corpora.frequency import Ranks, bert_ranks
-from lorgnette.lenses.frequency.lens import Frequency
-from lorgnette.lenses.norms.lens import RATIOS, Norms
+from lorgnette.lens.frequency.lens import Frequency
+from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
+from lorgnette.texts.frequency import Ranks, bert_ranks
 from reproductions.frame.conditions import Condition
 from reproductions.frame.settings import Machine
 from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms

@@ -8,13 +8,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from lorgnette.attention import Site
-from lorgnette.corpora.batch import Batch
-from lorgnette.corpora.frequency import Ranks, counted
-from lorgnette.lenses.norms.lens import Norms
+from lorgnette.attending import Site
+from lorgnette.lens.norms.lens import Norms
 from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.frequency import Ranks, counted
 
 
 class Occurrences:

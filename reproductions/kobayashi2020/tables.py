@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from lorgnette.lenses.norms.lens import RATIOS
+from lorgnette.lens.norms.lens import RATIOS
 from reproductions.frame.claims import Estimate
 from reproductions.frame.conditions import PUBLISHED_MODEL
 from reproductions.frame.finished import Finished

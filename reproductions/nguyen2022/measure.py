@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Recorder
-from lorgnette.corpora import Example
+from lorgnette.attending import Recorder
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.subject import Subject
+from lorgnette.texts import Example
 from lorgnette.training import EntropyPenalty, TrainingSettings, train
 from reproductions.frame.plausible import marked_examples, measured
 from reproductions.frame.running import numbers_of, ready_for_training

@@ -6,16 +6,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lorgnette.corpora import corpus as open_corpus
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
-from lorgnette.corpora.tagged import tagged_corpus
-from lorgnette.lenses.trees.lens import Trees
+from lorgnette.lens.trees.lens import Trees
 from lorgnette.looking.controls import RANDOM, SHUFFLED, shuffled, with_random_weights
 from lorgnette.looking.look import look
 from lorgnette.looking.probing import probe as probed
 from lorgnette.subject import Subject, load
 from lorgnette.syntax.attachment import SCORES
+from lorgnette.texts import corpus as open_corpus
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
+from lorgnette.texts.tagged import tagged_corpus
 from reproductions.frame.plain import plain
 from reproductions.frame.settings import Machine
 from reproductions.raganato2018.grid import SEMANTIC_TAGS

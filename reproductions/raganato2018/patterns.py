@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attention import Call
-from lorgnette.attention.sweep import Wanted
-from lorgnette.corpora import Corpus, Example
-from lorgnette.corpora.batch import Batch
-from lorgnette.lenses.base import Lens
+from lorgnette.attending import Call
+from lorgnette.attending.sweep import Wanted
+from lorgnette.lens.base import Lens
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts import Corpus, Example
+from lorgnette.texts.batch import Batch
 
 PATTERNS = ("self", "previous", "next", "last")
 """The four of Raganato & Tiedemann 2018."""

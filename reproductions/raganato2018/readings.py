@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from lorgnette.lenses.trees.lens import WAYS
+from lorgnette.lens.trees.lens import WAYS
 from lorgnette.looking.controls import TRAINED
 from lorgnette.syntax.attachment import BASELINES, SCORES
 from reproductions.frame.claims import Estimate

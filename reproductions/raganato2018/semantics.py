@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
+from lorgnette.texts.example import Example
 
 NONE = "O"
 _TYPE, _STATUS = 1, 2

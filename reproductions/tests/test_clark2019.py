@@ -12,7 +12,7 @@ import xarray as xr
 from made_cells import finished
 from subjects import EXAMPLES, bert
 
-from lorgnette.attention import Tap
+from lorgnette.attending import Tap
 from lorgnette.looking.look import look
 from lorgnette.syntax.relation_names import SUBTYPES, UNIVERSAL
 from reproductions.clark2019 import STUDY, syntax

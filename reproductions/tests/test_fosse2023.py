@@ -4,8 +4,8 @@ import pytest
 from made_cells import finished
 from made_up import write_hatexplain, write_vectors
 
-from lorgnette.corpora.annotated import YELP_TESTS
 from lorgnette.errors import UserError
+from lorgnette.texts.annotated import YELP_TESTS
 from reproductions.fosse2023 import STUDY, grid
 from reproductions.fosse2023.attention.claims import remarks
 from reproductions.fosse2023.attention.runs import Runs

@@ -7,12 +7,12 @@ import pytest
 import torch
 from made_up import write_hatexplain, write_vectors
 
-from lorgnette.corpora import Example
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.subject import Subject
+from lorgnette.texts import Example
 from reproductions.fosse2023 import grid
 from reproductions.fosse2023.attention import explained, geometry, measure, replaced, texts
 from reproductions.frame.settings import Machine

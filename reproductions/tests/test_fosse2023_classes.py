@@ -10,8 +10,8 @@ from made_cells import finished
 from subjects import word_pieces
 from transformers import BertConfig, BertModel
 
-from lorgnette.corpora import Example
-from lorgnette.lenses.cones.formulas import class_cosines
+from lorgnette.lens.cones.formulas import class_cosines
+from lorgnette.texts import Example
 from reproductions.fosse2023 import STUDY, grid
 from reproductions.fosse2023.claims import claims
 from reproductions.fosse2023.classes import labels as labels_of

@@ -13,8 +13,8 @@ from made_up import write_hatexplain
 from subjects import word_pieces
 from transformers import BertConfig, BertModel
 
-from lorgnette.lenses.cones.outcome import Sample, cone_variables
-from lorgnette.lenses.geometry.cosine import sim
+from lorgnette.lens.cones.outcome import Sample, cone_variables
+from lorgnette.lens.geometry.cosine import sim
 from reproductions.fosse2023 import STUDY, grid
 from reproductions.fosse2023.claims import claims
 from reproductions.fosse2023.cone_claims import every_above, orthogonal

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from lorgnette.attention.scores import Scores
-from lorgnette.lenses.convexity.formulas import angle, cone
+from lorgnette.attending.scores import Scores
+from lorgnette.lens.convexity.formulas import angle, cone
 from reproductions.fosse2023.attention.replaced import all_on_least, permuted, uniform
 
 

@@ -8,10 +8,10 @@ import xarray as xr
 from made_cells import finished
 from subjects import EXAMPLES, bert
 
-from lorgnette.corpora.frequency import Ranks
-from lorgnette.lenses.norms.lens import RATIOS
+from lorgnette.lens.norms.lens import RATIOS
 from lorgnette.looking.look import look
 from lorgnette.statistics.spearman import rounded
+from lorgnette.texts.frequency import Ranks
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Settings
 from reproductions.kobayashi2020 import STUDY

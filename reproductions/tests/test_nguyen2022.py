@@ -5,8 +5,8 @@ import torch
 from made_cells import finished
 from made_up import write_hatexplain, write_vectors
 
-from lorgnette.corpora import Example
 from lorgnette.errors import UserError
+from lorgnette.texts import Example
 from reproductions.frame.page import Outcome, published
 from reproductions.frame.plausible import measured
 from reproductions.frame.settings import Settings

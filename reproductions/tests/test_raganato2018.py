@@ -10,9 +10,9 @@ import torch
 from made_cells import with_results
 from subjects import marian
 
-from lorgnette.attention import Tap
-from lorgnette.corpora.example import Example
+from lorgnette.attending import Tap
 from lorgnette.errors import UserError
+from lorgnette.texts.example import Example
 from reproductions.frame.cells import Cells
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Machine, Settings

@@ -10,11 +10,11 @@ import torch
 import xarray as xr
 from made_cells import with_results
 
-from lorgnette.corpora import Corpus
-from lorgnette.lenses.losses import text_losses
-from lorgnette.lenses.relevance.lens import Relevance
+from lorgnette.lens.losses import text_losses
+from lorgnette.lens.relevance.lens import Relevance
 from lorgnette.looking.look import look
 from lorgnette.subject.knockout import Knockout
+from lorgnette.texts import Corpus
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Machine
 from reproductions.frame.statistics import bootstrap

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_cells import with_results
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from reproductions.frame.cells import Cell
 from reproductions.frame.page import Outcome

@@ -84,9 +84,9 @@ def vectors(*, machine: Machine, reviews: int) -> dict[str, float]:
     """How long the words' vectors are: the mean norm over the tokens of some reviews that have one."""
     import torch
 
-    from lorgnette.corpora import corpus
-    from lorgnette.corpora.vectors import read_vectors
     from lorgnette.models.classifier.tokenizer import build_tokenizer
+    from lorgnette.texts import corpus
+    from lorgnette.texts.vectors import read_vectors
     from lorgnette.training.build import vectors_path
 
     base = TrainingSettings(model="mean", corpus=CORPUS, out="", data=machine.data)

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import set_seed
 
-from lorgnette.attention import Site
-from lorgnette.corpora import corpus as corpus_of
-from lorgnette.lenses.importance.lens import Gates
+from lorgnette.attending import Site
+from lorgnette.lens.importance.lens import Gates
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
+from lorgnette.texts import corpus as corpus_of
 from lorgnette.training import TrainingSettings
 from lorgnette.training.data import Collator, Items
 from lorgnette.training.gates.gates import HeadGates

@@ -10,18 +10,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.corpora import Corpus, Example, corpus
-from lorgnette.corpora.frequency import counted as ranks_of
-from lorgnette.lenses import get
-from lorgnette.lenses.base import Lens
-from lorgnette.lenses.importance.lens import Importance
-from lorgnette.lenses.relations.lens import PARTS, best_heads
-from lorgnette.lenses.relevance.lens import Relevance
-from lorgnette.lenses.roles.lens import Roles
+from lorgnette.lens import get
+from lorgnette.lens.base import Lens
+from lorgnette.lens.importance.lens import Importance
+from lorgnette.lens.relations.lens import PARTS, best_heads
+from lorgnette.lens.relevance.lens import Relevance
+from lorgnette.lens.roles.lens import Roles
 from lorgnette.looking.controls import shuffled, with_random_weights
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject, load
+from lorgnette.texts import Corpus, Example, corpus
+from lorgnette.texts.frequency import counted as ranks_of
 from lorgnette.training.translation.generation import translate
 from reproductions.frame.plain import plain
 from reproductions.frame.settings import Machine
@@ -130,7 +130,7 @@ def _chance(lens: Roles) -> list[float | None]:
 
 def _relations(lens: Roles) -> list[dict[str, Any]]:
     """For each relation and way: the head chosen in the development part, and the offset, in the held-out part."""
-    from lorgnette.lenses.relations.lens import Relations
+    from lorgnette.lens.relations.lens import Relations
 
     frame = best_heads(Relations.compute(lens))
     frame = frame[(frame["way"] != "read_by_head") & (frame["relation"] != "all")]

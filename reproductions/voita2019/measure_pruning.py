@@ -7,11 +7,11 @@ from typing import Any
 
 from transformers import set_seed
 
-from lorgnette.attention import Site
-from lorgnette.corpora import Corpus, corpus
+from lorgnette.attending import Site
 from lorgnette.models.families import anatomy_of
 from lorgnette.results.provenance import versions
 from lorgnette.subject import Subject
+from lorgnette.texts import Corpus, corpus
 from lorgnette.training import Trained, train
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.preparation import prepare

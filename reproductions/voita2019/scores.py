@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from lorgnette.corpora import Example, corpus
 from lorgnette.statistics.bleu import bleu
+from lorgnette.texts import Example, corpus
 from lorgnette.training.translation.generation import translate
 from reproductions.voita2019.workshop import Workshop, device
 

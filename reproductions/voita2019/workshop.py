@@ -16,10 +16,10 @@ import torch
 import transformers
 from transformers import set_seed
 
-from lorgnette.corpora import Corpus, Example, corpus
 from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.models.opening import find
 from lorgnette.models.tapping import tapped
+from lorgnette.texts import Corpus, Example, corpus
 from lorgnette.training import TrainingSettings, train
 from lorgnette.training.arguments import arguments_of
 from lorgnette.training.fitting import trainer_of

@@ -136,7 +136,7 @@ def test_texts_of_other_lengths_cannot_be_patched():
 def test_watching_batches_gives_what_look_gives(name):
     whole, texts = subject("bert"), examples()
     looked = lo.look(whole, texts, [name], progress=False)[name]
-    lens = lo.lenses.get(name)
+    lens = lo.lens.get(name)
     for start in range(0, len(texts), 2):
         made = whole.encode(texts[start : start + 2])
         with lo.watch(whole.model, lens, batch=made), torch.no_grad():

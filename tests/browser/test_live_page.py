@@ -9,10 +9,10 @@ import pytest
 import uvicorn
 from subjects import bert, classifier
 
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.serve import Access, Models, make_app
 from lorgnette.subject.knockout import Knockout
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 SUBJECTS = {"tiny": classifier(), "other": classifier(seed=3), "headless": bert()}
 TEXT = "the cat was not very good"

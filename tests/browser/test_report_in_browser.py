@@ -6,8 +6,8 @@ import pytest
 from subjects import TREEBANK, classifier
 
 import lorgnette as lo
-from lorgnette.corpora.example import Example
-from lorgnette.report import Comparison, examples_of
+from lorgnette.reporting import Comparison, examples_of
+from lorgnette.texts.example import Example
 
 NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat on the mat'
 SUBJECT = classifier()

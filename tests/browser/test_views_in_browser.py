@@ -9,10 +9,10 @@ import torch
 from subjects import classifier, marian
 from transformers import BertConfig, BertModel
 
-from lorgnette.corpora.example import Example
-from lorgnette.report.views import page_html, write_page
-from lorgnette.report.views.gather import gathered
+from lorgnette.reporting.views import page_html, write_page
+from lorgnette.reporting.views.gather import gathered
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 
 NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat'
 WORDS = ("the", "cat", "was", "not", "very", "good")

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 import lorgnette as lo
 from lorgnette.cli.app import app
-from lorgnette.lenses.rationales.gold import gold_share
-from lorgnette.lenses.rationales.words import BLIND
+from lorgnette.lens.rationales.gold import gold_share
+from lorgnette.lens.rationales.words import BLIND
 
 
 def invoked(monkeypatch, subject, *arguments):

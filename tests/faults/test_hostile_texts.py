@@ -9,10 +9,10 @@ import pytest
 from subjects import EXAMPLES, bert
 
 import lorgnette as lo
-from lorgnette.corpora import files
-from lorgnette.corpora.treebank import entity_spans
 from lorgnette.errors import UserError
 from lorgnette.results import Result, Results
+from lorgnette.texts import files
+from lorgnette.texts.treebank import entity_spans
 
 
 @pytest.mark.parametrize(("name", "opener"), [("a.txt.gz", gzip.open), ("a.txt.xz", lzma.open)])
@@ -141,7 +141,7 @@ def test_results_that_are_not_json(tmp_path, text):
 
 
 def test_a_tiny_treebank_has_a_whole_report(tmp_path):
-    from lorgnette.report import Report
+    from lorgnette.reporting import Report
 
     rows = [["1", "cat", "cat", "NOUN", "NN", "_", "2", "nsubj", "_", "_"],
             ["2", "sat", "sit", "VERB", "VB", "_", "0", "root", "_", "_"]]  # fmt: skip

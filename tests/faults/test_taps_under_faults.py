@@ -12,9 +12,9 @@ from subjects import EXAMPLES, bert, classifier
 from torch import nn
 
 from lorgnette import look
-from lorgnette.attention import Tap
+from lorgnette.attending import Tap
 from lorgnette.errors import CaptureError, UserError
-from lorgnette.explanations import explain
+from lorgnette.explaining import explain
 from lorgnette.models.tapping import NAME, tapped
 
 

@@ -3,7 +3,7 @@
 import pytest
 from subjects import EXAMPLES, MAKERS, TREEBANK, classifier
 
-from lorgnette import lenses
+from lorgnette import lens as lenses
 from lorgnette.errors import UserError
 from lorgnette.testing import check_head_permutation, check_lens
 

@@ -12,11 +12,11 @@ from subjects import EXAMPLES, bert, gpt2, marian
 
 import lorgnette as lo
 from lorgnette import look as look_function
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.looking import texts as texts_module
 from lorgnette.testing import assert_close
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 look_module = sys.modules["lorgnette.looking.look"]
 
@@ -71,7 +71,7 @@ def test_every_lens_takes_texts_without_a_translation(name):
     assert result.provenance.texts == 3
 
 
-class Stop(lo.lenses.find("weights")):
+class Stop(lo.lens.find("weights")):
     """Interrupts at a chosen call."""
 
     calls, at = 0, None
@@ -108,7 +108,7 @@ def test_resume_refuses_another_run(tmp_path):
         look_function(subject, Corpus.of(EXAMPLES), [Stop()], **options)
     with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
         look_function(subject, Corpus.of(EXAMPLES[:3]), ["weights"], resume=True, **options)
-    lens = lo.lenses.get("weights", by="token")
+    lens = lo.lens.get("weights", by="token")
     with pytest.raises(UserError, match=r"differs from this one \(lenses\)"):
         look_function(subject, Corpus.of(EXAMPLES), [lens], resume=True, **options)
 
@@ -126,7 +126,7 @@ def test_out_of_memory_halves_the_batch_and_counts_nothing_twice(monkeypatch):
     sizes = []
     run = subject.run
 
-    class Limited(lo.lenses.find("weights")):
+    class Limited(lo.lens.find("weights")):
         def update(self, call, batch):
             super().update(call, batch)  # the state is touched before memory runs out in a later layer
             if call.site.layer == 1 and len(batch) > 2:
@@ -141,7 +141,7 @@ def test_out_of_memory_halves_the_batch_and_counts_nothing_twice(monkeypatch):
     assert sizes == [5, 3, 2, 1, 2]
     assert_close(expected.data, result.data, "halves", 1e-10)
 
-    class Never(lo.lenses.find("weights")):
+    class Never(lo.lens.find("weights")):
         def update(self, call, batch):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -150,7 +150,7 @@ def test_out_of_memory_halves_the_batch_and_counts_nothing_twice(monkeypatch):
 
 
 def test_other_runtime_errors_are_not_swallowed():
-    class Broken(lo.lenses.find("weights")):
+    class Broken(lo.lens.find("weights")):
         def update(self, call, batch):
             raise RuntimeError("a bug")
 
@@ -186,7 +186,7 @@ def test_nan_never_reaches_a_result():
 
 
 def test_a_lens_is_bound_to_one_model():
-    lens = lo.lenses.get("weights")
+    lens = lo.lens.get("weights")
     look_function(bert(), EXAMPLES, [lens], progress=False)
     with pytest.raises(UserError, match="another model"):
         look_function(gpt2(), EXAMPLES, [lens], progress=False)
@@ -222,7 +222,7 @@ def test_resume_of_a_list_knows_its_texts(tmp_path):
     """Two lists are two corpora, and an iterator cannot be told from another."""
     subject, options = bert(), {"progress": False, "out": tmp_path / "run", "batch_tokens": 5}
 
-    class Stop(lo.lenses.Weights):
+    class Stop(lo.lens.Weights):
         def update(self, call, batch):
             if batch.examples[0].text == "cat":
                 raise KeyboardInterrupt
@@ -238,9 +238,9 @@ def test_resume_of_a_list_knows_its_texts(tmp_path):
 
 def test_each_text_is_read_and_tokenised_once(monkeypatch):
     """Also by a lens that looks twice, and by whoever takes examples afterwards; beyond the bound it streams."""
-    from lorgnette.corpora.encoding import Encoder
     from lorgnette.looking.texts import TokenizedTexts
-    from lorgnette.report.examples import examples_of
+    from lorgnette.reporting.examples import examples_of
+    from lorgnette.texts.encoding import Encoder
 
     read, encoded = [], []
     stream = lambda: (read.append(e.id) or e for e in EXAMPLES)  # noqa: E731
@@ -252,7 +252,7 @@ def test_each_text_is_read_and_tokenised_once(monkeypatch):
     look_function(subject, texts, ["weights", "importance" if subject.labels else "norms"], progress=False)
     first = list(encoded)
     assert sorted(first) == sorted(e.id for e in EXAMPLES)
-    monkeypatch.setattr("lorgnette.report.views.gather.gathered", lambda subject, example, **_: {"id": example.id})
+    monkeypatch.setattr("lorgnette.reporting.views.gather.gathered", lambda subject, example, **_: {"id": example.id})
     shown = examples_of(subject, texts)
     assert shown
     assert encoded == first

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from lorgnette.attention import Tap
+from lorgnette.attending import Tap
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier, SelfAttentionClassifierConfig
 from lorgnette.models.classifier.layers import PureNorm

@@ -6,8 +6,8 @@ from architectures import tiny_model
 from families import FAMILIES, SINKS, inputs, tiny
 from tiny_subjects import examples, tokenizer
 
-from lorgnette import lenses
-from lorgnette.attention import Recorder
+from lorgnette import lens as lenses
+from lorgnette.attending import Recorder
 from lorgnette.errors import CaptureError
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import anatomy_of, record_of

@@ -8,7 +8,7 @@ import torch
 from tiny_subjects import examples, subject
 from torch import nn
 
-from lorgnette import lenses
+from lorgnette import lens as lenses
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_state, linear_weights

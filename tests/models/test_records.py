@@ -18,7 +18,7 @@ from lorgnette.models.norms import NormForm, norm_form, norm_rate
 ROOT = Path(lorgnette.__file__).parent
 
 # A word list of that name, not a model.
-NAMED_OTHERWISE = {("lenses/frequency/lens.py", "bert")}
+NAMED_OTHERWISE = {("lens/frequency/lens.py", "bert")}
 
 
 def test_every_model_type_has_one_record():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from families import FAMILIES, inputs, tiny
 
-from lorgnette.attention import Call, Tap
+from lorgnette.attending import Call, Tap
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 

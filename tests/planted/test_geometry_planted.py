@@ -11,11 +11,11 @@ from families import BERT
 from subjects import EXAMPLES, WORDS, loud, word_pieces
 from transformers import BertConfig, BertModel
 
-from lorgnette.corpora.example import Example
-from lorgnette.lenses.convexity.lens import Convexity
-from lorgnette.lenses.geometry.lens import Geometry
+from lorgnette.lens.convexity.lens import Convexity
+from lorgnette.lens.geometry.lens import Geometry
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
+from lorgnette.texts.example import Example
 
 LAYER = 1  # whose input is a LayerNorm's output: every state has length √d and no mean
 

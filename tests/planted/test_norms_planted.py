@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny_subjects import examples, subject
 
-from lorgnette.attention import Tap
-from lorgnette.lenses.norms.lens import Norms
+from lorgnette.attending import Tap
+from lorgnette.lens.norms.lens import Norms
 from lorgnette.testing import run_lens
 
 TEXTS = examples((6, 3, 8))

@@ -7,15 +7,15 @@ import pytest
 import torch
 from test_planted_gates import HEADS, NO, WORDS, YES, planted
 
-from lorgnette.attention import Site
-from lorgnette.corpora.example import Example
-from lorgnette.lenses.importance.lens import Importance
-from lorgnette.lenses.importance.order import need
+from lorgnette.attending import Site
+from lorgnette.lens.importance.lens import Importance
+from lorgnette.lens.importance.order import need
 from lorgnette.looking.look import look
 from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
+from lorgnette.texts.example import Example
 from lorgnette.training.pruning.controls import Controls
 from lorgnette.training.pruning.ranking import agreement_scores, dearest, importance_scores
 

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from test_planted_relevance import classifier, texts
 
-from lorgnette.lenses.rationales.gold import gold_share
-from lorgnette.lenses.rationales.lens import Rationales
+from lorgnette.lens.rationales.gold import gold_share
+from lorgnette.lens.rationales.lens import Rationales
 from lorgnette.looking.look import look
 
 RELEVANCE = ("attnlrp", "ah")

@@ -8,12 +8,12 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from lorgnette.corpora import corpus
-from lorgnette.explanations import explain
-from lorgnette.lenses.rationales.plausibility import average_precision
-from lorgnette.lenses.relevance.lens import Relevance
+from lorgnette.explaining import explain
+from lorgnette.lens.rationales.plausibility import average_precision
+from lorgnette.lens.relevance.lens import Relevance
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
+from lorgnette.texts import corpus
 
 WIDTH, HEADS, CARRIER = 48, 4, 2
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

@@ -11,14 +11,14 @@ from subjects import TEXTS, bert, classifier
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app as commands
-from lorgnette.corpora.corpus import Corpus
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.serve import Access, Models, make_app
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY
 from lorgnette.serve.shapes import LONGEST_TEXT, Document, PageState, Without
 from lorgnette.serve.work import KEPT, MOST_WAITING, Busy, Desk
 from lorgnette.subject.knockout import Knockout
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
 
 TEXT = "the cat was not very good"
 SUBJECTS = {"tiny": classifier(), "other": classifier(seed=1), "headless": bert()}

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 import lorgnette as lo
 from lorgnette.cli.app import app
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
-from lorgnette.lenses.trees.lens import Trees
+from lorgnette.lens.trees.lens import Trees
 from lorgnette.looking.look import look
 from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.attention_tree import beside, drawn, induced
+from lorgnette.texts.example import Example
 
 
 @pytest.mark.parametrize("root", ["gold", "free"])
@@ -114,4 +114,4 @@ def test_words_that_are_cut_off_hang_nowhere():
 
 def test_plain_text_has_no_gold_tree():
     with pytest.raises(UserError, match="has no gold tree"):
-        induced(bert(), lo.corpora.example.Example("x", "The cat sat."), 1, 1)
+        induced(bert(), lo.texts.example.Example("x", "The cat sat."), 1, 1)

@@ -5,8 +5,8 @@ import json
 import torch
 import transformers as hf
 
-from lorgnette.corpora import SizedCorpus
-from lorgnette.corpora.planted import planted_corpus
+from lorgnette.texts import SizedCorpus
+from lorgnette.texts.planted import planted_corpus
 from lorgnette.training import Splits, TrainingSettings
 
 SMALL = {"layers": 1, "width": 16, "positions": "relative", "dropout": 0.1}

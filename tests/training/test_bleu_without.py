@@ -4,9 +4,9 @@ import pytest
 import torch
 from subjects import classifier, marian
 
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.statistics.bleu import bleu
+from lorgnette.texts.example import Example
 from lorgnette.training.translation.bleu_without import bleu_without
 from lorgnette.training.translation.generation import translate
 

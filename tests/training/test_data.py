@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from lorgnette.corpora import Corpus, Example
-from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
 from lorgnette.models.classifier.tokenizer import build_tokenizer
+from lorgnette.texts import Corpus, Example
+from lorgnette.texts.planted import planted_corpus
 from lorgnette.training.data import Bucketed, Collator, Items, Reader, Streamed
 from lorgnette.training.heuristic import Heuristic
 from lorgnette.training.preparation import rationale

@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 CODE = """
 import sys, warnings
 import numpy as np, onnxruntime, torch, transformers as hf
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.training.pruning.export import export_onnx
 from lorgnette.training.pruning.removal import remove_heads
 torch.manual_seed(0)

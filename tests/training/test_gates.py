@@ -8,7 +8,7 @@ import pytest
 import torch
 from families import inputs, tiny
 
-from lorgnette.attention import Site, Tap
+from lorgnette.attending import Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped

@@ -6,9 +6,9 @@ import pytest
 import torch
 from families import inputs, tiny
 
-from lorgnette.attention import Tap, sweep
-from lorgnette.attention.entropy import swept_entropy
-from lorgnette.attention.scores import Scores, dense, softmax
+from lorgnette.attending import Tap, sweep
+from lorgnette.attending.entropy import swept_entropy
+from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset

@@ -11,11 +11,11 @@ import transformers as hf
 from typer.testing import CliRunner
 
 import lorgnette as lo
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.cli.app import app
-from lorgnette.corpora import SizedCorpus
-from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
+from lorgnette.texts import SizedCorpus
+from lorgnette.texts.planted import planted_corpus
 from lorgnette.training import Splits, TrainingSettings, train
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning import prune as pruning

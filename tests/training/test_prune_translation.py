@@ -3,7 +3,7 @@
 import pytest
 import transformers as hf
 
-from lorgnette.corpora import Example, SizedCorpus
+from lorgnette.texts import Example, SizedCorpus
 from lorgnette.training import Splits, TrainingSettings, train
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import count_heads

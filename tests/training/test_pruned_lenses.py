@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny_subjects import examples, subject
 
-from lorgnette.attention import Site
-from lorgnette.lenses import get
+from lorgnette.attending import Site
+from lorgnette.lens import get
 from lorgnette.looking.look import look
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import remove_heads

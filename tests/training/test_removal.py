@@ -11,7 +11,7 @@ from families import inputs, tiny
 from tiny_subjects import subject, tokenizer
 
 import lorgnette as lo
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset

@@ -11,9 +11,9 @@ import transformers as hf
 from planted_runs import PARTS, SMALL, plain_record, same, settings, weights
 
 import lorgnette as lo
-from lorgnette.corpora import Corpus, Example
-from lorgnette.corpora.planted import planted_corpus
 from lorgnette.errors import UserError
+from lorgnette.texts import Corpus, Example
+from lorgnette.texts.planted import planted_corpus
 from lorgnette.training import (
     EntropyPenalty,
     RationalePenalty,

@@ -9,9 +9,9 @@ import torch
 import transformers as hf
 
 import lorgnette as lo
-from lorgnette.corpora import Corpus, Example
 from lorgnette.errors import UserError
 from lorgnette.models.marian_small import quiet_tokenizer, shape
+from lorgnette.texts import Corpus, Example
 from lorgnette.training import Splits, Trained, TrainingSettings, train
 from lorgnette.training.preparation import prepare
 from lorgnette.training.translation.data import IGNORED, PairCollator, PairReader

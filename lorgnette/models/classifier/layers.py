@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lorgnette.attention.attend import attend
+from lorgnette.attending.attend import attend
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
 from lorgnette.models.classifier.positions import RelativePositions
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from lorgnette.attention.attend import attend
+from lorgnette.attending.attend import attend
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
 
 

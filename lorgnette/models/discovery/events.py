@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lorgnette.attention import ACTIVE, Call, Site, Tap
-from lorgnette.attention.taps import Arrival
+from lorgnette.attending import ACTIVE, Call, Site, Tap
+from lorgnette.attending.taps import Arrival
 from lorgnette.models.families.table import drift
 from lorgnette.models.linear import is_linear
 from lorgnette.models.norms import is_norm

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.models.discovery.events import LENGTHS, TARGET, Attended, Event, Pass
 from lorgnette.models.families.table import drift
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.models.anatomy import Anatomy, AttentionSite, Projection, Stack
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record

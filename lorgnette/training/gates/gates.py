@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lorgnette.attention import Call, Site
+from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError, near
 from lorgnette.files import written_whole
 from lorgnette.models.anatomy import Anatomy

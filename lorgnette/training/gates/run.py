@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
 from lorgnette.training.arguments import arguments_of

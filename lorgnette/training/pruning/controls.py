@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.models.tapping import tapped
 from lorgnette.subject.knockout import Knockout
 from lorgnette.training.data import Items

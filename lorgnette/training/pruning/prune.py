@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from transformers import set_seed
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing, written_whole
 from lorgnette.results.provenance import versions

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.lenses.importance.order import need
+from lorgnette.lens.importance.order import need
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.subject import Subject
@@ -43,7 +43,7 @@ def _needs(
     subject: Subject, texts: TokenizedTexts, gone: Sequence[tuple[Site, int]], *, progress: bool
 ) -> dict[tuple[Site, int], float]:
     """How much the loss depends on each head, with some heads gone."""
-    from lorgnette.lenses.importance.lens import Importance
+    from lorgnette.lens.importance.lens import Importance
 
     places: dict[Site, list[int]] = {}
     for site, number in gone:
@@ -59,8 +59,8 @@ def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) ->
     Sharpness, confidence, norm, relevance, the gradient of a gate, and the loss without the head; ties share a rank. A
     head counts by the size of what it does: signals with a sign enter without it.
     """
-    from lorgnette.lenses import get
-    from lorgnette.lenses.agreement.lens import Agreement, _signals
+    from lorgnette.lens import get
+    from lorgnette.lens.agreement.lens import Agreement, _signals
 
     lenses = [get(name) for name in Agreement.needs]
     signals = _signals(look(subject, texts, lenses, truncate=True, progress=progress))

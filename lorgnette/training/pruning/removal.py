@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lorgnette.attention import Site
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.pruned.checkpoint import as_pruned

@@ -6,13 +6,13 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
-from lorgnette.corpora.example import Example
 from lorgnette.errors import UserError
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
 from lorgnette.statistics.bleu import DRAWS, bleu, difference
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
+from lorgnette.texts.example import Example
 from lorgnette.training.translation.generation import translate
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lorgnette.corpora import Example
 from lorgnette.errors import UserError
+from lorgnette.texts import Example
 from lorgnette.training.data import CHUNK, Item
 
 IGNORED = -100

@@ -10,7 +10,6 @@ from typing import Any
 
 import transformers
 
-from lorgnette.corpora import Example
 from lorgnette.errors import UserError
 from lorgnette.models.marian_small import (
     TRANSLATORS,
@@ -19,6 +18,7 @@ from lorgnette.models.marian_small import (
     shape,
 )
 from lorgnette.statistics.bleu import Bleu, bleu
+from lorgnette.texts import Example
 from lorgnette.training.build import PretrainedBuilder, _longest, opened
 from lorgnette.training.data import Items
 from lorgnette.training.preparation import Prepared

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.contributions.rollout import half_residual, rolled_out
-from lorgnette.lenses.rationales.faithfulness import SHARES, aopc, deleted, predicted_drop, top_tokens
+from lorgnette.lens.rationales.faithfulness import SHARES, aopc, deleted, predicted_drop, top_tokens
 from lorgnette.subject import Subject
 from reproductions.fosse2023.attention.geometry import Pass, passed
 from reproductions.fosse2023.attention.texts import Text, Texts, batches

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attention import Call, Recorder, Tap
-from lorgnette.lenses.convexity.formulas import angle, cone
-from lorgnette.lenses.geometry.cosine import directions, mean_pairwise_cosine
-from lorgnette.lenses.geometry.isotropy import effective_rank
+from lorgnette.attending import Call, Recorder, Tap
+from lorgnette.lens.convexity.formulas import angle, cone
+from lorgnette.lens.geometry.cosine import directions, mean_pairwise_cosine
+from lorgnette.lens.geometry.isotropy import effective_rank
 from lorgnette.subject import Subject
 from lorgnette.training.penalty_terms import normalised_entropy, row_entropy
 from reproductions.fosse2023.attention.texts import Text, Texts, batches

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attention import Call, Tap
+from lorgnette.attending import Call, Tap
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.subject import Subject
 from reproductions.fosse2023.attention.geometry import Pass, passed

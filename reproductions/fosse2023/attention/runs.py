@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from lorgnette.corpora.annotated import YELP_TESTS
+from lorgnette.texts.annotated import YELP_TESTS
 from reproductions.fosse2023.grid import CLASSES, CORPORA, DEPTHS, MAIN, STRENGTHS, VECTORS
 from reproductions.frame.finished import Finished
 from reproductions.frame.statistics import slope

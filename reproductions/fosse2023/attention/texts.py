@@ -9,10 +9,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lorgnette.corpora import Example, corpus
-from lorgnette.corpora.annotated import YELP_TESTS
-from lorgnette.corpora.encoding import Encoder
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
+from lorgnette.texts import Example, corpus
+from lorgnette.texts.annotated import YELP_TESTS
+from lorgnette.texts.encoding import Encoder
 from lorgnette.training.preparation import Prepared
 
 PER_CLASS = 333  # of the analysis subset: the first of each class

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lorgnette.corpora import Example, corpus
+from lorgnette.texts import Example, corpus
 
 PAD, UNK, CLS, MASK, EDGE = range(5)
 NEIGHBOURS = 8  # on each side

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lorgnette.corpora.vectors import read_vectors
-from lorgnette.lenses.cones.formulas import mean_direction_cosines, separation
-from lorgnette.lenses.geometry.isotropy import effective_rank
+from lorgnette.lens.cones.formulas import mean_direction_cosines, separation
+from lorgnette.lens.geometry.isotropy import effective_rank
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.embeddings import set_embeddings
 from lorgnette.models.classifier.presets import preset
+from lorgnette.texts.vectors import read_vectors
 from reproductions.fosse2023.classes.labels import EDGE, LabelSet, Texts, label_set
 from reproductions.fosse2023.classes.planted import PlantedClasses
 from reproductions.fosse2023.classes.training import device, train_steps

@@ -11,9 +11,9 @@ import transformers
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.corpora import corpus as corpus_of
-from lorgnette.lenses.geometry.cosine import directions, mean_pairwise_cosine
+from lorgnette.lens.geometry.cosine import directions, mean_pairwise_cosine
 from lorgnette.models.opening import find
+from lorgnette.texts import corpus as corpus_of
 from lorgnette.training import TrainingSettings, train
 from lorgnette.training.build import PretrainedBuilder
 from lorgnette.training.data import Collator, Items

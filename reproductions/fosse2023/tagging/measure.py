@@ -9,8 +9,8 @@ import transformers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lorgnette.corpora import corpus
 from lorgnette.results.provenance import versions
+from lorgnette.texts import corpus
 from reproductions.fosse2023.classes.training import device, train_steps
 from reproductions.fosse2023.cones import cone_numbers
 from reproductions.fosse2023.encoders.measure import folder_of, weights_of

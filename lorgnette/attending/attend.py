@@ -1,0 +1,137 @@
+"""The one attention function: what models call, and where every watch is handed the call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lorgnette.attending.call import Call
+from lorgnette.attending.scores import Scores, dense, fused, softmax
+from lorgnette.attending.taps import ACTIVE, Tap
+from lorgnette.errors import CaptureError
+
+# fmt: off
+HARMLESS = frozenset((
+    # Windows and packed texts are in the mask, which transformers makes by our name.
+    "sliding_window", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+    "cu_seqlens", "seq_idx",
+    # What is asked of the model, and what a layer passes on to everything inside it.
+    "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "num_items_in_batch",
+    "logits_to_keep", "use_cache", "cache_position", "past_key_values", "past_key_value", "layer_idx",
+    "position_embeddings", "target_dtype", "deterministic", "hidden_states", "encoder_hidden_states",
+    "encoder_attention_mask", "token_type_ids", "is_cross_attention",
+))
+# fmt: on
+"""Keywords that models pass to an attention function and that change nothing of softmax(scores) v."""
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "batch head query dim"],
+    key: Float[Tensor, "batch group key dim"],
+    value: Float[Tensor, "batch group key value_dim"],
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Float[Tensor, " head"] | None = None,
+    indices: Tensor | None = None,
+    **more: Any,
+) -> tuple[Float[Tensor, "batch query head value_dim"], Float[Tensor, "batch head query key"] | None]:
+    """softmax(scaling · q kᵀ + position_bias) v, with the signature of transformers' attention interface.
+
+    Windows and padding come in the mask; a causal model that passes no mask is masked here. `s_aux` is a learnt sink's
+    score for each head; `indices` [batch query kept] are the only keys that a row may see. A keyword that is not known
+    to be harmless is refused.
+    """
+    _refuse_unknown(module, more)
+    scores, value = _scores(
+        module, query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
+    )
+    if s_aux is not None:
+        scores = replace(scores, sink=s_aux)
+    if indices is not None:
+        scores = replace(scores, allowed=_chosen(scores, indices))
+    watches = [watch for watch in ACTIVE.get() if watch.contains(module)]
+    if not watches:
+        return fused(scores, value, dropout).transpose(1, 2).contiguous(), None
+    arrivals = [watch.arrive(module) for watch in watches]
+    residual = next((arrival.residual for arrival in arrivals if arrival.residual is not None), None)
+    call = Call(arrivals[-1].site, scores, value, dropout, residual)
+    taps = [tap for watch in watches for tap in watch.taps]
+    _edit(call, taps)
+    for tap in taps:
+        tap.see(call)
+    return call.context.transpose(1, 2).contiguous(), call.weights if call.has_weights else None
+
+
+def _refuse_unknown(module: nn.Module, keywords: dict[str, Any]) -> None:
+    unknown = [name for name, value in keywords.items() if name not in HARMLESS and value is not None]
+    if unknown:
+        raise CaptureError(
+            f"{type(module).__name__} passes {', '.join(map(repr, unknown))} to its attention function, and it is not "
+            "known what that does to the result: its attention cannot be watched exactly."
+        )
+
+
+def _chosen(scores: Scores, indices: Tensor) -> Bool[Tensor, "batch heads query key"]:
+    """Of the keys that each row may see, those at `indices`."""
+    batch, _, queries, keys = scores.shape
+    chosen = torch.zeros(batch, queries, keys, dtype=torch.bool, device=indices.device)
+    return scores.visible_keys() & chosen.scatter(-1, indices.long(), True)[:, None]
+
+
+def _edit(call: Call, taps: Sequence[Tap]) -> None:
+    scorers = [tap for tap in taps if tap.edits("scores")]
+    if scorers:
+        scores = dense(call.scores)
+        for tap in scorers:
+            scores = tap.scores(call, scores)
+        call.weights = softmax(scores, call.scores.sink)
+    for tap in taps:
+        if tap.edits("weights"):
+            call.weights = tap.weights(call, call.weights)
+    for tap in taps:
+        if tap.edits("context"):
+            call.context = tap.context(call, call.context)
+
+
+def _scores(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    *,
+    is_causal: bool | None,
+    bias: Tensor | None,
+    softcap: float | None,
+) -> tuple[Scores, Tensor]:
+    """Turn the interface's arguments into scores and values with one key and value head per query head."""
+    queries, keys = query.shape[2], key.shape[2]
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(causal) and mask is None and queries > 1
+    if causal and keys > queries:  # an empty static cache: what lies beyond the queries is not there yet
+        key, value = key[:, :, :queries], value[:, :, :queries]
+        bias = None if bias is None else bias[..., :queries]
+    if key.shape[1] != query.shape[1]:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    allowed = None
+    if mask is not None:
+        mask = mask[..., : key.shape[2]]
+        if mask.dtype == torch.bool:
+            allowed = mask
+        else:
+            allowed = mask > torch.finfo(mask.dtype).min / 2
+            extra = mask.masked_fill(~allowed, 0.0)
+            if bool(extra.any()):
+                bias = extra if bias is None else bias + extra
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    return Scores(query, key, scale, allowed, bias, causal, softcap), value

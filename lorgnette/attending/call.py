@@ -1,0 +1,171 @@
+"""One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, softmax
+from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """A place in a model where attention happens: which stack, self or cross, which layer (from 0)."""
+
+    stack: str
+    kind: str
+    layer: int
+
+    @property
+    def name(self) -> str:
+        """The stack's name in results: encoder, decoder, or cross for the decoder's look at the encoder."""
+        return "cross" if self.kind == "cross" else self.stack
+
+    def __str__(self) -> str:
+        return f"{self.name} layer {self.layer + 1}"
+
+
+class Call:
+    """One attention call of one forward pass: α = softmax(scale · q kᵀ + bias) over the keys a row may see, y = α v.
+
+    Query, key and value are [batch head token dim] with grouped keys and values already repeated for their query heads,
+    and rotary positions already applied. Every statistic is exact. With the matrix at hand (somebody asked for
+    `weights`, or a gradient is wanted) it is read off the matrix; otherwise it is swept over blocks of rows.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        scores: Scores,
+        value: Float[Tensor, "batch head key value_dim"],
+        dropout: float = 0.0,
+        residual: Tensor | None = None,
+    ) -> None:
+        self.site, self.scores, self.value, self.dropout = site, scores, value, dropout
+        self._residual = residual
+        self._weights: Tensor | None = None
+        self._context: Tensor | None = None
+
+    @property
+    def query(self) -> Float[Tensor, "batch head query dim"]:
+        return self.scores.query
+
+    @property
+    def key(self) -> Float[Tensor, "batch head key dim"]:
+        return self.scores.key
+
+    @property
+    def residual(self) -> Float[Tensor, "batch query model"]:
+        """The state that is added to the heads' output; kept only if a tap sets `wants_residual`."""
+        if self._residual is None:
+            raise RuntimeError("call.residual was not kept: set wants_residual = True on the tap or lens")
+        return self._residual
+
+    @property
+    def differentiable(self) -> bool:
+        tensors = (self.query, self.key, self.value, self.scores.bias, self.scores.sink)
+        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the matrix is there: somebody asked for it, or has edited it."""
+        return self._weights is not None
+
+    @property
+    def weights(self) -> Float[Tensor, "batch head query key"]:
+        """α, built on first use; rows of padded queries that may see nothing are zero. To set it is an edit."""
+        if self._weights is None:
+            self._weights = softmax(dense(self.scores), self.scores.sink)
+        return self._weights
+
+    @weights.setter
+    def weights(self, weights: Float[Tensor, "batch head query key"]) -> None:
+        self._weights = weights
+
+    @property
+    def context(self) -> Float[Tensor, "batch head query value_dim"]:
+        """Σ_j α_ij v_j per head, before the output projection. To set it is an edit."""
+        if self._context is None:
+            if self._weights is None and self.scores.softcap is None and self.scores.sink is None:
+                self._context = fused(self.scores, self.value, self.dropout)
+            else:
+                self._context = mixed(self.weights, self.value, self.dropout)
+        return self._context
+
+    @context.setter
+    def context(self, context: Float[Tensor, "batch head query value_dim"]) -> None:
+        self._context = context
+
+    def block(
+        self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY
+    ) -> Float[Tensor, "text heads row key"]:
+        """α of some query rows of some texts and heads, as edited, differentiable, without building the others."""
+        if self._weights is not None:
+            return self._weights[texts, heads][:, :, rows]
+        scores = self.scores.block(texts, rows, heads)
+        return softmax(dense(scores), scores.sink)
+
+    @property
+    def sink(self) -> Float[Tensor, "batch head query"]:
+        """1 − Σ_j α_ij, what a learnt sink takes of each row; zero without one, and in rows that see nothing."""
+        if self.scores.sink is None:
+            return self.query.new_zeros(self.query.shape[:3])
+        return self.measure(Wanted(sink=True))["sink"]
+
+    @cached_property
+    def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
+        """Number of keys each row may see, a sink counted as one of them."""
+        return self.scores.visible()
+
+    def measure(self, wanted: Wanted) -> Measured:
+        """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
+        if self._weights is not None or self.differentiable:
+            return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
+        kernels = _kernels() if self.query.is_cuda else None
+        if kernels is not None and kernels.refusal(self.scores, self.value, wanted) is not None:
+            kernels = None
+        # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
+        precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
+        along = self._context is None and self.dropout == 0.0 and precise
+        if along and not wanted.context:
+            wanted = replace(wanted, context=True)
+        measured = (swept if kernels is None else kernels.measured)(self.scores, self.value, wanted)
+        if along:
+            self._context = measured.context
+        return measured
+
+    def average(
+        self, features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"]
+    ) -> Float[Tensor, "batch head query feature"]:
+        """Σ_j α_ij φ_j for any per-key features φ: mass on a category, mean attended position, …"""
+        return self.measure(Wanted(features=features))["average"]
+
+    def entropy(self) -> Float[Tensor, "batch head query"]:
+        """−Σ_j α_ij log α_ij in nats; what a learnt sink takes is one of the terms."""
+        return self.measure(Wanted(entropy=True))["entropy"]
+
+    def at(self, offset: int) -> Float[Tensor, "batch head query"]:
+        """α_{i,i+offset}: mass on self (0), previous (−1), next (+1); zero outside and where that key is masked."""
+        return self.measure(Wanted(offsets=(offset,)))["at"][..., 0]
+
+    def peak(self, among: Bool[Tensor, "batch key"] | None = None) -> Float[Tensor, "batch head query"]:
+        """max_j α_ij, over all keys or among some (not renormalised)."""
+        if among is None:
+            return self.measure(Wanted(peak=True))["peak"]
+        return self.measure(Wanted(among=among))["peak_among"]
+
+    def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
+        """Σ_i w_i α_ij: how much each key is read, with a weight w_i for each query."""
+        return self.measure(Wanted(received=queries))["received"]
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The fused kernels, where Triton is installed (it comes with torch for CUDA)."""
+    return None if find_spec("triton") is None else import_module("lorgnette.attending.kernels")

@@ -1,0 +1,329 @@
+"""Exact statistics of attention rows in one sweep over blocks of rows, without the n×n matrix.
+
+With scores s_ij, m_i = max_j s_ij, e_ij = exp(s_ij − m_i), Z_i = Σ_j e_ij and α_ij = e_ij / Z_i:
+
+    average   Σ_j α_ij φ_j          = (Σ_j e_ij φ_j) / Z_i
+    entropy   −Σ_j α_ij log α_ij    = log Z_i − (Σ_j e_ij (s_ij − m_i)) / Z_i
+    peak      max_j α_ij            = 1 / Z_i
+    at        α_{i,i+o}             = e_{i,i+o} / Z_i
+    received  Σ_i w_i α_ij
+
+A learnt sink with score s_h is one more term e_i = exp(s_h − m_i) of Z_i and of the entropy, and m_i is the maximum
+with it; peak is then max_j e_ij / Z_i, and sink = e_i / Z_i.
+
+Everything comes from one exponential, in a block that stays in the cache. Working with s − m keeps the entropy exact
+to rounding even for scores of hundreds, and never below zero by more than rounding (it is clamped).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette.attending.scores import MASKED, Scores, causal_keys, part
+from lorgnette.statistics.entropy import entropy
+
+BLOCK = {"cpu": 2**19, "cuda": 2**26}
+"""Floats in one block. On the CPU two such blocks about fill the second-level cache."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which statistics of the rows to compute."""
+
+    features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"] | None = None
+    entropy: bool = False
+    peak: bool = False
+    among: Bool[Tensor, "batch key"] | None = None
+    """Also the peak over these keys only (not renormalised)."""
+    positions: bool = False
+    """Also where the peaks are."""
+    offsets: tuple[int, ...] = ()
+    received: Float[Tensor, "batch query"] | None = None
+    """Weights w_i of the queries in Σ_i w_i α_ij."""
+    context: bool = False
+    sink: bool = False
+    """What the sink takes of each row, where there is one."""
+    block: Callable[[Float[Tensor, "text head row key"], slice, slice], None] | None = None
+    """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
+    For what needs heads together, such as the norm of their sum."""
+
+
+@dataclass
+class Measured:
+    """What was wanted; the rest stays None. Shapes [batch head query …], `received` [batch head key]."""
+
+    average: Float[Tensor, "batch head query feature"] | None = None
+    entropy: Float[Tensor, "batch head query"] | None = None
+    peak: Float[Tensor, "batch head query"] | None = None
+    peak_position: Int[Tensor, "batch head query"] | None = None
+    peak_among: Float[Tensor, "batch head query"] | None = None
+    peak_among_position: Int[Tensor, "batch head query"] | None = None
+    at: Float[Tensor, "batch head query offset"] | None = None
+    received: Float[Tensor, "batch head key"] | None = None
+    context: Float[Tensor, "batch head query dim"] | None = None
+    sink: Float[Tensor, "batch head query"] | None = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A statistic that was wanted."""
+        found = getattr(self, name)
+        assert isinstance(found, Tensor), f"{name} was not asked for"
+        return found
+
+
+def from_matrix(
+    weights: Float[Tensor, "batch head query key"], wanted: Wanted, sunk: Bool[Tensor, "batch 1 query"] | None = None
+) -> Measured:
+    """The same statistics read off a matrix that is there already; differentiable.
+
+    `sunk`: the rows of which a sink has what is missing to one.
+    """
+    out = Measured()
+    sink = None if sunk is None else (1 - weights.sum(-1)).clamp(min=0).masked_fill(~sunk, 0.0)
+    if wanted.sink:
+        out.sink = sink
+    if wanted.features is not None:
+        out.average = weights @ per_head(wanted.features).to(weights.dtype)
+    if wanted.entropy:
+        out.entropy = entropy(weights)
+        if sink is not None:
+            out.entropy = out.entropy + entropy(sink[..., None])
+    if wanted.peak:
+        out.peak, out.peak_position = _maximum(weights, wanted.positions)
+    if wanted.among is not None:
+        chosen = weights.masked_fill(~wanted.among[:, None, None, :], 0.0)
+        out.peak_among, out.peak_among_position = _maximum(chosen, wanted.positions)
+    if wanted.offsets:
+        out.at = torch.stack([_diagonal(weights, 0, offset) for offset in wanted.offsets], dim=-1)
+    if wanted.received is not None:
+        out.received = torch.einsum("bhqk,bq->bhk", weights, wanted.received.to(weights.dtype))
+    if wanted.block is not None:
+        for texts, _, rows in _blocks(weights.shape, BLOCK.get(weights.device.type, BLOCK["cpu"]), together=True):
+            wanted.block(weights[texts, :, rows].detach(), texts, rows)
+    return out
+
+
+def swept(scores: Scores, value: Float[Tensor, "batch head key dim"] | None, wanted: Wanted) -> Measured:
+    """The statistics of all rows, a block of rows at a time; memory O(block), no gradient."""
+    with torch.no_grad():
+        sweep = _Sweep(scores, value, wanted)
+        for block in sweep.blocks():
+            sweep.take(*block)
+        return sweep.finish()
+
+
+def per_head(features: Tensor) -> Tensor:
+    """Features of keys with an axis for heads, which share them unless they have their own."""
+    return features[:, None] if features.dim() == 3 else features
+
+
+def _maximum(weights: Tensor, positions: bool) -> tuple[Tensor, Tensor | None]:
+    if positions:
+        peak, where = weights.max(-1)
+        return peak, where
+    return weights.amax(-1), None
+
+
+def _diagonal(block: Float[Tensor, "*rest row key"], first: int, offset: int) -> Float[Tensor, "*rest row"]:
+    """block[…, i, first + i + offset], zero outside."""
+    rows, keys = block.shape[-2:]
+    out = block.new_zeros(block.shape[:-1])
+    start = max(0, -(first + offset))
+    stop = min(rows, keys - first - offset)
+    if stop > start:
+        out[..., start:stop] = block.diagonal(first + offset, dim1=-2, dim2=-1)[..., : stop - start]
+    return out
+
+
+def _blocks(
+    shape: tuple[int, int, int, int] | torch.Size, budget: int, *, together: bool
+) -> Iterator[tuple[slice, slice, slice]]:
+    """Whole texts if they fit, else whole heads (or rows of all heads together), else rows of one head."""
+    batch, head, queries, keys = shape
+    texts = max(1, budget // (head * queries * keys))
+    heads = head if together or head * queries * keys <= budget else max(1, budget // (queries * keys))
+    per_row = heads * keys if together else keys
+    rows = queries if queries * per_row <= budget else max(1, budget // per_row)
+    for b in range(0, batch, texts):
+        for h in range(0, head, heads):
+            for r in range(0, queries, rows):
+                yield (
+                    slice(b, min(b + texts, batch)),
+                    slice(h, min(h + heads, head)),
+                    slice(r, min(r + rows, queries)),
+                )
+
+
+@dataclass
+class _Sweep:
+    scores: Scores
+    value: Tensor | None
+    wanted: Wanted
+    query: Tensor = field(init=False)
+    key: Tensor = field(init=False)
+    columns: Tensor | None = field(init=False)
+    mask: Tensor | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        scores, wanted = self.scores, self.wanted
+        wide = torch.promote_types(scores.query.dtype, torch.float32)
+        batch, head, queries, keys = scores.shape
+        self.query = scores.query.to(wide).contiguous()
+        # Transposed copy: the product then reads the keys in rows.
+        self.key = scores.key.to(wide).contiguous().transpose(-1, -2)
+        self.columns = self._columns(wide)
+        self.mask = None
+        if scores.allowed is not None:
+            zero = torch.zeros((), dtype=wide, device=self.query.device)
+            self.mask = torch.where(scores.allowed, zero, MASKED)
+        if wanted.among is not None:
+            # A product with zeros and ones: ten times faster on the CPU than filling by a mask.
+            self.chosen = wanted.among[:, None, None, :].to(wide)
+        new = self.query.new_empty
+        self.out = Measured()
+        self.mixed = None if self.columns is None else new(batch, head, queries, self.columns.shape[-1])
+        self.entropy = new(batch, head, queries) if wanted.entropy else None
+        self.total = new(batch, head, queries)
+        sunk = scores.sink is not None
+        self.top = new(batch, head, queries) if sunk and wanted.peak else None
+        self.sink = new(batch, head, queries) if sunk and wanted.sink else None
+        self.position = new(batch, head, queries, dtype=torch.long) if wanted.peak and wanted.positions else None
+        self.among = new(batch, head, queries) if wanted.among is not None else None
+        among_where = wanted.among is not None and wanted.positions
+        self.among_position = new(batch, head, queries, dtype=torch.long) if among_where else None
+        self.at = new(batch, head, queries, len(wanted.offsets)) if wanted.offsets else None
+        self.received = self.query.new_zeros(batch, head, keys) if wanted.received is not None else None
+        self.empty = scores.visible().eq(0) if scores.allowed is not None else None
+        if self.empty is not None and not self.empty.any():
+            self.empty = None
+        one_row = keys if wanted.block is None else head * keys
+        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + one_row)
+
+    @property
+    def budget(self) -> int:
+        return BLOCK.get(self.query.device.type, BLOCK["cpu"])
+
+    def _columns(self, wide: torch.dtype) -> Tensor | None:
+        """What is averaged by the weights: values and features side by side, one product for all."""
+        batch, head, _, keys = self.scores.shape
+        columns = []
+        if self.wanted.context and self.value is not None:
+            columns.append(self.value.to(wide))
+        if self.wanted.features is not None:
+            features = per_head(self.wanted.features).to(wide)
+            columns.append(features.expand(batch, head, keys, features.shape[-1]))
+        return torch.cat(columns, dim=-1).contiguous() if columns else None
+
+    def blocks(self) -> Iterator[tuple[slice, slice, slice]]:
+        return _blocks(self.scores.shape, self.budget, together=self.wanted.block is not None)
+
+    def _block_scores(self, b: slice, h: slice, r: slice) -> tuple[Tensor, Tensor]:
+        """The block of scores, and a buffer of its shape."""
+        scores = self.scores
+        query, key = self.query[b, h, r], self.key[b, h]
+        shape = (*query.shape[:3], key.shape[-1])
+        size = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[-1]
+        s, e = (buffer[:size].view(shape) for buffer in self.buffers)
+        flat = s.view(-1, *shape[2:])
+        left, right = query.reshape(-1, *query.shape[2:]), key.reshape(-1, *key.shape[2:])
+        if self.mask is not None and scores.plain:
+            start = part(self.mask, b, h, r).expand(shape)
+            if shape[0] > 1 and shape[1] > 1:
+                s.copy_(start)
+                start, flat_start = s, flat
+            else:
+                flat_start = start.reshape(-1, *shape[2:])
+            torch.baddbmm(flat_start, left, right, alpha=scores.scale, out=flat)
+        else:
+            torch.baddbmm(flat, left, right, beta=0, alpha=scores.scale, out=flat)
+        if scores.softcap is not None:
+            s.div_(scores.softcap).tanh_().mul_(scores.softcap)
+        if scores.bias is not None:
+            s.add_(part(scores.bias, b, h, r).to(s.dtype))
+        if self.mask is not None and not scores.plain:
+            s.add_(part(self.mask, b, h, r))
+        if scores.causal:
+            ahead = ~causal_keys(r, scores.shape[2], scores.shape[3], s.device)
+            s.masked_fill_(ahead, MASKED)
+        return s, e
+
+    def take(self, b: slice, h: slice, r: slice) -> None:
+        wanted = self.wanted
+        s, e = self._block_scores(b, h, r)
+        if self.position is not None:
+            m, self.position[b, h, r] = s.max(-1)
+        else:
+            m = s.amax(-1)
+        sunk = None
+        if self.scores.sink is not None:
+            top, score = m, self.scores.sink[h].to(m.dtype)[:, None]
+            m = torch.maximum(m, score)
+            below = score - m
+            sunk = below.exp()
+        s.sub_(m[..., None])
+        torch.exp(s, out=e)
+        z = e.sum(-1)
+        if sunk is not None:
+            z += sunk
+            if self.top is not None:
+                self.top[b, h, r] = (top - m).exp_()
+            if self.sink is not None:
+                self.sink[b, h, r] = sunk
+        self.total[b, h, r] = z
+        if self.mixed is not None and self.columns is not None:
+            flat = e.reshape(-1, *e.shape[2:])
+            columns = self.columns[b, h]
+            mixed = torch.bmm(flat, columns.reshape(-1, *columns.shape[2:]))
+            self.mixed[b, h, r] = mixed.view(*e.shape[:3], -1)
+        if self.received is not None and wanted.received is not None:
+            share = wanted.received[b, None, r].to(z.dtype) / z
+            if self.empty is not None:
+                share = share.masked_fill(self.empty[b, :, r], 0.0)
+            self.received[b, h] += (share[..., None, :] @ e)[..., 0, :]
+        for number, offset in enumerate(wanted.offsets):
+            self.at[b, h, r, number] = _diagonal(e, r.start, offset)  # type: ignore[index]
+        if self.entropy is not None:
+            self.entropy[b, h, r] = torch.mul(s, e, out=s).sum(-1)
+            if sunk is not None:
+                self.entropy[b, h, r] += below * sunk
+        if wanted.block is not None:
+            weights = torch.div(e, z[..., None], out=s)  # the scores are not needed any more
+            if self.empty is not None:
+                weights.masked_fill_(self.empty[b, :, r, None], 0.0)
+            wanted.block(weights, b, r)
+        if self.among is not None:
+            e.mul_(self.chosen[b])
+            self.among[b, h, r], where = _maximum(e, wanted.positions)
+            if self.among_position is not None and where is not None:
+                self.among_position[b, h, r] = where
+
+    def finish(self) -> Measured:
+        """Divide by Z, and give rows that may see nothing zeros."""
+        out, wanted, total = self.out, self.wanted, self.total
+        if self.mixed is not None:
+            mixed = self._blank(self.mixed / total[..., None], extra=1)
+            width = self.value.shape[-1] if wanted.context and self.value is not None else 0
+            out.context = mixed[..., :width] if width else None
+            out.average = mixed[..., width:] if wanted.features is not None else None
+        if self.entropy is not None:
+            out.entropy = self._blank((total.log() - self.entropy / total).clamp_(min=0.0))
+        if wanted.peak:
+            out.peak = self._blank((1.0 if self.top is None else self.top) / total)
+            out.peak_position = self.position
+        if self.sink is not None:
+            out.sink = self._blank(self.sink / total)
+        if self.among is not None:
+            out.peak_among = self._blank(self.among / total)
+            out.peak_among_position = self.among_position
+        if self.at is not None:
+            out.at = self._blank(self.at / total[..., None], extra=1)
+        out.received = self.received
+        return out
+
+    def _blank(self, tensor: Tensor, extra: int = 0) -> Tensor:
+        if self.empty is None:
+            return tensor
+        empty = self.empty if extra == 0 else self.empty[..., None]
+        return tensor.masked_fill(empty, 0.0)

@@ -1,0 +1,72 @@
+"""Taps: what sees or edits the attention calls of a model, and the watches of this thread that hand calls to them."""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import NamedTuple, Protocol
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attending.call import Call, Site
+
+
+class Tap:
+    """Sees or edits every call of a tapped model. Override what you need.
+
+    `scores` and `weights` edits build the matrix; `context` edits do not. Edits of several taps apply in order.
+    """
+
+    wants_residual = False
+
+    def open(self, stack: str) -> None:
+        """A stack's forward pass begins."""
+
+    def close(self, stack: str) -> None:
+        """A stack's forward pass is over, all its sites seen."""
+
+    def scores(
+        self, call: Call, scores: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Edit the scores before the softmax (masked ones are -inf)."""
+        return scores
+
+    def weights(
+        self, call: Call, weights: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """Edit the weights after the softmax."""
+        return weights
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        """Edit the heads' output before the output projection."""
+        return context
+
+    def see(self, call: Call) -> None:
+        """Look at the call; edits are in it already."""
+
+    def edits(self, what: str) -> bool:
+        """Whether this tap overrides `scores`, `weights` or `context`."""
+        return getattr(type(self), what) is not getattr(Tap, what)
+
+
+class Arrival(NamedTuple):
+    """Which site a module's call is of, and the state that is added to the heads' output, if it was kept."""
+
+    site: Site
+    residual: Tensor | None = None
+
+
+class Watch(Protocol):
+    """What follows a tapped model's passes: knows its modules, names the site of each call before it is made."""
+
+    @property
+    def taps(self) -> Sequence[Tap]: ...
+
+    def contains(self, module: nn.Module) -> bool: ...
+
+    def arrive(self, module: nn.Module) -> Arrival: ...
+
+
+ACTIVE: ContextVar[tuple[Watch, ...]] = ContextVar("lorgnette_watches", default=())
+"""The watches of this thread (or task); a model tapped elsewhere is not seen from here."""

@@ -1,0 +1,65 @@
+"""Explanations: how much of what a model says comes from each token, and through which heads."""
+
+from lorgnette.errors import UserError, near
+from lorgnette.explaining.backward import edge_relevance, propagated
+from lorgnette.explaining.explanation import Explanation
+from lorgnette.explaining.integrated import integrated
+from lorgnette.explaining.mixing import MEASURES, mixed
+from lorgnette.explaining.target import Target, class_number, require_head
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+__all__ = ["Explanation", "Target", "class_number", "edge_relevance", "explain", "explanation_methods"]
+
+METHODS = {
+    "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
+    "ah": "relevance with attention weights and norms held fixed (Ali et al. 2022)",
+    "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
+    "voita2021": "relevance by positive and negative parts, as in the released code (Voita et al. 2021)",
+    "gradient_x_input": "the true gradient times the word vectors",
+    "integrated_gradients": "gradients on the way from a text of mask tokens (Sundararajan et al. 2017)",
+    "attention": "weights of the last layer, mean over heads, from where the prediction is made",
+    "rollout": "products of the layers' weights, half of each for the residual (Abnar & Zuidema 2020)",
+    "norm_rollout": "products of the layers' norms, residual and LayerNorm included (Kobayashi et al. 2021)",
+    "globenc": "products of norms behind both norms of a layer (Modarressi et al. 2022)",
+    "alti": "products of how near each token brings a layer's output (Ferrando et al. 2022)",
+    "value_zeroing": "products of how far outputs move without a token's value (Mohebbi et al. 2023)",
+}
+
+
+def explanation_methods() -> dict[str, str]:
+    """Every method that `explain` knows, with one line on each."""
+    return dict(METHODS)
+
+
+def explain(
+    subject: Subject,
+    batch: Batch,
+    method: str = "attnlrp",
+    target: Target | str = None,
+    *,
+    steps: int | None = None,
+    biases: bool = False,
+) -> Explanation:
+    """How much of a logit comes from each token of each text, and through each head.
+
+    `target`: None explains the largest logit of each text; a class (its name or number) explains that one, a tensor one
+    for each text, and (a, b) the difference of two; `explained` of the result names it. Where a model predicts at every
+    token, the predictions of a text are added up (translation: all pieces of the target; masked-LM: the masked pieces).
+    `steps` is for integrated gradients (None: as many as they need), whose `gap` says how exact they are; `biases` asks
+    the methods of propagation how much the biases took.
+
+    What it does not tell you: what the model would say without the token. Methods disagree; compare them.
+    """
+    if method not in METHODS:
+        raise UserError(
+            f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
+        )
+    require_head(subject)
+    if isinstance(target, str):
+        target = class_number(subject, target)
+    if method in MEASURES:
+        return mixed(subject, batch, method, target)
+    if method == "integrated_gradients":
+        return integrated(subject, batch, target, steps=steps)
+    return propagated(subject, batch, method, target, biases=biases)

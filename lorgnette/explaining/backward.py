@@ -1,0 +1,310 @@
+"""One pass forward and one backward: relevance of every token and of every head of every layer at once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette.attending import Recorder, Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.explaining.explanation import Explanation, masked
+from lorgnette.explaining.rules import RULES, Heads, Rules, ruled, unruled
+from lorgnette.explaining.target import Target, explained, fixed, named
+from lorgnette.models.classifier.embeddings import WordEmbeddings
+from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
+from lorgnette.models.linear import is_linear
+from lorgnette.models.norms import is_norm
+from lorgnette.models.switching import evaluating
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+
+def propagated(
+    subject: Subject, batch: Batch, method: str, target: Target = None, *, biases: bool = False
+) -> Explanation:
+    """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one."""
+    return _Pass(subject, batch, RULES[method], biases=biases).explanation(method, target)
+
+
+def edge_relevance(
+    subject: Subject, batch: Batch, method: str = "ah", target: Target = None
+) -> dict[Site, Float[Tensor, "batch head query key"]]:
+    """How much of a head's relevance each query takes from each key.
+
+        R_ij = α_ij ⟨v_j, c_i⟩,    Σ_ij R_ij = Σ_i ⟨y_i, c_i⟩ = relevance of the head
+
+    with y_i = Σ_j α_ij v_j and c_i what the rules make of ∂start/∂y_i. For rules that split y evenly over its terms
+    ("ah", "attnlrp", "gradient_x_input"); those of Voita et al. give shares by size or sign instead.
+    """
+    if method not in EVEN:
+        raise UserError(f"Relevance of edges is for {', '.join(EVEN)}. Got {method!r} instead.")
+    return _Pass(subject, batch, RULES[method]).edges(target)
+
+
+def without_words(subject: Subject) -> Float[Tensor, "*model"]:
+    """The vector that stands for no word: that of the mask token, of padding, or zero."""
+    number = subject.tokenizer.mask_token_id
+    number = subject.tokenizer.pad_token_id if number is None else number
+    model = subject.model
+    if number is None:
+        return torch.zeros((), dtype=subject.dtype, device=subject.device)
+    ids = torch.tensor([[number]], device=subject.device)
+    with torch.no_grad():
+        own = [module for module in model.modules() if isinstance(module, WordEmbeddings)]
+        return (own[0].word_vectors(ids) if own else model.get_input_embeddings()(ids))[0, 0]
+
+
+EVEN = ("ah", "attnlrp", "gradient_x_input")
+
+
+class _Pass:
+    """One pass over one batch with rules in place, and where its graph begins."""
+
+    def __init__(
+        self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
+    ) -> None:
+        _refuse_unruled(subject, rules)
+        self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
+        self.words: list[Tensor] = []
+        self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
+        self.nothing = None if way is None else without_words(subject)
+        self.added: list[Tensor] = []
+        self.biased: list[_Biased] | None = [] if biases else None
+        self.shared = _without_texts(subject, batch) if biases else set()
+
+    def explanation(self, method: str, target: Target) -> Explanation:
+        heads = self.rules.attention()
+        outputs, start, whole = self.forward(target, heads)
+        leaked = self._output_bias(outputs, target)
+        made = self.backward(method, start.detach(), whole, heads.outputs, leaked)
+        return replace(made, explained=tuple(named(self.subject, self.batch, outputs.logits.detach(), target)))
+
+    def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
+        """The outputs, what is explained of them, and where the way back begins."""
+        with torch.enable_grad(), ExitStack() as undo:
+            undo.enter_context(evaluating(self.subject.model))
+            # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
+            undo.enter_context(self.begun())
+            undo.enter_context(ruled(self.subject.model, self.rules))
+            if self.biased is not None:
+                undo.enter_context(self.kept_biases(self.biased))
+            with self.subject.tapped(heads, *more):
+                outputs = self.subject.run(self.batch, **_options(self.subject))
+            start = explained(self.subject, self.batch, outputs, target)
+            whole = explained(self.subject, self.batch, outputs, target, one=True) if self.rules.one else start
+        return outputs, start, whole
+
+    def edges(self, target: Target) -> dict[Site, Float[Tensor, "batch head query key"]]:
+        heads, recorder = self.rules.attention(), Recorder.of("weights", "value")
+        _, _, whole = self.forward(target, heads, recorder)
+        rates = torch.autograd.grad(whole, list(heads.outputs.values()), torch.ones_like(whole), allow_unused=True)
+        out = {}
+        for site, rate in zip(heads.outputs, rates, strict=True):
+            weights, value = recorder[site]["weights"], recorder[site]["value"]
+            out[site] = weights * 0.0 if rate is None else weights * (rate @ value.mT)
+        return out
+
+    def backward(
+        self, method: str, start: Tensor, whole: Tensor, heads: dict[Site, Tensor], leaked: Tensor | None
+    ) -> Explanation:
+        biased = [one for one in self.biased or [] if not one.shared]
+        shared = [one for one in self.biased or [] if one.shared]
+        kept = [*self.words, *self.added, *heads.values(), *(one.output for one in biased)]
+        if leaked is not None:
+            leaked = leaked + _of_shared(whole, shared)
+        found = torch.autograd.grad(whole, kept, torch.ones_like(whole), allow_unused=True)
+        gradients = iter(zip(kept, found, strict=True))
+        words = [_sum(step, next(gradients)[1], last=1) for step in self.steps]
+        added = [_sum(*next(gradients), last=1) for _ in self.added]
+        by_head = {site: _sum(*next(gradients), last=2) for site in heads}
+        for (_, gradient), one in zip(gradients, biased, strict=True):
+            if gradient is not None and leaked is not None:
+                leaked = leaked + (gradient * one.bias).flatten(1).sum(-1)
+        if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
+            raise UserError(
+                f"The relevance by {method!r} is not finite: shares of sums that nearly vanish have outgrown "
+                f"{str(start.dtype).removeprefix('torch.')}. Use --dtype float64, or another method."
+            )
+        return self._sorted_out(method, start, words, added, by_head, leaked)
+
+    def _sorted_out(
+        self,
+        method: str,
+        start: Tensor,
+        words: list[Tensor],
+        added: list[Tensor],
+        heads: dict[Site, Tensor],
+        leaked: Any,
+    ) -> Explanation:
+        """The first word vectors that were looked up are the source's, the second the target's."""
+        source, target = self.batch.source, self.batch.target
+        position: list[Tensor | None] = [None, None]
+        for part, side in zip(added, self.side, strict=True):
+            before = position[side]
+            position[side] = part if before is None else before + part
+        return Explanation(
+            method,
+            start,
+            masked(words[0], source),
+            None if target is None else masked(words[1], target),
+            None if position[0] is None else masked(position[0], source),
+            None if target is None or position[1] is None else masked(position[1], target),
+            {site: heads[site] for site in self.subject.sites if site in heads},
+            leaked,
+        )
+
+    def _output_bias(self, outputs: Any, target: Target) -> Float[Tensor, " batch"] | None:
+        """What a bias that is added to the logits themselves (Marian has one) takes of the start."""
+        if self.biased is None:
+            return None
+        bias = getattr(self.subject.model, "final_logits_bias", None)
+        if bias is None:
+            return torch.zeros(len(self.batch), dtype=outputs.logits.dtype, device=outputs.logits.device)
+        target = fixed(self.subject, self.batch, outputs, target)
+        added = SimpleNamespace(logits=bias.detach().expand(outputs.logits.shape))
+        return explained(self.subject, self.batch, added, target)
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Word vectors, and what is added to them, begin the graph."""
+        self.side: list[int] = []
+        model = self.subject.model
+        words = {id(module) for module in _word_tables(self.subject)}
+
+        def begin(x: Tensor) -> Tensor:
+            return x.detach().clone().requires_grad_()
+
+        def word(x: Tensor) -> Tensor:
+            x = step = x.detach()
+            if self.way is not None and self.nothing is not None:
+                side = self.batch.source if not self.words or self.batch.target is None else self.batch.target
+                step = (x - self.nothing).masked_fill(side.special[..., None], 0.0)
+                x = x - (1 - self.way) * step
+            self.words.append(x.clone().requires_grad_())
+            self.steps.append(step)
+            return self.words[-1]
+
+        def more(x: Tensor) -> Tensor:
+            x = begin(x.expand(len(self.batch), *x.shape[-2:]))
+            self.added.append(x)
+            self.side.append(max(0, len(self.words) - 1))
+            return x
+
+        with ExitStack() as undo:
+            for name, module in model.named_modules():
+                if isinstance(module, WordEmbeddings):
+                    hook = module.register_forward_pre_hook(lambda m, args: (word(args[0]), *args[1:]))
+                elif isinstance(module, LearntPositions | SinusoidalPositions):
+                    hook = module.register_forward_hook(lambda m, args, out: args[0] + more(out - args[0]))
+                elif id(module) in words:
+                    hook = module.register_forward_hook(lambda m, args, out: word(out))
+                elif isinstance(module, nn.Embedding) and "relative" not in name and not _own_words(model):
+                    hook = module.register_forward_hook(lambda m, args, out: more(out))
+                else:
+                    continue
+                undo.callback(hook.remove)
+            yield
+
+    @contextmanager
+    def kept_biases(self, into: "list[_Biased]") -> Iterator[None]:
+        """Keep the output of everything that has a bias, whose relevance is bias ⊙ c."""
+
+        def keep(module: Any, arguments: Any, output: Tensor) -> None:
+            if output.requires_grad:
+                into.append(_Biased(output, module.bias.detach(), id(module) in self.shared))
+
+        with ExitStack() as undo:
+            for module in _biased_modules(self.subject.model):
+                undo.callback(module.register_forward_hook(keep).remove)
+            yield
+
+
+@dataclass(frozen=True)
+class _Biased:
+    """What a module with a bias gave; `shared` if it has no axis of texts (DeBERTa's projections of offsets)."""
+
+    output: Tensor
+    bias: Tensor
+    shared: bool
+
+
+def _of_shared(whole: Float[Tensor, " batch"], biased: list[_Biased]) -> Float[Tensor, " batch"]:
+    """Σ bias ⊙ c of what all texts share: a way back for each text, since one for all would add them up."""
+    out = torch.zeros_like(whole.detach())
+    if not biased:
+        return out
+    for text in range(len(whole)):
+        rates = torch.autograd.grad(whole[text], [one.output for one in biased], retain_graph=True, allow_unused=True)
+        for rate, one in zip(rates, biased, strict=True):
+            out[text] += 0.0 if rate is None else (rate * one.bias).sum()
+    return out
+
+
+def _without_texts(subject: Subject, batch: Batch) -> set[int]:
+    """Ids of modules with a bias whose output does not grow with the number of texts.
+
+    A size alone would not tell: as many offsets as there are texts look like texts. So one text is run once, and twice.
+    """
+    sizes: list[dict[int, int]] = [{}, {}]
+
+    def note(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        sizes[copies - 1][id(module)] = len(output)
+
+    with torch.no_grad(), evaluating(subject.model), ExitStack() as undo:
+        for module in _biased_modules(subject.model):
+            undo.callback(module.register_forward_hook(note).remove)
+        for copies in (1, 2):
+            first = {name: torch.cat([tensor[:1]] * copies) for name, tensor in batch.inputs.items()}
+            subject.model(**first, **_options(subject))
+    return {number for number, size in sizes[0].items() if sizes[1].get(number) == size}
+
+
+def _biased_modules(model: nn.Module) -> list[nn.Module]:
+    return [m for m in model.modules() if (is_linear(m) or is_norm(m)) and getattr(m, "bias", None) is not None]
+
+
+def _refuse_unruled(subject: Subject, rules: Rules) -> None:
+    """Rules for norms and for attention are all there are: other ways of mixing tokens have none."""
+    if rules.norm is None:
+        return
+    subject.anatomy.require("mixing")
+    strange = unruled(subject.model)
+    if strange is not None:
+        raise UserError(
+            f"{subject.name!r} has a norm of a form that is not known ({strange}), for which there is no rule of "
+            "relevance. Use gradient_x_input or integrated_gradients."
+        )
+
+
+def _own_words(model: nn.Module) -> bool:
+    return any(isinstance(module, WordEmbeddings) for module in model.modules())
+
+
+def _word_tables(subject: Subject) -> list[nn.Module]:
+    """The tables of word vectors: one, or one for each stack that has its own."""
+    base = getattr(subject.model, "base_model", subject.model)
+    if _own_words(subject.model):
+        return []  # <cls> has a vector of its own there: the graph begins behind the table
+    found = [subject.model.get_input_embeddings()]
+    for stack in (getattr(base, name, None) for name in ("encoder", "decoder")):
+        table = getattr(stack, "embed_tokens", None)
+        if table is not None:
+            found.append(table)
+    return found
+
+
+def _options(subject: Subject) -> dict[str, Any]:
+    return {"return_dict": True} | ({"use_cache": False} if hasattr(subject.model.config, "use_cache") else {})
+
+
+def _sum(x: Tensor, gradient: Tensor | None, *, last: int) -> Tensor:
+    """Σ x ⊙ c over the last dimensions; zero where nothing of the start comes from x."""
+    axes = tuple(range(-last, 0))
+    if gradient is None:
+        return x.detach().sum(axes) * 0.0
+    return (x.detach() * gradient).sum(axes)

@@ -1,0 +1,154 @@
+"""Explanations that only follow how tokens are mixed: weights of attention, rollouts of weights, norms and others.
+
+They are the same whatever class is asked about, and never negative: they say what was read, not what it spoke for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attending import Call, Recorder, Site
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.layer import LayerNorms
+from lorgnette.contributions.layer_mixing import mixing_of, rollable
+from lorgnette.contributions.measures import Alti, GlobEnc, further_measures
+from lorgnette.contributions.norms import all_heads_norms
+from lorgnette.contributions.rollout import rolled_out, row_shares
+from lorgnette.contributions.value_zeroing import zeroing_distances
+from lorgnette.errors import UserError
+from lorgnette.explaining.explanation import Explanation, masked
+from lorgnette.explaining.target import Target, explained, named, positions
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+Mixing = Float[Tensor, "batch query key"]
+Maps = dict[Site, Mixing]
+
+
+def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
+    """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
+    if method != "attention":
+        subject.anatomy.require("mixing")
+    rolling = rollable(subject.sites)
+    # A decoder's look at the encoder, or the pooler of our own classifier.
+    readers = {site for site in subject.sites if site.kind == "cross"}
+    layer = _Layer(subject, batch, MEASURES[method])
+    recorder = Recorder(layer, readers if method == "value_zeroing" else readers | rolling, residual=True)
+    with torch.no_grad():
+        with subject.tapped(recorder):
+            outputs = subject.run(batch, return_dict=True)
+        start = explained(subject, batch, outputs, target)
+        maps = {site: mixing for site, mixing in recorder.records.items() if site in rolling}
+        reader = next((mixing for site, mixing in reversed(recorder.records.items()) if site in readers), None)
+        if method == "value_zeroing":
+            maps = {site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in rolling}
+        rows = _reading(reader, _rows(subject, batch, outputs))
+        if not maps and reader is None:
+            raise UserError(f"{subject.name!r} has no layer of self-attention over its text to explain by ({method}).")
+        if method == "attention":
+            tokens = rows if reader is not None else _through(rows, next(reversed(maps.values())))
+        else:
+            tokens = _rolled(maps, rows)
+    names = tuple(named(subject, batch, outputs.logits, target))
+    return Explanation(method, start, masked(tokens.to(start.dtype), batch.source), explained=names)
+
+
+class _Layer:
+    """How a layer mixes its tokens, by a measure; the mean of its heads' weights where there is none."""
+
+    def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
+        self.subject, self.batch, self.measure = subject, batch, measure
+        self.around = None if measure in (None, _weights) else SiteWeights(subject, layer_norm=True)
+
+    def __call__(self, call: Call) -> Mixing:
+        if self.measure is None or call.site.kind == "cross":
+            return call.weights.mean(1)
+        mixing = self.measure(call, self.around, self.batch)
+        if mixing is None:
+            raise UserError(
+                f"{call.site} of {self.subject.name!r} is not x + attention with a norm that is known: this method "
+                "has no terms there. Use rollout, or a method of relevance."
+            )
+        return mixing
+
+
+def _reading(reader: Mixing | None, rows: Float[Tensor, "batch row"]) -> Float[Tensor, "batch token"]:
+    """How much of each of the source's last states goes into the prediction: where it is made, or read from."""
+    if reader is None:
+        return rows
+    return _through(rows if reader.shape[1] > 1 else rows.new_ones(len(rows), 1), reader)
+
+
+def _rolled(maps: Maps, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch key"]:
+    if not maps:
+        return rows
+    layers = [maps[site] for site in sorted(maps, key=lambda site: site.layer)]
+    return _through(rows, rolled_out(torch.stack(layers))[-1])
+
+
+def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor, "batch key"]:
+    return (rows[:, None].to(mixing.dtype) @ mixing)[:, 0]
+
+
+def _rows(subject: Subject, batch: Batch, outputs: Any) -> Float[Tensor, "batch query"]:
+    """Where the prediction is made, as shares that add up to one."""
+    logits = outputs.logits
+    if logits.dim() == 3:
+        rows = positions(subject, batch)
+    else:
+        config, mask = subject.model.config, batch.source.mask
+        pooling = getattr(config, "pooling", getattr(config, "classifier_pooling", "cls"))
+        place = torch.arange(mask.shape[1], device=mask.device)
+        if pooling == "mean":
+            rows = mask
+        elif subject.anatomy.causal:
+            rows = place == mask.sum(-1, keepdim=True) - 1
+        else:
+            rows = (place == 0).expand(mask.shape)
+    shares = rows.to(logits.dtype)
+    return shares / shares.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _weights(call: Call, around: SiteWeights | None, batch: Batch) -> Mixing | None:
+    return mixing_of(call, None)["weights"]
+
+
+def _norms(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    return mixing_of(call, around).get("norms")
+
+
+def _alti(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+    measure = further_measures(layer, ["alti"]).get("alti")
+    if not isinstance(measure, Alti):
+        return None
+    weights = call.weights.to(layer.wide)
+    out = torch.empty_like(weights[:, 0])
+    for text in range(len(out)):
+        for row in torch.arange(out.shape[1], device=out.device).split(64):
+            out[text, row] = measure.contributions(weights[text, None, :, row], text, row)
+    return row_shares(out)
+
+
+def _globenc(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+    measure = further_measures(layer, ["globenc"]).get("globenc")
+    if not isinstance(measure, GlobEnc):
+        return None
+    weights = call.weights.to(layer.wide)
+    norms = all_heads_norms(weights, measure.gram)
+    norms.diagonal(dim1=-2, dim2=-1).copy_(measure.own_norm(weights.diagonal(dim1=-2, dim2=-1)))
+    return row_shares(norms)
+
+
+MEASURES: dict[str, Callable[..., Mixing | None] | None] = {
+    "attention": None,
+    "rollout": _weights,
+    "norm_rollout": _norms,
+    "globenc": _globenc,
+    "alti": _alti,
+    "value_zeroing": None,
+}

@@ -1,0 +1,245 @@
+"""Rules put on the modules and calls of one model while a context is open, and taken off again.
+
+Nothing is patched: modules get forward hooks, attention a tap, and operations that are written out in a forward
+(`torch.tanh`, a gate's product) are met by a torch function mode, which only this thread sees. No rule changes a value.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.explaining import alpha_beta
+from lorgnette.explaining.relevance import (
+    constant_std,
+    half_product,
+    passed,
+    product_by_size,
+    scaled_gradient,
+    weighted_by_size,
+    without_bias,
+)
+from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.linear import is_linear, linear_weights
+from lorgnette.models.norms import is_norm, norm_form, norm_rate
+
+ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
+"""(module, its input, its output) → the output with another way back"""
+
+
+class Heads(Tap):
+    """Keeps the heads' output of every call, inside the graph; the plain gradient goes through attention."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[Site, Tensor] = {}
+
+    def context(self, call: Call, context: Tensor) -> Tensor:
+        context = self.ruled(call, context)
+        if not context.requires_grad:
+            context = context.requires_grad_()
+        self.outputs[call.site] = context
+        return context
+
+    def ruled(self, call: Call, context: Tensor) -> Tensor:
+        """The heads' output with another way back."""
+        return context
+
+
+class ConstantWeights(Heads):
+    """y_i = Σ_j α_ij v_j with α constant: the AH-rule of Ali et al. 2022."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return weights.detach()
+
+
+class HalfAndQuarter(Heads):
+    """½ of a head's relevance to v and ½ to α, which the softmax's own gradient takes to the scores (AttnLRP, Prop. 3.1
+    and 3.3); ½ of that to q and ½ to k."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return scaled_gradient(weights, 0.5)
+
+    def ruled(self, call: Call, context: Tensor) -> Tensor:
+        return scaled_gradient(context, 0.5)
+
+
+class ValuesBySize(Heads):
+    """α_ij v_jd gives v the share v / (α + v) (Voita et al. 2019)."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return weights.detach()
+
+    def ruled(self, call: Call, context: Tensor) -> Tensor:
+        return weighted_by_size(call.value, call.weights, context)
+
+
+class ValuesBySign(Heads):
+    """Half by the positive, half by the negative parts α_ij v_jd; α constant (Voita et al. 2021)."""
+
+    def weights(self, call: Call, weights: Tensor) -> Tensor:
+        return weights.detach()
+
+    def ruled(self, call: Call, context: Tensor) -> Tensor:
+        return alpha_beta.mixed(call.value, call.weights, context)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a method does with each kind of thing; None leaves the true gradient."""
+
+    attention: Callable[[], Heads]
+    norm: ModuleRule | None = None
+    linear: ModuleRule | None = None
+    activation: Callable[[Tensor, Tensor], Tensor] | None = None
+    product: Callable[[Tensor, Tensor], Tensor] | None = None
+    sum: Callable[[Tensor, Tensor], Tensor] | None = None
+    one: bool = False
+    """Start with a relevance of one for every prediction, not with its logit."""
+
+
+def frozen_norm(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    """LayerNorm or RMSNorm with its standard deviation held fixed."""
+    gain, centred = norm_gain(module, x)
+    return constant_std(x, value, gain, centred)
+
+
+def frozen_norm_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    value = frozen_norm(module, x, value)
+    bias = getattr(module, "bias", None)
+    return value if bias is None else without_bias(value, bias)
+
+
+def linear_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    return value if module.bias is None else without_bias(value, module.bias)
+
+
+def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
+    """γ / s of every component, and whether the norm takes the mean away first."""
+    form = norm_form(module)
+    assert form is not None
+    return form.gain(module, norm_rate(module, x)), form.centred
+
+
+def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    """The norm's Jacobian times its input, by the αβ-rule (Voita et al. 2021)."""
+    gain, centred = norm_gain(module, x)
+    normed = (x.detach() - x.detach().mean(-1, keepdim=True) if centred else x.detach()) * norm_rate(module, x)
+    if isinstance(module, PureNorm):  # its variance is over N − 1
+        normed = normed * (x.shape[-1] / (x.shape[-1] - 1)) ** 0.5
+    return alpha_beta.norm(x, value, gain, normed, getattr(module, "bias", None), centred=centred)
+
+
+def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:
+    """A linear map by the αβ-rule."""
+    weight, bias = linear_weights(module)
+    return alpha_beta.linear(x, value, weight, bias)
+
+
+RULES = {
+    "gradient_x_input": Rules(Heads),
+    "ah": Rules(ConstantWeights, norm=frozen_norm, activation=passed, product=half_product),
+    "attnlrp": Rules(HalfAndQuarter, norm=frozen_norm, activation=passed, product=half_product),
+    "voita2019": Rules(
+        ValuesBySize,
+        norm=frozen_norm_without_bias,
+        linear=linear_without_bias,
+        activation=passed,
+        product=product_by_size,
+    ),
+    "voita2021": Rules(
+        ValuesBySign,
+        norm=norm_by_taylor,
+        linear=linear_by_sign,
+        activation=passed,
+        product=half_product,
+        sum=alpha_beta.summed,
+        one=True,
+    ),
+}
+
+
+def unruled(model: nn.Module) -> str | None:
+    """The class of a norm whose form is not known, for which there is no rule; None if there is a rule for all."""
+    for module in model.modules():
+        leaf = not any(True for _ in module.children())
+        if leaf and "norm" in type(module).__name__.lower() and not is_norm(module):
+            return type(module).__name__
+    return None
+
+
+def is_activation(module: nn.Module) -> bool:
+    home = type(module).__module__
+    inside = home.startswith(("torch.nn.modules.activation", "transformers.activations"))
+    return inside and not isinstance(module, nn.MultiheadAttention | nn.Softmax | nn.ReLU)
+
+
+@contextmanager
+def ruled(model: nn.Module, rules: Rules) -> Iterator[None]:
+    """Every norm, linear map, non-linearity and product of this model passes relevance by these rules."""
+    thread = threading.get_ident()  # hooks sit on the model, which another thread may be running
+    with ExitStack() as undo:
+        for module in model.modules():
+            rule = _rule(module, rules)
+            if rule is not None:
+                undo.callback(module.register_forward_hook(_hook(rule, thread)).remove)
+        if rules.activation or rules.product or rules.sum:
+            undo.enter_context(_Written(rules))
+        yield
+
+
+def _rule(module: nn.Module, rules: Rules) -> ModuleRule | None:
+    if is_norm(module):
+        return rules.norm
+    if is_linear(module):
+        return rules.linear
+    if is_activation(module) and (pass_on := rules.activation) is not None:
+        return lambda module, x, value: pass_on(x, value)
+    return None
+
+
+def _hook(rule: ModuleRule, thread: int) -> Callable[..., Tensor | None]:
+    def after(module: nn.Module, arguments: tuple[Any, ...], value: Tensor) -> Tensor | None:
+        x = arguments[0]
+        if threading.get_ident() != thread or not (torch.is_grad_enabled() and x.requires_grad):
+            return None
+        with torch._C.DisableTorchFunction():
+            return rule(module, x, value)
+
+    return after
+
+
+_POINTWISE = {torch.tanh, Tensor.tanh, F.gelu, F.silu, F.elu, F.leaky_relu, F.softplus, F.mish}
+# ReLU's own gradient is out/in already.
+_PRODUCTS = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.multiply, Tensor.multiply}
+_SUMS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, Tensor.add_}
+
+
+class _Written(TorchFunctionMode):
+    """Meets operations that a forward writes out, rather than calling a module."""
+
+    def __init__(self, rules: Rules) -> None:
+        super().__init__()
+        self.rules = rules
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        rules = self.rules
+        if function in _POINTWISE and rules.activation is not None and _alive(args[0]):
+            return rules.activation(args[0], function(*args, **kwargs))
+        if len(args) == 2 and not kwargs and _alive(args[0]) and _alive(args[1]) and args[0].shape == args[1].shape:
+            if function in _PRODUCTS and rules.product is not None:
+                return rules.product(args[0], args[1])
+            if function in _SUMS and rules.sum is not None:
+                return rules.sum(args[0], args[1])
+        return function(*args, **kwargs)
+
+
+def _alive(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()

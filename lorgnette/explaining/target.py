@@ -1,0 +1,152 @@
+"""Where an explanation starts: which number of a model's output is to be explained."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette.errors import UserError, near
+from lorgnette.explaining.relevance import stabilised
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+Target = int | Tensor | tuple[int, ...] | None
+"""None: the largest logit; a class (or piece) for all texts, or one for each; (a, b): logit of a minus logit of b."""
+
+
+def no_head(subject: Subject) -> UserError:
+    """The error for a model that predicts nothing."""
+    return UserError(
+        f"{subject.name!r} ({type(subject.model).__name__}) has no logits to explain: it has no output head. "
+        "Give a classifier, a translation model, or a language model with its head."
+    )
+
+
+def require_head(subject: Subject) -> None:
+    """Refuse a model that predicts nothing, before any pass."""
+    outputs = getattr(subject.model, "get_output_embeddings", lambda: None)()
+    if subject.labels is None and outputs is None:
+        raise no_head(subject)
+
+
+def explained(
+    subject: Subject, batch: Batch, outputs: Any, target: Target, *, one: bool = False
+) -> Float[Tensor, " batch"]:
+    """The number to be explained, one for each text, inside the graph; with `one`, each prediction counts as 1."""
+    logits = getattr(outputs, "logits", None)
+    if logits is None:
+        raise no_head(subject)
+    first, *second = _choices(subject, batch, logits, target)
+    start = logits.gather(-1, first[..., None])[..., 0]
+    for other in second:
+        start = start - logits.gather(-1, other[..., None])[..., 0]
+    if one:
+        start = start / stabilised(start.detach(), 1e-9)
+    if start.dim() == 1:
+        return start
+    return (start * positions(subject, batch).to(start.dtype)).sum(-1)
+
+
+def class_number(subject: Subject, name: str) -> int:
+    """The number of a class by its name; a `UserError` with all names if there is none such."""
+    labels = subject.labels
+    if labels is None:
+        raise UserError(
+            f"{subject.name!r} ({type(subject.model).__name__}) is no classifier, so that no class {name!r} can be "
+            "explained: leave out the class."
+        )
+    exact = [number for number, label in enumerate(labels) if label == name]
+    loose = [number for number, label in enumerate(labels) if label.casefold() == name.strip().casefold()]
+    chosen = exact or loose
+    if len(chosen) != 1:
+        raise UserError(f"{subject.name!r} has no class {name!r}.{near(name, labels)} It has: {', '.join(labels)}.")
+    return chosen[0]
+
+
+def named(subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token choice"], target: Target) -> list[str]:
+    """What is explained of each text, in words: a class ("positive", "positive − negative"), or predicted pieces."""
+    choices = _choices(subject, batch, logits, target)
+    where = None if logits.dim() == 2 else positions(subject, batch)
+    names = []
+    for text in range(len(batch)):
+        chosen = [ids[text] if where is None else ids[text][where[text]] for ids in choices]
+        names.append(" − ".join(_words(subject, ids.reshape(-1).tolist(), logits.shape[-1]) for ids in chosen))
+    return names
+
+
+def _words(subject: Subject, ids: list[int], choices: int) -> str:
+    if subject.labels is not None and len(subject.labels) == choices:
+        return " ".join(subject.labels[number] for number in ids)
+    text = str(subject.tokenizer.decode(ids)).strip()
+    # A model may have more ids than its tokenizer has pieces.
+    return text or " ".join(
+        str(piece or i) for i, piece in zip(ids, subject.tokenizer.convert_ids_to_tokens(ids), strict=True)
+    )
+
+
+def fixed(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Target:
+    """The same target with the largest logits written out, so that they stay the same when the input changes."""
+    if target is not None:
+        return target
+    logits = getattr(outputs, "logits", None)
+    if logits is None:
+        raise no_head(subject)
+    return logits.detach().argmax(-1)
+
+
+def positions(subject: Subject, batch: Batch) -> Bool[Tensor, "batch token"]:
+    """Whose predictions are explained, where a model predicts something at every token.
+
+    Translation: every piece of the target; a decoder alone: what follows the text; a masked-LM: the masked pieces of a
+    text, or all but the special ones if nothing is masked; a classifier of tokens: all but the special ones.
+    """
+    if batch.target is not None:
+        for example in batch.examples:
+            if example.target is None:
+                raise UserError(
+                    f"The text {example.id!r} has no translation, and what is explained is its pieces. "
+                    "Give a corpus with targets."
+                )
+        return batch.target.mask
+    tokens = batch.source
+    if subject.anatomy.causal and subject.labels is None:
+        last = tokens.mask.sum(-1, keepdim=True) - 1
+        return torch.arange(tokens.mask.shape[1], device=last.device) == last
+    inner = tokens.mask & ~tokens.special
+    mask = subject.tokenizer.mask_token_id
+    if mask is None or subject.labels is not None:
+        return inner
+    hidden = tokens.mask & (tokens.ids == mask)
+    return torch.where(hidden.any(-1, keepdim=True), hidden, inner)
+
+
+def _choices(
+    subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token choice"], target: Target
+) -> list[Int[Tensor, "batch *token"]]:
+    if target is None:
+        return [logits.detach().argmax(-1)]
+    wanted = list(target) if isinstance(target, tuple) else [target]
+    if isinstance(target, tuple) and len(target) != 2:
+        raise UserError(f"A difference of logits is between two classes: target=(a, b). Got {len(target)} instead.")
+    return [_one(subject, len(batch), logits, choice) for choice in wanted]
+
+
+def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:
+    classes = logits.shape[-1]
+    ids = torch.as_tensor(choice, device=logits.device)
+    if ids.is_floating_point() or ids.shape not in ((), (texts,), logits.shape[:-1]):
+        raise UserError(
+            f"The target must be a class, or one for each of the {texts} texts. Got {ids.dtype} of shape "
+            f"{tuple(ids.shape)} instead."
+        )
+    wrong = (ids < 0) | (ids >= classes)
+    if bool(wrong.any()):
+        names = f" ({', '.join(subject.labels)})" if subject.labels and classes == len(subject.labels) else ""
+        raise UserError(
+            f"There is no class {int(ids[wrong][0] if ids.dim() else ids)}: {subject.name!r} has {classes}{names}, "
+            f"numbered from 0 to {classes - 1}."
+        )
+    while ids.dim() < logits.dim() - 1:
+        ids = ids[..., None]
+    return ids.expand(logits.shape[:-1])

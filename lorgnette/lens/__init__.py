@@ -1,0 +1,103 @@
+"""Lenses by name: ours, and those that installed packages register under the entry point group `lorgnette.lenses`.
+
+A lens is one room: its folder holds `lens.py` (what it measures) and `report.py` (what the pages show of it).
+"""
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from lorgnette.errors import UserError, near
+
+if TYPE_CHECKING:
+    from lorgnette.figures.lens_report import LensReport
+    from lorgnette.lens.base import Lens
+
+GROUP = "lorgnette.lenses"
+OURS = {
+    "weights": "lorgnette.lens.weights.lens:Weights",
+    "norms": "lorgnette.lens.norms.lens:Norms",
+    "frequency": "lorgnette.lens.frequency.lens:Frequency",
+    "distances": "lorgnette.lens.distances.lens:Distances",
+    "rollout": "lorgnette.lens.rollout.lens:Rollout",
+    "roles": "lorgnette.lens.roles.lens:Roles",
+    "relations": "lorgnette.lens.relations.lens:Relations",
+    "trees": "lorgnette.lens.trees.lens:Trees",
+    "attention-probe": "lorgnette.lens.attention_probe.lens:AttentionProbe",
+    "coreference": "lorgnette.lens.coreference.lens:Coreference",
+    "alignment": "lorgnette.lens.alignment.lens:Alignment",
+    "circuits": "lorgnette.lens.circuits.lens:Circuits",
+    "geometry": "lorgnette.lens.geometry.lens:Geometry",
+    "cones": "lorgnette.lens.cones.lens:Cones",
+    "convexity": "lorgnette.lens.convexity.lens:Convexity",
+    "probes": "lorgnette.lens.probes.lens:Probes",
+    "rationales": "lorgnette.lens.rationales.lens:Rationales",
+    "relevance": "lorgnette.lens.relevance.lens:Relevance",
+    "gradients": "lorgnette.lens.gradients.lens:Gradients",
+    "agreement": "lorgnette.lens.agreement.lens:Agreement",
+    "importance": "lorgnette.lens.importance.lens:Importance",
+}
+"""name → module:class, as an entry point says it; in the order of the report; loaded when first used."""
+
+_CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
+
+
+def names() -> tuple[str, ...]:
+    """Every lens that can be asked for."""
+    return tuple(sorted(registered()))
+
+
+def find(name: str) -> "type[Lens]":
+    """The class of a lens."""
+    entry = _entry(name)
+    if entry is None:
+        raise UserError(f"There is no lens {name!r}.{near(name, names())} There are: {', '.join(names())}.")
+    return entry.load()
+
+
+def get(name: str, **options: Any) -> "Lens":
+    """A new lens by its name."""
+    return find(name)(**options)
+
+
+def report_of(name: str) -> "LensReport":
+    """What the pages need of a lens: `REPORT` of the module `report` in the folder of the lens, or of its own module.
+
+    A lens without one, or one that is not installed here, gets what a lens of any kind can have.
+    """
+    from lorgnette.figures.lens_report import LensReport
+
+    entry = _entry(name)
+    module = None if entry is None else _report_module(entry.module)
+    return getattr(module, "REPORT", None) or LensReport(title=name)
+
+
+def registered() -> dict[str, EntryPoint]:
+    """All lenses in the order of the report: ours, then those of installed packages."""
+    ours = {name: EntryPoint(name, value, GROUP) for name, value in OURS.items()}
+    installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {**ours, **{entry.name: entry for entry in installed if entry.name not in ours}}
+
+
+def _entry(name: str) -> EntryPoint | None:
+    if name in OURS:
+        return EntryPoint(name, OURS[name], GROUP)
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def _report_module(module: str) -> Any:
+    """The lens is not loaded for its report, nor the drawing of charts for the lens."""
+    folder = module.rpartition(".")[0]
+    has_report = folder and find_spec(f"{folder}.report") is not None
+    return import_module(f"{folder}.report" if has_report else module)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        return find(_CLASSES[name])
+    raise AttributeError(f"module 'lorgnette.lens' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLASSES})

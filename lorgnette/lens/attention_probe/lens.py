@@ -1,0 +1,234 @@
+"""How much of the tree all heads hold together: a trained combination of their weights, with and without GloVe."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+from torch.nn.functional import pad
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.attending.words import between_words
+from lorgnette.errors import UserError
+from lorgnette.lens.attention_probe.probe import (
+    AttentionAndVectors,
+    AttentionOnly,
+    Sentences,
+    VectorsAndDistance,
+    log_odds,
+    trained,
+)
+from lorgnette.lens.attention_probe.sentences import Kept, KeptSentences
+from lorgnette.lens.base import Lens
+from lorgnette.results import Result
+from lorgnette.statistics.hashing import text_key
+from lorgnette.subject import Subject
+from lorgnette.syntax.arborescence import free_trees
+from lorgnette.syntax.attachment import SCORES, UNKNOWN, agreement, head_is_next
+from lorgnette.syntax.gold_trees import GoldTrees, Sentence, sites_between_words
+from lorgnette.texts.annotated import share
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.vectors import read_vectors
+
+DECODINGS = ("argmax", "tree")
+FEATURES: dict[str, Callable[[int, int], torch.nn.Module]] = {
+    "attention": AttentionOnly,
+    "attention_vectors": AttentionAndVectors,
+    "vectors_distance": VectorsAndDistance,
+}
+"""What a probe sees; those with vectors need `vectors`."""
+
+
+class AttentionProbe(Lens):
+    """UAS of a trained combination of all heads (Clark et al. 2019, §5).
+
+        p(i is the head of j) ∝ exp Σ_k (w_k α^k_ji + u_k α^k_ij)          α_ji: what j gives to i
+        with vectors: w_k = W_k (v_i ⊕ v_j), u_k = U_k (v_i ⊕ v_j)
+
+    over the other words i and the root, which is scored from what j gives to the tokens that open and close a text. The
+    model is frozen. Trained by Adam on the development part of the texts (a hash of their ids), scored on the held-out
+    part: each word's most likely head (`argmax`, as published), and the best tree of the log-odds (`tree`). Without
+    `vectors` only the attention is used; with them (a GloVe file, or a folder that holds one), also attention with
+    vectors, and vectors with distance alone. Beside them: the head is the next word ("right-branching").
+
+    At most `texts` texts are kept, those whose hashes are smallest. Standard errors are over held-out texts. The paper
+    takes 36,160 steps of one sentence at rate .002; fewer steps need a higher rate.
+
+    What it does not tell you: which head the model uses. Weights of heads that say the same are shared out anyhow.
+    """
+
+    name: ClassVar[str] = "attention-probe"
+    summary: ClassVar[str] = "a trained combination of all heads as a parser, with and without GloVe: UAS (treebank)"
+
+    def __init__(
+        self,
+        vectors: str | Path | None = None,
+        *,
+        texts: int = 2000,
+        development: float = 0.8,
+        rate: float = 0.01,
+        steps: int = 1000,
+        batch: int = 4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 0 < development < 1 or min(texts, steps, batch) < 1 or rate <= 0:
+            raise UserError(
+                "AttentionProbe takes a development share between 0 and 1, and at least one text, step and text a "
+                f"batch. Got development={development}, texts={texts}, steps={steps}, batch={batch}, rate={rate}."
+            )
+        self.texts, self.development = texts, development
+        self.rate, self.steps, self.batch_texts, self.seed = rate, steps, batch, seed
+        self.vectors = None if vectors is None else str(vectors)
+        self.place: dict[str, int] = {}
+        self.table = np.zeros((1, 1), dtype=np.float32)
+        if vectors is not None:
+            words, table = read_vectors(vectors)
+            self.place = {word: number for number, word in enumerate(words)}
+            self.table = np.concatenate([table, np.zeros_like(table[:1])])  # the last: a word without a vector
+        self.features = tuple(FEATURES) if vectors is not None else ("attention",)
+        self.batch: Batch | None = None
+        self.found: dict[Site, tuple[Tensor, Tensor]] = {}
+
+    def allocate(self, subject: Subject) -> None:
+        self.parsing = sites_between_words(self.sites, subject)
+        self.kept = KeptSentences(self, len(self.parsing) * self.heads, self.texts)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site not in self.parsing:
+            return
+        if batch is not self.batch:
+            self.batch, self.trees, self.found = batch, GoldTrees.of(batch), {}
+        weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
+        words = self.trees.there.shape[1]
+        between, _ = between_words(weights, batch.source.word, words)
+        kinds = torch.stack([batch.source.categories[kind] for kind in ("cls", "sep")], -1).to(weights.dtype)
+        given = weights @ kinds[:, None]  # [batch head token two]
+        member = (batch.source.word[..., None] == torch.arange(words, device=weights.device)).to(weights.dtype)
+        special = given.mT @ (member / member.sum(1, keepdim=True).clamp(min=1))[:, None]
+        # A site may have fewer heads than another; those that are not there give nothing.
+        padding = (0, 0, 0, 0, 0, self.heads - weights.shape[1])
+        self.found[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Keep the sentences of this batch, now that all layers have been seen."""
+        keys, chosen = [], []
+        for sentence in self.trees.sentences():
+            between, special = (
+                torch.cat([self.found[site][which][sentence.text] for site in self.parsing]) for which in (0, 1)
+            )
+            words = torch.from_numpy(sentence.words)
+            late = share(f"part/{sentence.example.id}") >= self.development
+            rows = [self._vector(word) for word in np.array(sentence.example.words, dtype=object)[sentence.words]]
+            keys.append(text_key("attention-probe", sentence.example.id) >> 11)
+            chosen.append(Kept(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
+        if chosen:
+            self.kept.add(keys, chosen)
+        self.batch, self.found = None, {}
+
+    def _vector(self, word: str) -> int:
+        """The row of a word's vector: as written, else in lower case, else the last, which is zero."""
+        return self.place.get(word, self.place.get(word.lower(), len(self.table) - 1))
+
+    def compute(self) -> Result:
+        """`uas` and its kin by features and decoding, on held-out texts; `weight` of each head, both ways."""
+        early, late = self.kept.parts(self.batch_texts, self.table)
+        shares = np.full((len(FEATURES), len(DECODINGS), len(SCORES), 3), np.nan)
+        shares[..., 2] = 0
+        weight = torch.zeros(2, len(self.parsing), self.heads, dtype=torch.float64)
+        if early and late:
+            for number, name in enumerate(FEATURES):
+                if name not in self.features:
+                    continue
+                untrained = FEATURES[name](self.kept.heads, self.table.shape[1])
+                probe = trained(untrained, [s for s, _ in early], rate=self.rate, steps=self.steps, seed=self.seed)
+                shares[number] = _scored(probe, late)
+                if isinstance(probe, AttentionOnly):
+                    weight = probe.own.detach().view(2, len(self.parsing), self.heads)
+        return self._result(shares, _next_word([g for _, gold in late for g in gold]), weight, bool(early and late))
+
+    def _result(self, shares: np.ndarray, following: np.ndarray, weight: Tensor, there: bool) -> Result:
+        variables: dict[str, xr.DataArray] = {}
+        labels = {axes.FEATURES: list(FEATURES), axes.DECODING: list(DECODINGS)}
+        for number, name in enumerate(SCORES):
+            for cell, tail in enumerate(("", "_se", "_count")):
+                array = xr.DataArray(shares[:, :, number, cell], dims=tuple(labels), coords=labels)
+                base = xr.DataArray(following[number, cell])
+                whole = cell == 2
+                variables[name + tail] = array.astype("int64") if whole else array
+                variables[f"head_is_next_{name}{tail}"] = base.astype("int64") if whole else base
+        by_site = torch.zeros(len(self.sites), self.heads, 2, dtype=torch.float64)
+        for number, site in enumerate(self.parsing):
+            by_site[self.position[site]] = weight[:, number].mT
+        counted = torch.zeros(len(self.sites), self.heads, 2, dtype=torch.float64)
+        for site in self.parsing:
+            counted[self.position[site]] = float(there)
+        # Heads come out the same up to rounding, however texts were batched.
+        for name, values in (("weight", by_site.mul(1000).round() / 1000), ("weight_count", counted)):
+            grid = self.grid(values, {axes.WAY: ["to_head", "read_by_head"]})
+            variables[name] = grid.fillna(0).astype("int64") if name == "weight_count" else grid.where(grid != 0, 0.0)
+        if not there:
+            variables["weight"] = variables["weight"] * np.nan
+        variables["weight"].attrs["description"] = "weight of a head in the probe of attention alone"
+        variables["uas"].attrs["description"] = "share of held-out words whose head is right, the root's among them"
+        result = self.result(variables)
+        texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
+        result.data.attrs |= {**texts, "texts": self.kept.count}
+        return result
+
+
+def _scored(probe: torch.nn.Module, late: list[tuple[Sentences, list[Sentence]]]) -> np.ndarray:
+    """[decoding score (share, standard error, texts)] over the held-out texts."""
+    right: dict[str, list[np.ndarray]] = {name: [] for name in DECODINGS}
+    counts = []
+    for batch, sentences in late:
+        odds = log_odds(probe, batch)
+        for row, sentence in zip(odds, sentences, strict=True):
+            n = len(sentence.gold)
+            scores = torch.cat([row[:n, :n], row[:n, -1:]], -1).numpy()
+            best = scores.argmax(-1)
+            finite = np.where(np.isfinite(scores), scores, 0.0)
+            trees = {
+                "argmax": np.where(best == n, -1, best)[None],
+                "tree": free_trees(finite[None, :, :n], finite[None, :, n]),
+            }
+            for name, tree in trees.items():
+                found, counted = agreement(tree, sentence.gold, sentence.punctuation)
+                right[name].append(found[0].sum(0))
+            counts.append(counted.sum(0))
+    return np.stack([_ratio(np.stack(right[name]), np.stack(counts)) for name in DECODINGS])
+
+
+def _next_word(sentences: list[Sentence]) -> np.ndarray:
+    """The same for "the head is the next word"; it does not know the root, and is not given it."""
+    if not sentences:
+        return np.array([[np.nan, np.nan, 0]] * len(SCORES))
+    right, counts = [], []
+    for sentence in sentences:
+        tree = head_is_next(len(sentence.gold), len(sentence.gold) - 1)
+        tree[-1] = UNKNOWN
+        tree = np.where(sentence.gold == UNKNOWN, -3, tree)
+        found, counted = agreement(tree[None], sentence.gold, sentence.punctuation)
+        right.append(found[0].sum(0))
+        counts.append(counted.sum(0))
+    return _ratio(np.stack(right), np.stack(counts))
+
+
+def _ratio(right: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """[score (share, standard error, texts)] from [text score]: a ratio of sums, linearised over texts."""
+    out = np.full((right.shape[1], 3), np.nan)
+    for score in range(right.shape[1]):
+        there = counts[:, score] > 0
+        x, n = right[there, score], counts[there, score]
+        out[score, 2] = len(n)
+        if len(n):
+            out[score, 0] = x.sum() / n.sum()
+        if len(n) > 1:
+            spread = ((x - out[score, 0] * n) ** 2).sum()
+            out[score, 1] = np.sqrt(len(n) / (len(n) - 1) * spread) / n.sum()
+    return out

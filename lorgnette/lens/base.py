@@ -1,0 +1,174 @@
+"""What every lens shares: streaming states that merge, means over texts with their standard errors, and the result."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar
+
+import torch
+import torchmetrics
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.places import Labels, Places
+from lorgnette.lens.states import Merge, gathered, merged
+from lorgnette.results import Result
+from lorgnette.results.provenance import Provenance
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+
+class Lens(torchmetrics.Metric):
+    """A streaming analysis: `update` per attention call and batch, `compute` gives a `Result`.
+
+    A `torchmetrics.Metric` whose states are float64 sums, so that it works in a training loop of your own, shards under
+    `torchrun` and merges. A subclass names itself, allocates states in `allocate`, and accumulates in `update`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    wants_residual: ClassVar[bool] = False
+    wants_hidden_states: ClassVar[bool] = False
+    wants_gradients: ClassVar[bool] = False
+    """Run the pass with gradients on; `finish` then does the one backward pass itself."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Lenses whose results it is made from; `look` brings them along, and hands them over at the end."""
+    uses_labels: ClassVar[bool] = False
+    """Whether it compares the labels of the texts with the classes of a classifier: `look` then matches their names."""
+    full_state_update: bool | None = False
+    _update_count: int
+
+    def __init__(self) -> None:
+        super().__init__(compute_on_cpu=False)
+        self.bound, self.home = False, torch.device("cpu")
+        self.on_device: set[str] = set()
+        self.provenance = Provenance(model="unknown")
+
+    def bind(self, subject: Subject) -> None:
+        """Say what will be looked at; `look` does this before the first batch."""
+        if self.bound:
+            if self.sites != subject.sites or self.heads != subject.heads:
+                raise UserError(f"The lens {self.name!r} has looked at another model already; make a new one.")
+            return
+        self.sites: tuple[Site, ...] = subject.sites
+        self.heads: int = subject.heads
+        self.numbers = {each.site: each.numbers for each in subject.anatomy.sites}
+        self.position = {site: number for number, site in enumerate(self.sites)}
+        self.by_head = Places(self.sites, self.heads, self.numbers)
+        self.by_layer = Places(self.sites)
+        self.provenance = Provenance(model=subject.name)
+        self.allocate(subject)
+        if subject.device.type != "mps":  # Metal has no float64
+            self.home = torch.device(subject.device)
+        self._move(self.home)
+        self.bound = True
+
+    def allocate(self, subject: Subject) -> None:
+        """Declare the states."""
+
+    def before(self) -> "Sequence[Lens]":
+        """Lenses that must have looked through the whole corpus before this one begins."""
+        return ()
+
+    def prepare(self, found: Mapping[str, Result]) -> None:
+        """Take in what they found, by lens."""
+
+    def conclude(self, found: Mapping[str, Result]) -> None:
+        """Take in the results of the lenses that it needs."""
+
+    def taps(self, batch: Batch) -> Sequence[Tap]:
+        """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""
+        return ()
+
+    def update(self, call: Call, batch: Batch) -> None:
+        """Take in one call, as the pass reaches it."""
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Take in what is known only after the pass."""
+
+    def sums(self, name: str, *shape: int) -> None:
+        """Declare a state that adds up over batches and processes."""
+        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True)
+
+    def state(self, name: str, start: Tensor, merge: "str | Merge", *, on_device: bool = False) -> None:
+        """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts.
+
+        `on_device`: it is kept where the model is, so that adding to it waits for nothing; else on the CPU.
+        """
+        if name in self._defaults:
+            raise ValueError(f"the lens {self.name!r} has a state {name!r} already")
+        self.add_state(name, start, dist_reduce_fx=merge)
+        if on_device:
+            self.on_device.add(name)
+
+    def described(self) -> str:
+        """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
+        plain = {k: v for k, v in vars(self).items() if isinstance(v, str | int | float | tuple) and k[0] != "_"}
+        settings = {k: repr(v) for k, v in plain.items() if k not in ("bound", "sites", "training")}
+        return f"{self.name} {sorted(settings.items())} {sorted((k, list(v.shape)) for k, v in self.states().items())}"
+
+    def states(self) -> dict[str, Tensor]:
+        """All states by name, to be kept, put back or written."""
+        return {name: getattr(self, name) for name in self._defaults}
+
+    def restore(self, states: Mapping[str, Tensor]) -> None:
+        """Put kept states back."""
+        for name in self._defaults:
+            setattr(self, name, states[name].to(getattr(self, name).device, copy=True))
+        self._computed = None
+        self._update_count = max(self._update_count, 1)
+
+    def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
+        """Take in another's states; unlike the inherited method, forget what was computed before, count its updates."""
+        more = 1
+        if isinstance(incoming_state, torchmetrics.Metric):
+            if type(incoming_state) is not type(self):
+                raise ValueError(f"a {type(self).__name__} cannot take in a {type(incoming_state).__name__}")
+            more = incoming_state._update_count
+            incoming_state = dict(incoming_state.metric_state)
+        self._reduce_states(incoming_state)
+        self._computed = None
+        self._update_count += more
+
+    def _reduce_states(self, incoming_state: Mapping[str, Tensor]) -> None:
+        self._take_all([self.states(), incoming_state])
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
+        """Of all processes together; called by `compute`, which puts this process's own states back afterwards."""
+        self._take_all(gathered(self.states(), process_group))
+
+    def _take_all(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
+        for name, merge in self._reductions.items():
+            device = getattr(self, name).device
+            setattr(self, name, merged(merge, [part[name].to(device) for part in parts]))
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Results are made on the CPU: states move there once, and back."""
+        inner = super()._wrap_compute(compute)
+
+        @wraps(compute)
+        def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
+            self._move("cpu")
+            try:
+                return inner(*arguments, **keywords)
+            finally:
+                self._move(self.home)
+
+        return on_the_cpu
+
+    def _move(self, device: torch.device | str) -> None:
+        """Not `to`, which would take along whatever part of the model a lens has hold of."""
+        for name in self.on_device:
+            setattr(self, name, getattr(self, name).to(device))
+
+    def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
+        """Wrap arrays as a result with this lens's provenance."""
+        return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
+
+    def grid(
+        self, per_head: Float[Tensor, "site head *rest"], rest: Mapping[str, Labels] | None = None
+    ) -> xr.DataArray:
+        """Lay [site head …] out as [stack layer head …], see `Places.grid`."""
+        return self.by_head.grid(per_head, rest)

@@ -1,0 +1,182 @@
+"""What a head's weights say before any text: the spectra of its two circuits, copying, and composition of heads."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+
+CIRCUITS = ("qk", "ov")
+WAYS = ("query", "key", "value")
+TOP = 10
+_DESCRIPTIONS = {
+    "effective_rank": "exp of the entropy of the singular values of a circuit: how many directions carry it",
+    "first_share": "share of the largest singular value in Σ σ²",
+    "positive": "Σ Re λ / Σ |λ| of W_V W_O: near 1 it copies directions, near −1 it reverses them",
+    "composition": "‖A B‖ / (‖A‖ ‖B‖): how much the later head reads of what the earlier one writes",
+    "copied": f"share of sampled tokens that are among the {TOP} tokens their own OV circuit raises most",
+    "turns": "the sampled tokens that the OV circuit raises most: token → token",
+}
+
+
+@dataclass(frozen=True)
+class Maps:
+    """W_Q, W_K, W_V and W_O of one site, per query head."""
+
+    query: Float[Tensor, "head model dim"]
+    key: Float[Tensor, "head key_model dim"]
+    value: Float[Tensor, "head key_model value_dim"]
+    output: Float[Tensor, "head value_dim model"]
+
+    @staticmethod
+    def of(site: AttentionSite) -> "Maps":
+        """Grouped keys and values are repeated for their query heads."""
+        site.require("query", "key")
+        whole = site.head_weights()
+        times = site.heads // site.groups
+        assert site.query is not None
+        assert site.key is not None
+        query, _ = site.query.weights(site.heads)
+        key, _ = site.key.weights(site.groups)
+        tensors = (query, key.repeat_interleave(times, dim=0), whole.value, whole.output)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        return Maps(*(tensor.detach().to(wide) for tensor in tensors))
+
+    @property
+    def qk(self) -> tuple[Tensor, Tensor]:
+        return self.query, self.key.mT
+
+    @property
+    def ov(self) -> tuple[Tensor, Tensor]:
+        return self.value, self.output
+
+
+class Circuits(Lens):
+    """Spectra of W_Q W_Kᵀ and W_V W_O of every head, copying, and Q-, K- and V-composition (Elhage et al. 2021).
+
+        effective_rank   exp(H(σ / Σσ)) of both circuits            positive   Σ Re λ / Σ |λ| of W_V W_O
+        composition      ‖W_OV^a W_QK^b‖, ‖W_QK^b W_OV^aᵀ‖, ‖W_OV^a W_OV^b‖ over the product of the norms, a below b
+
+    Read off the weights, whatever the corpus. Biases, LayerNorms and rotations of queries and keys are left out: what
+    the numbers describe is the linear part in the residual basis. `copied` and `turns` need a language model.
+
+    What it does not tell you: what the head does on text. A circuit that could copy is not one that is used; two random
+    maps of rank r in d dimensions have a composition of about 1/√d too.
+    """
+
+    name: ClassVar[str] = "circuits"
+    summary: ClassVar[str] = "spectra of each head's weights, copying, and which heads read which"
+
+    def __init__(self, tokens: int = 256) -> None:
+        super().__init__()
+        if tokens < 1:
+            raise UserError(f"The 'tokens' parameter of Circuits must be at least 1. Got {tokens} instead.")
+        self.tokens = tokens
+
+    def allocate(self, subject: Subject) -> None:
+        found = {site.site: Maps.of(site) for site in subject.anatomy.sites if site.site.stack != "pooler"}
+        self.variables = self._spectra(found) | self._compositions(found) | self._tokens(subject, found)
+        for name, text in _DESCRIPTIONS.items():
+            if name in self.variables:
+                self.variables[name].attrs["description"] = text
+                if self.variables[name].dtype.kind == "f":  # what is not there is missing, not wrong
+                    self.variables[f"{name}_count"] = self.variables[name].notnull().astype("int64")
+
+    def compute(self) -> Result:
+        return self.result(self.variables)
+
+    def _spectra(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
+        shape = (len(self.sites), self.heads)
+        rank, first = (torch.full((*shape, len(CIRCUITS)), torch.nan, dtype=torch.float64) for _ in range(2))
+        positive = torch.full(shape, torch.nan, dtype=torch.float64)
+        for site, each in maps.items():
+            place = self.position[site]
+            for number, circuit in enumerate((each.qk, each.ov)):
+                values = singular_values(*circuit).double().cpu()
+                rank[place, : len(values), number] = effective_rank(values)
+                first[place, : len(values), number] = values[:, 0] ** 2 / (values**2).sum(-1)
+            if site.kind == "self":  # an eigenvalue needs one space: cross-attention maps from another
+                positive[place, : len(each.value)] = positive_share(eigenvalues(*each.ov)).double().cpu()
+        both = [self.grid(tensor, {axes.CIRCUIT: CIRCUITS}) for tensor in (rank, first)]
+        return {"effective_rank": both[0], "first_share": both[1], "positive": self.grid(positive)}
+
+    def _compositions(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
+        """Of every head with every head of a later layer of its own stack."""
+        sites = [site for site in maps if site.kind == "self"]
+        names = [f"{site.name} {site.layer + 1}-{number + 1}" for site in sites for number in self.numbers[site]]
+        out = np.full((len(WAYS), len(names), len(names)), np.nan)
+        start = {}
+        at = 0
+        for site in sites:
+            start[site], at = at, at + len(self.numbers[site])
+        for early in sites:
+            for late in sites:
+                if early.stack == late.stack and early.layer < late.layer:
+                    rows = slice(start[early], start[early] + len(maps[early].value))
+                    columns = slice(start[late], start[late] + len(maps[late].value))
+                    out[:, rows, columns] = _ways(maps[early], maps[late])
+        if not len(names) or np.isnan(out).all():
+            return {}
+        coordinates = {axes.WAY: list(WAYS), axes.HEAD_A: names, axes.HEAD_B: names}
+        return {"composition": xr.DataArray(out, dims=(axes.WAY, axes.HEAD_A, axes.HEAD_B), coords=coordinates)}
+
+    def _tokens(self, subject: Subject, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
+        """Which tokens each OV circuit turns into which, from the input to the output embeddings."""
+        network, tokenizer = subject.model, subject.tokenizer
+        get = getattr(network, "get_output_embeddings", None)
+        head = None if get is None else get()
+        weight = getattr(head, "weight", None)
+        inputs = network.get_input_embeddings()
+        if weight is None or tokenizer is None or inputs is None or inputs.weight.shape[1] != weight.shape[1]:
+            return {}
+        size = min(len(tokenizer), len(inputs.weight), len(weight))
+        plain = [i for i in range(size) if i not in set(tokenizer.all_special_ids)]
+        ids = torch.tensor(plain[:: max(1, len(plain) // self.tokens)][: self.tokens])
+        copied = torch.full((len(self.sites), self.heads), torch.nan, dtype=torch.float64)
+        turns = np.full(copied.shape, "", dtype=object)
+        for site, each in maps.items():
+            if site.kind == "self" and each.value.shape[1] == weight.shape[1]:
+                for number in range(len(each.value)):
+                    logits = inputs.weight[ids].to(each.value) @ each.value[number] @ each.output[number]
+                    logits = (logits @ weight.T.to(logits)).detach().cpu()
+                    top = logits.topk(min(TOP, logits.shape[1])).indices
+                    copied[self.position[site], number] = (top == ids[:, None]).any(-1).double().mean()
+                    turns[self.position[site], number] = _turns(logits, ids, tokenizer)
+        out = {"copied": self.grid(copied)}
+        names = xr.full_like(out["copied"], "", dtype=object)
+        for site in maps:
+            for number, original in enumerate(self.numbers[site]):
+                place = {axes.STACK: site.name, axes.LAYER: site.layer + 1, axes.HEAD: original + 1}
+                names.loc[place] = turns[self.position[site], number]
+        return out | {"turns": names}
+
+
+def _ways(early: Maps, late: Maps) -> np.ndarray:
+    """Composition of two layers by query, key and value: [way head_a head_b]; missing where widths differ."""
+    query, key = late.qk[0], late.key
+    pairs = (
+        composition(early.ov, late.qk),
+        composition(early.ov, (key, query.mT)),
+        composition(early.ov, late.ov),
+    )
+    return np.stack([pair.double().cpu().numpy() for pair in pairs])
+
+
+def _turns(logits: Float[Tensor, "token vocabulary"], ids: Tensor, tokenizer: Any) -> str:
+    """The three largest entries, as "cat → dog"."""
+    width = logits.shape[1]
+    places = logits.flatten().topk(3).indices.tolist()
+    word = lambda i: str(tokenizer.convert_ids_to_tokens(int(i)))  # noqa: E731
+    return ", ".join(f"{word(ids[place // width])} → {word(place % width)}" for place in places)

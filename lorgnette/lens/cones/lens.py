@@ -1,0 +1,184 @@
+"""Whether the direction of a text's vector tells its class: one cone for each class?"""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.attending import Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.cones.outcome import Sample, cone_variables
+from lorgnette.lens.hidden_states import any_text, hidden_states
+from lorgnette.models.heads import CLASSIFIERS, classification_head
+from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
+from lorgnette.statistics.hashing import text_key
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+
+class Cones(Lens):
+    """cos(x, r_c) of every text with representatives r_c of every class c (Fosse et al. 2023).
+
+    x is what enters the classification head (`vector="head"`), or the last state of the first token (`"cls"`). r_c is
+    the vector of a text of class c that the model classifies right: `representative="random"`, averaged over up to
+    `draws` of them, or `"first"`, the first by id. With `keep`, a representative stays among the texts that it is
+    compared with, at cosine 1. Also with class means in place of representatives: all class×class cosines, AUROC of own
+    against other class, correlation with accuracy over classes, and the nearest texts of another class.
+
+    Up to `size` texts are kept, drawn at random but always the same; accuracies are of all texts.
+
+    What it does not tell you: that the direction is what the classifier uses. Length and bias count too; and classes
+    that a linear layer separates may well lie in one narrow cone.
+    """
+
+    name: ClassVar[str] = "cones"
+    summary: ClassVar[str] = "whether each class of a classifier has a direction of its own"
+    uses_labels: ClassVar[bool] = True
+    confusion: Tensor
+
+    def __init__(
+        self,
+        *,
+        representative: str = "random",
+        keep: bool = False,
+        draws: int = 20,
+        vector: str = "head",
+        size: int = 20_000,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value, known in (
+            ("representative", representative, ("random", "first")),
+            ("vector", vector, ("head", "cls")),
+        ):
+            if value not in known:
+                raise UserError(
+                    f"The {name!r} parameter of Cones must be {known[0]!r} or {known[1]!r}. Got {value!r} instead."
+                )
+        if draws < 1 or size < 2:
+            raise UserError(f"Cones needs draws ≥ 1 and size ≥ 2. Got draws={draws}, size={size}.")
+        self.representative, self.keep, self.vector = representative, keep, vector
+        self.draws, self.size, self.seed = (1 if representative == "first" else draws), size, seed
+        self.wants_hidden_states = vector == "cls"  # type: ignore[misc]
+
+    def allocate(self, subject: Subject) -> None:
+        self.classes = _classes(subject)
+        self.head = _head(subject)
+        self.causal = subject.anatomy.causal
+        self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.entered: Tensor | None = None
+        batch = any_text(subject)
+        self.taps(batch)
+        with torch.no_grad():
+            outputs = subject.run(batch, output_hidden_states=True, return_dict=True)
+        width = self._vectors(batch, outputs).shape[1]
+        self.sampled(width)
+        self.sums("confusion", len(self.classes), len(self.classes))
+
+    def sampled(self, width: int) -> None:
+        """Declare the sample of texts with vectors of this width."""
+        known = Column(dtype=torch.int64)
+        columns = {"id": NAME, "label": known, "predicted": known, "vector": Column((width,), self.precision)}
+        self.texts = HashSample(self, "texts_kept", columns, size=self.size)
+
+    def take(
+        self, ids: list[str], labels: Int[Tensor, " text"], predicted: Int[Tensor, " text"], vectors: Tensor
+    ) -> None:
+        """Offer texts to the sample."""
+        numbers = torch.tensor([text_key("texts_kept", self.seed, name) >> 16 for name in ids])
+        self.texts.add(numbers, id=as_names(ids), label=labels, predicted=predicted, vector=vectors)
+
+    def taps(self, batch: Batch) -> tuple[Tap, ...]:
+        """Nothing to see in attention; but the head must be asked what it is given, once, in the pass to come."""
+        self.entered = None
+        if self.vector == "head":
+            handle: Any = None
+
+            def note(_: Any, given: tuple[Any, ...]) -> None:
+                self.entered = given[0].detach()
+                handle.remove()
+
+            handle = self.head.register_forward_pre_hook(note)
+        return ()
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Keep the vector, label and prediction of every text."""
+        labels = self._labels(batch)
+        predicted = outputs.logits.detach().argmax(-1).cpu()
+        where = tuple(part.to(self.confusion.device) for part in (labels, predicted))
+        self.confusion.index_put_(where, self.confusion.new_ones(len(batch)), accumulate=True)
+        self.take([example.id for example in batch.examples], labels, predicted, self._vectors(batch, outputs))
+        self.entered = None
+
+    def _vectors(self, batch: Batch, outputs: Any) -> Float[Tensor, "text dim"]:
+        if self.vector == "cls":
+            (states,) = hidden_states(outputs, self.causal).values()
+            return states[-1][:, 0].detach()
+        if self.entered is None:
+            raise UserError(
+                f"The classification head {type(self.head).__name__} was not called; use Cones(vector='cls')."
+            )
+        if self.entered.dim() == 2:
+            return self.entered
+        # A head that is given all tokens reads one of them: the first, or in a decoder the last real one.
+        at = batch.source.lengths - 1 if self.causal else torch.zeros_like(batch.source.lengths)
+        return self.entered[torch.arange(len(batch)), at.to(self.entered.device)]
+
+    def _labels(self, batch: Batch) -> Int[Tensor, " text"]:
+        for example in batch.examples:
+            if example.label is None:
+                raise UserError(
+                    f"The text {example.id!r} has no label, and cones are about classes. Give a labelled corpus (of a "
+                    "table: --label-column)."
+                )
+            if not 0 <= example.label < len(self.classes):
+                raise UserError(
+                    f"The text {example.id!r} has label {example.label}, but the model has {len(self.classes)} classes "
+                    "(counted from 0). Give the corpus that it was trained for."
+                )
+        return torch.tensor([example.label for example in batch.examples])
+
+    def compute(self) -> Result:
+        """Cosines by class of the direction and class of the text, and what follows from them."""
+        present = [name for name, row in zip(self.classes, self.confusion.cpu(), strict=True) if row.sum() > 0]
+        if len(present) < 2:
+            raise UserError(
+                f"Cones compare classes, and all texts are of class {', '.join(present)!r}. "
+                "Give a corpus with texts of at least two classes."
+            )
+        rows = self.texts.rows()
+        ids = rows.names()
+        sample = Sample.of(ids, rows["label"], rows["predicted"], rows["vector"])
+        variables = cone_variables(sample, self)
+        result = self.result(variables)
+        result.data.attrs |= {
+            "representative": self.representative,
+            "keep": self.keep,
+            "vector": self.vector,
+            "texts_kept": len(ids),
+            "zero_vectors": len(ids) - len(sample.ids),
+        }
+        return result
+
+
+def _classes(subject: Subject) -> tuple[str, ...]:
+    if subject.labels is None or len(subject.labels) < 2 or "TokenClassif" in type(subject.model).__name__:
+        raise UserError(
+            f"The lens 'cones' needs a classifier of texts with at least two classes; {subject.name!r} "
+            f"({type(subject.model).__name__}) is none. Give a sequence classification checkpoint, or train one with "
+            "`lorgnette train`."
+        )
+    return subject.labels
+
+
+def _head(subject: Subject) -> Any:
+    head = classification_head(subject.model)
+    if head is None:
+        raise UserError(
+            f"{type(subject.model).__name__} of {subject.name!r} has no classification head that is known "
+            f"({', '.join(CLASSIFIERS)}). Use a model that has one."
+        )
+    return head

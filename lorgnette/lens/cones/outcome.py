@@ -1,0 +1,220 @@
+"""From a sample of labelled vectors to the numbers of the cones lens."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.lens.cones.formulas import (
+    Separation,
+    class_cosines,
+    mean_direction_cosines,
+    representative_cosines,
+    separation,
+)
+from lorgnette.statistics.spearman import spearman
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+NEIGHBOURS = ("own_nearest", "other_nearest", "own_farthest")
+NEAREST = 5
+_DESCRIPTIONS = {
+    "cosine": "mean cosine of the texts of a class with the representatives of a direction's class",
+    "cosine_quantile": "quantiles of those cosines, over texts and draws",
+    "mean_cosine": "mean cosine of the texts of a class with the mean direction of a class",
+    "class_cosine": "cosine between two classes' mean directions",
+    "class_cosine_centred": "the same, less the mean over classes",
+    "auroc": "chance that a text of the class is closer to its representative than a text of another class",
+    "auroc_mean": "the same with the class's mean direction",
+    "own_right": "mean cosine with the own class's representatives, of texts classified right",
+    "own_wrong": "mean cosine with the own class's representatives, of texts classified wrong",
+    "accuracy": "share of the texts of a class that are classified right, of all texts",
+    "draws_count": "representatives drawn: texts of the class that are classified right; 0, and there is none",
+    "pearson": "correlation over classes of the mean cosine with the own class and accuracy",
+    "spearman": "rank correlation over classes of the mean cosine with the own class and accuracy",
+    "neighbour_cosine": "cosine with the first representative of the direction's class",
+    "neighbour_id": "text",
+    "neighbour_label": "its class",
+    "representative_id": "first representative of the class",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Texts with a direction: their ids, unit vectors, labels and predicted labels, in random order."""
+
+    ids: list[str]
+    units: Float[Tensor, "text dim"]
+    labels: Int[Tensor, " text"]
+    predicted: Int[Tensor, " text"]
+
+    @staticmethod
+    def of(
+        ids: list[str], labels: Int[Tensor, " all"], predicted: Int[Tensor, " all"], vectors: Float[Tensor, "all dim"]
+    ) -> "Sample":
+        """Vectors of length zero are left out."""
+        vectors = vectors.double()
+        length = vectors.norm(dim=-1, keepdim=True)
+        there = length[:, 0] > 0
+        units = vectors[there] / length[there]
+        kept = [name for name, yes in zip(ids, there.tolist(), strict=True) if yes]
+        return Sample(kept, units, labels[there], predicted[there])
+
+    def representatives(self, label: int, how: str, draws: int) -> Int[Tensor, " draw"]:
+        """Texts of a class that are classified right: the first in random order, or the first by id."""
+        right = ((self.labels == label) & (self.predicted == label)).nonzero()[:, 0]
+        if how == "first" and len(right):
+            return right[[min(range(len(right)), key=lambda k: _natural(self.ids[int(right[k])]))]]
+        return right[:draws]
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts "text 9" before "text 10"."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+class _Table:
+    """Named arrays being filled in; floats start missing, counts at zero, texts at nothing."""
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.coordinates: dict[str, list[Any]] = {
+            axes.DIRECTION: list(classes),
+            axes.DIRECTION_B: list(classes),
+            axes.LABEL: list(classes),
+            axes.QUANTILE: list(QUANTILES),
+            axes.NEIGHBOUR: list(NEIGHBOURS),
+            axes.RANK: list(range(1, NEAREST + 1)),
+        }
+        self.arrays: dict[str, xr.DataArray] = {}
+
+    def __getitem__(self, key: tuple[str, ...]) -> np.ndarray:
+        """The values of (name, *axes), made when first asked for."""
+        name, *dims = key
+        if name not in self.arrays:
+            shape = [len(self.coordinates[dim]) for dim in dims]
+            empty: Any = np.full(shape, np.nan)
+            if name.endswith("_count"):
+                empty = np.zeros(shape, dtype="int64")
+            elif name.endswith(("_id", "_label")):
+                empty = np.full(shape, None, dtype=object)
+            where = {dim: self.coordinates[dim] for dim in dims}
+            self.arrays[name] = xr.DataArray(empty, dims=dims, coords=where)
+        return self.arrays[name].values
+
+
+def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
+    """Every variable of the result."""
+    table = _Table(lens.classes)
+    classes = len(lens.classes)
+    to_means = mean_direction_cosines(sample.units, sample.labels, classes, keep=lens.keep)
+    for c in range(classes):
+        chosen = sample.representatives(c, lens.representative, lens.draws)
+        table["draws_count", axes.DIRECTION][c] = len(chosen)
+        cosines = representative_cosines(sample.units, chosen, keep=lens.keep)
+        _by_label(table, "cosine", c, cosines, sample)
+        _by_label(table, "mean_cosine", c, to_means[:, c : c + 1], sample)
+        _separated(table, "auroc", c, separation(cosines, sample.labels == c))
+        _separated(table, "auroc_mean", c, separation(to_means[:, c : c + 1], sample.labels == c))
+        _right_and_wrong(table, c, cosines, sample)
+        _neighbours(table, c, chosen, sample, lens.classes)
+    for name, centred in (("class_cosine", False), ("class_cosine_centred", True)):
+        found = class_cosines(sample.units, sample.labels, classes, centred=centred)
+        table[name, axes.DIRECTION, axes.DIRECTION_B][:] = found.numpy()
+        pairs = _pairs(sample.labels, classes) * ~found.isnan().numpy()
+        table[f"{name}_count", axes.DIRECTION, axes.DIRECTION_B][:] = pairs
+    _accuracy(table, lens.confusion.cpu().numpy())
+    _correlated(table)
+    for name, text in _DESCRIPTIONS.items():
+        table.arrays[name].attrs["description"] = text
+    return table.arrays
+
+
+def _by_label(table: _Table, name: str, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
+    """Mean over draws, then over the texts of each class, with its standard error; quantiles over both."""
+    both = (axes.DIRECTION, axes.LABEL)
+    for label in range(len(table.coordinates[axes.LABEL])):
+        block = cosines[sample.labels == label]
+        each = block.nanmean(1) if block.shape[1] else block.new_full((len(block),), torch.nan)
+        each = each[~each.isnan()]
+        mean, error, count = (table[f"{name}{tail}", *both] for tail in ("", "_se", "_count"))
+        count[c, label] = len(each)
+        if len(each):
+            mean[c, label] = float(each.mean())
+        if len(each) > 1:
+            error[c, label] = float(each.std() / len(each) ** 0.5)
+        if name == "cosine":
+            quantiles = table["cosine_quantile", *both, axes.QUANTILE]
+            quantiles[c, label] = np.quantile(block[~block.isnan()].numpy(), QUANTILES) if len(each) else np.nan
+    if name == "cosine":
+        table["cosine_quantile_count", *both][c] = table["cosine_count", *both][c]
+
+
+def _separated(table: _Table, name: str, c: int, found: Separation) -> None:
+    table[name, axes.DIRECTION][c] = found.value
+    table[f"{name}_se", axes.DIRECTION][c] = found.error
+    # Missing as long as one side is; an error needs two on each.
+    table[f"{name}_count", axes.DIRECTION][c] = min(found.own, found.other)
+
+
+def _right_and_wrong(table: _Table, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
+    own = sample.labels == c
+    for name, which in (("own_right", own & (sample.predicted == c)), ("own_wrong", own & (sample.predicted != c))):
+        each = cosines[which].nanmean(1) if cosines.shape[1] else torch.zeros(0)
+        each = each[~each.isnan()]
+        table[name, axes.DIRECTION][c] = float(each.mean()) if len(each) else np.nan
+        table[f"{name}_se", axes.DIRECTION][c] = float(each.std() / len(each) ** 0.5) if len(each) > 1 else np.nan
+        table[f"{name}_count", axes.DIRECTION][c] = len(each)
+
+
+def _neighbours(table: _Table, c: int, chosen: Int[Tensor, " draw"], sample: Sample, classes: tuple[str, ...]) -> None:
+    """The texts closest to the first representative, of its class and of others, and those of its class farthest."""
+    dims = (axes.DIRECTION, axes.NEIGHBOUR, axes.RANK)
+    cosine, count = table["neighbour_cosine", *dims], table["neighbour_cosine_count", *dims]
+    names, labels = table["neighbour_id", *dims], table["neighbour_label", *dims]
+    first = table["representative_id", axes.DIRECTION]
+    if not len(chosen):
+        return
+    first[c] = sample.ids[int(chosen[0])]
+    found = (sample.units @ sample.units[chosen[0]]).clamp(-1, 1).round(decimals=12)
+    rest = torch.arange(len(found)) != chosen[0]
+    own = sample.labels == c
+    for number, (which, sign) in enumerate(((own & rest, 1), (~own, 1), (own & rest, -1))):
+        places = which.nonzero()[:, 0]
+        order = places[torch.argsort(-sign * found[places], stable=True)][:NEAREST]
+        for rank, text in enumerate(order.tolist()):
+            cosine[c, number, rank], count[c, number, rank] = float(found[text]), 1
+            names[c, number, rank], labels[c, number, rank] = sample.ids[text], classes[int(sample.labels[text])]
+
+
+def _pairs(labels: Int[Tensor, " text"], classes: int) -> np.ndarray:
+    """The smaller number of texts of each two classes."""
+    counts = torch.bincount(labels, minlength=classes)
+    return torch.minimum(counts[:, None], counts[None]).numpy()
+
+
+def _accuracy(table: _Table, confusion: np.ndarray) -> None:
+    texts = confusion.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.diag(confusion) / texts
+        error = np.sqrt(share * (1 - share) / (texts - 1))
+    table["accuracy", axes.LABEL][:] = share
+    table["accuracy_se", axes.LABEL][:] = np.where(texts > 1, error, np.nan)
+    table["accuracy_count", axes.LABEL][:] = texts
+
+
+def _correlated(table: _Table) -> None:
+    """Over classes: is the class whose texts lie closer together the one that is classified better?"""
+    own = np.diag(table["cosine", axes.DIRECTION, axes.LABEL])
+    accuracy = table["accuracy", axes.LABEL]
+    there = ~np.isnan(own) & ~np.isnan(accuracy)
+    one, other = (torch.tensor(values[there], dtype=torch.float64) for values in (own, accuracy))
+    ranked = spearman(one.round(decimals=9), other.round(decimals=9)) if there.sum() > 2 else None
+    linear = float(np.corrcoef(one, other)[0, 1]) if ranked is not None else np.nan
+    for name, value in (("pearson", linear), ("spearman", np.nan if ranked is None else ranked)):
+        table.arrays[name] = xr.DataArray(np.float64(value))
+        table.arrays[f"{name}_count"] = xr.DataArray(np.int64(0 if ranked is None else there.sum()))

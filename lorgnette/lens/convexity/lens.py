@@ -1,0 +1,96 @@
+"""Whether attention chooses: how far the mix of values lies from their plain mean, within the cone that they span."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette.attending import Call
+from lorgnette.lens.base import Lens
+from lorgnette.lens.convexity.formulas import Cone, angle, cone
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+_DESCRIPTIONS = {
+    "distance": "‖y − v̄‖ / ‖v̄‖: how far what a head gives lies from the plain mean of the values it may see",
+    "cosine": "cos(y, v̄)",
+    "angle": "angle between y and v̄, radians",
+    "cone_widest": "largest angle of a value with v̄, radians: the cone that y cannot leave if it is below π/2",
+    "cone_average": "mean angle of the values with v̄, radians",
+    "used": "angle(y, v̄) over the largest angle: how much of the cone attention uses",
+    "norm_ratio": "‖y‖ / ‖v̄‖",
+    "beyond": "share of queries whose y lies outside the cone: 0 where cones are narrower than π/2",
+}
+_NARROWEST = 1e-6
+"""Radians: a cone narrower than this has no inside to use."""
+
+
+class Convexity(Lens):
+    """y_i = Σ_j α_ij v_j against v̄_i, the mean of the values that query i may see (Fosse et al. 2023, eq. 3).
+
+    If all values lie within an angle θ < π/2 of v̄, so does every y, whatever the weights: where the cone is narrow,
+    attention has little to choose from. Means over queries, then over texts. Before W_O, residual and norm.
+
+    Queries whose v̄ is zero have no such numbers: left out, and counted in `no_mean`; cones of one direction have no
+    `used`.
+
+    What it does not tell you: whether a small turn matters. The next layer may read a difference of a few degrees.
+    """
+
+    name: ClassVar[str] = "convexity"
+    summary: ClassVar[str] = "how far attention's mix of values lies from their mean, in the cone that they span"
+    no_mean: Tensor
+
+    def allocate(self, subject: Subject) -> None:
+        self.moments = Moments(self, tuple(_DESCRIPTIONS))
+        self.sums("no_mean", len(self.sites), self.heads)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        asking = batch.queries(site).mask[:, None]  # [batch 1 query]
+        found = cone(call.scores, call.value)
+        rows, defined = _rows(call.context.double(), found)
+        lost = asking & ~defined[..., 0]
+        self.no_mean[self.position[site], : lost.shape[1]] += lost.sum((0, 2)).to(self.no_mean)
+        counted = defined & asking[..., None]
+        each = counted.sum(2)
+        means = torch.where(counted, rows, 0.0).sum(2) / each.clamp(min=1)
+        columns = zip(_DESCRIPTIONS, means.unbind(-1), (each > 0).double().unbind(-1), strict=True)
+        self.moments.add(site, **{name: (mean, weight) for name, mean, weight in columns})
+
+    def compute(self) -> Result:
+        """Distance, cosine, angle, the cone and how much of it is used, by head."""
+        variables = self.moments.arrays()
+        for name, text in _DESCRIPTIONS.items():
+            variables[name].attrs["description"] = text
+        variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
+        variables["no_mean"].attrs["description"] = "queries whose mean value is zero: left out"
+        return self.result(variables)
+
+
+def _rows(
+    context: Float[Tensor, "batch head query dim"], found: Cone
+) -> tuple[Float[Tensor, "batch head query column"], Bool[Tensor, "batch head query column"]]:
+    """Every column for every query, and where it is defined."""
+    mean = found.mean.expand(context.shape)
+    widest, average = (part.expand(context.shape[:3]) for part in (found.widest, found.average))
+    length = mean.norm(dim=-1)
+    there, arrived = length > 0, context.any(-1)
+    by = torch.where(there, length, 1.0)
+    turn, size = angle(context, mean), context.norm(dim=-1)
+    both, open_cone = there & arrived, there & arrived & (widest > _NARROWEST)
+    columns = {
+        "distance": ((context - mean).norm(dim=-1) / by, there),
+        "cosine": (turn.cos(), both),
+        "angle": (turn, both),
+        "cone_widest": (widest, there),
+        "cone_average": (average, there),
+        "used": (turn / torch.where(open_cone, widest, 1.0), open_cone),
+        "norm_ratio": (size / by, there),
+        "beyond": ((turn > widest + _NARROWEST).double(), both),
+    }
+    values, defined = zip(*(columns[name] for name in _DESCRIPTIONS), strict=True)
+    return torch.stack(values, -1), torch.stack(defined, -1)

@@ -1,0 +1,191 @@
+"""Whether a head looks back to who is meant: antecedent accuracy, beside the nearest mention and the same word."""
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call
+from lorgnette.attending.words import between_words
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.coreference.antecedents import CANDIDATES, RULES, chosen, head_match, nearest
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.relations.lens import PARTS, best_cell, in_parts
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.syntax.gold_trees import sites_between_words
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.coreference import KINDS, mentions_of
+from lorgnette.texts.example import Example
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL_KINDS = ("all", *KINDS)
+
+
+class Coreference(Lens):
+    """Share of mentions whose head word reads the head word of an antecedent most (Clark et al. 2019, §4.3).
+
+        found   argmax_j α_ij is the head of an earlier mention of the same chain, i the head of the mention
+
+    α is between words. Candidates j: head words of earlier mentions (`mentions`), or all other words (`words`). Only
+    mentions with an antecedent in the same text count. By kind of mention: pronoun, proper, nominal. Baselines: the
+    nearest earlier mention, and the nearest with the same head word (none: not found). A hash of its id puts a text
+    into the development or the held-out part; choose a head on the one and tell the other, as `best_antecedents` does.
+    Shares are over all mentions, standard errors over texts.
+
+    What it does not tell you: whether the model resolves anything. Repeated words are found by any head that reads
+    equal words.
+    """
+
+    name: ClassVar[str] = "coreference"
+    summary: ClassVar[str] = "which head looks back to the antecedent of a mention (treebank with entities, GUM)"
+
+    def __init__(self, development: float = 0.5) -> None:
+        super().__init__()
+        if not 0 < development < 1:
+            raise UserError(f"The 'development' parameter of Coreference must be between 0 and 1. Got {development}.")
+        self.development = development
+        self.batch: Batch | None = None
+
+    def allocate(self, subject: Subject) -> None:
+        self.parsing = sites_between_words(self.sites, subject)
+        by_kind = {axes.KIND: ALL_KINDS, axes.PART: PARTS}
+        by_rule = {axes.BASELINE: RULES, **by_kind}
+        self.of_heads = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
+        self.of_rules = Moments(self, "baseline_accuracy", by_rule, at="corpus")
+        self.sums("counted", len(ALL_KINDS), len(PARTS))
+        self.sums("mentions", 3)  # all, with an antecedent in the text, of these without a piece
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site not in self.parsing:
+            return
+        if batch is not self.batch:
+            self._begin(batch)
+        weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
+        attention = between_words(weights, batch.source.word, self.seen.shape[1])[0].cpu()
+        if self.tasks:
+            values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
+            values = values[..., None].expand(*values.shape, len(PARTS))
+            self.of_heads.add(site, accuracy=(values, self.weights[:, None, None]))
+
+    def _shares(
+        self, attention: Float[Tensor, "head word word2"], tasks: "_Tasks"
+    ) -> Float[Tensor, "head candidates kind"]:
+        out = []
+        for candidates in (tasks.earlier, tasks.others):
+            where = chosen(attention[:, tasks.mention], candidates)
+            hit = tasks.gold.expand(len(where), -1, -1).gather(-1, where.clamp(min=0)[..., None])[..., 0] & (where >= 0)
+            out.append(hit.double() @ tasks.kinds / tasks.counts.clamp(min=1))
+        return torch.stack(out, 1)
+
+    def _begin(self, batch: Batch) -> None:
+        """What all layers of a batch share; rules and counts are taken in here, once."""
+        self.batch = batch
+        size = max(len(words) for words in batch.source.words)
+        self.seen = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
+        self.tasks: dict[int, _Tasks] = {}
+        for text, example in enumerate(batch.examples):
+            tasks, counts = _tasks(example, self.seen[text])
+            self.mentions += torch.tensor(counts).to(self.mentions)
+            if tasks is not None:
+                self.tasks[text] = tasks
+        if self.tasks:
+            each = torch.stack([tasks.counts for tasks in self.tasks.values()])
+            self.weights = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
+            self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
+            rules = torch.stack([tasks.rules for tasks in self.tasks.values()])[..., None]
+            self.of_rules.add(baseline_accuracy=(rules.expand(*rules.shape[:-1], len(PARTS)), self.weights[:, None]))
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Let go of the batch."""
+        self.batch = None
+
+    def compute(self) -> Result:
+        """`accuracy` by head, candidates, kind and part; `baseline_accuracy` by rule, kind and part."""
+        variables = self.of_heads.arrays() | self.of_rules.arrays()
+        variables["pairs"] = xr.DataArray(
+            self.counted.numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
+        )
+        variables["accuracy"].attrs["description"] = "share of mentions whose head word reads an antecedent's most"
+        variables["baseline_accuracy"].attrs["description"] = "share of mentions whose antecedent the rule finds"
+        result = self.result(variables)
+        every, counted, unseen = (int(n) for n in self.mentions)
+        result.data.attrs |= {"mentions": every, "with_antecedent": counted, "without_a_piece": unseen}
+        return result
+
+
+def best_antecedents(result: Result, *, least: int = 10) -> "pd.DataFrame":
+    """For each kind of mention and candidates the head that is best on the development part, tested on the held-out.
+
+    Columns: kind, candidates, stack, layer, head, development, accuracy (held out) with low and high (95 %), pairs
+    (held-out mentions), and the rules on the same part: nearest, head_match. Kinds with fewer than `least` mentions in
+    either part are left out.
+    """
+    import pandas as pd
+
+    rows = []
+    for kind in ALL_KINDS:
+        here = result.data.sel({axes.KIND: kind})
+        if int(here.pairs.min()) < least:
+            continue
+        pairs = int(here.pairs.sel({axes.PART: "held_out"}))
+        rules = here.baseline_accuracy.sel({axes.PART: "held_out"})
+        baselines = {rule: float(rules.sel({axes.BASELINE: rule})) for rule in RULES}
+        for candidates in CANDIDATES:
+            cells = here.sel({axes.CANDIDATES: candidates})
+            best = best_cell(cells.accuracy, cells.accuracy_se, pairs)
+            rows.append({"kind": kind, "candidates": candidates, **best, "pairs": pairs, **baselines})
+    return pd.DataFrame(rows)
+
+
+class _Tasks(NamedTuple):
+    """The mentions of one text that have an antecedent in it."""
+
+    mention: Int[Tensor, " mention"]  # head words
+    earlier: Bool[Tensor, "mention word"]  # head words of earlier mentions
+    others: Bool[Tensor, "mention word"]
+    gold: Bool[Tensor, "mention word"]  # those of antecedents
+    kinds: Float[Tensor, "mention kind"]
+    counts: Float[Tensor, " kind"]
+    rules: Float[Tensor, "rule kind"]
+
+
+def _tasks(example: Example, seen: Bool[Tensor, " word"]) -> tuple[_Tasks | None, tuple[int, int, int]]:
+    mentions = mentions_of(example)
+    assert example.words is not None
+    heads = [mention.head for mention in mentions]
+    size = len(seen)
+    rows, unseen = [], 0
+    for number, mention in enumerate(mentions):
+        gold = {m.head for m in mentions if m.chain == mention.chain and m.head < mention.head}
+        if not gold:
+            continue
+        if not seen[mention.head] or not all(seen[head] for head in gold):
+            unseen += 1
+            continue
+        rows.append((number, mention, gold))
+    total = (len(mentions), len(rows) + unseen, unseen)
+    if not rows:
+        return None, total
+    flags = lambda places: torch.zeros(size, dtype=torch.bool).index_fill(0, torch.tensor(sorted(places)), True)  # noqa: E731
+    right = torch.stack([flags(gold) for _, _, gold in rows])
+    earlier = torch.stack([flags({h for h in heads if h < m.head}) & seen for _, m, _ in rows])
+    others = torch.stack([seen & (torch.arange(size) != m.head) for _, m, _ in rows])
+    kinds = torch.tensor([[1.0, *(float(m.kind == kind) for kind in KINDS)] for _, m, _ in rows], dtype=torch.float64)
+    counts = kinds.sum(0)
+    hits = torch.tensor(
+        [
+            [float(nearest(number, heads) in gold), float(head_match(number, heads, example.words) in gold)]
+            for number, _, gold in rows
+        ],
+        dtype=torch.float64,
+    )
+    place = torch.tensor([m.head for _, m, _ in rows])
+    return _Tasks(place, earlier, others, right, kinds, counts, hits.mT @ kinds / counts.clamp(min=1)), total

@@ -1,0 +1,171 @@
+"""Which heads look alike: Jensen–Shannon divergences between heads, and a map of them."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Recorder, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.distances.divergence import pairwise_jensen_shannon, smoothed
+from lorgnette.lens.distances.embedding import metric_mds
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.weights.lens import Weights
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+BLOCK = 2**19
+"""Floats of all heads' rows that are compared at a time."""
+
+BROAD, MOSTLY = 3.8, 0.5
+"""Entropy in nats of a broad head (Clark et al. 2019, Fig. 6); mass on a neighbour or on one category of token. The
+paper asks for .6 on a category: here it is the half that every count of such heads uses."""
+
+KINDS = ("previous", "next", "self", "cls", "sep", "period_comma", "broad", "other")
+_DESCRIPTIONS = {
+    "divergence": "Jensen–Shannon divergence in nats between the rows of two heads, mean over queries",
+    "x": "place of the head on the map, first axis (metric multidimensional scaling of the divergences)",
+    "y": "place of the head on the map, second axis",
+    "stress": "how much the map distorts the divergences (0: not at all)",
+    "kind": "what the head attends to: mass > .5 on a neighbour or a category of token, entropy > 3.8 nats, or other",
+    "count": "texts seen by the head",
+}
+
+
+class Distances(Weights):
+    """The divergence between every two heads of a stack, in 2-D, with what each attends to (Clark et al. 2019, §6).
+
+        d(a, b) = mean_i JS(α^a_i, α^b_i),   α smoothed as (1 − smoothing) α + smoothing / n
+
+    Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools them, which
+    is what the paper does). All layers of a stack are compared, stacks are not: their rows are over different tokens.
+
+    What it does not tell you: two heads with the same weights may read different things from the same tokens, and the
+    threshold of a broad head (3.8 nats) is the paper's, for texts of 128 tokens; shorter texts cannot reach it.
+    """
+
+    name: ClassVar[str] = "distances"
+    summary: ClassVar[str] = "which heads look alike: Jensen–Shannon divergences, and a map of the heads"
+
+    def __init__(self, by: str = "text", smoothing: float = 0.001, seed: int = 0) -> None:
+        super().__init__(by)
+        if not 0 <= smoothing < 1:
+            raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
+        self.smoothing, self.seed = smoothing, seed
+        self.recorder = Recorder(_lean)
+
+    def allocate(self, subject: Subject) -> None:
+        super().allocate(subject)
+        layers = 1 + max(site.layer for site in self.sites)
+        self.labels = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
+        self.pairs = Moments(self, "divergence", {axes.HEAD_B: self.labels})
+
+    def taps(self, batch: Batch) -> tuple[Tap, ...]:
+        self.recorder = Recorder(_lean)
+        return (self.recorder,)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Compare the heads of every text, now that all its layers are there."""
+        with torch.no_grad():
+            stacks: dict[str, list[Call]] = {}
+            for site, call in self.recorder.records.items():
+                stacks.setdefault(site.name, []).append(call)
+            for calls in stacks.values():
+                asking, read = batch.queries(calls[0].site), batch.keys(calls[0].site)
+                for text, (queries, keys) in enumerate(zip(asking.lengths, read.lengths, strict=True)):
+                    if queries > 0 and keys > 0:  # a text without a translation has nothing to say of the decoder
+                        self._compare(calls, text, int(queries), int(keys))
+        self.recorder = Recorder(_lean)
+
+    def _compare(self, calls: list[Call], text: int, queries: int, keys: int) -> None:
+        heads = [call.scores.shape[1] for call in calls]
+        total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64)
+        step = max(1, BLOCK // (sum(heads) * keys))
+        for start in range(0, queries, step):
+            rows = slice(start, min(start + step, queries))
+            block = torch.cat([self._smoothed(call, text, rows, keys) for call in calls])
+            if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
+                block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
+            total += pairwise_jensen_shannon(block).sum(-1, dtype=torch.float64).cpu()
+        self._add(calls, heads, total / queries, queries)
+
+    def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
+        """Some rows of one text over its first `keys` keys; the rest is padding."""
+        one = slice(text, text + 1)
+        visible = call.scores.block(one, rows).visible_keys()[0, :, :, :keys]
+        return smoothed(call.block(one, rows)[0, :, :, :keys], visible, self.smoothing)
+
+    def _add(self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int) -> None:
+        """Spread the block of each layer's heads over the columns of all heads."""
+        place = [call.site.layer * self.heads + number for call in calls for number in self.numbers[call.site]]
+        weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64)
+        weight[..., place] = float(self._weight(torch.tensor(queries)))
+        start = 0
+        for call, n in zip(calls, heads, strict=True):
+            values = torch.zeros(1, n, len(self.labels), dtype=torch.float64)
+            values[0][:, place] = mean[start : start + n]
+            self.pairs.add(call.site, divergence=(values, weight))
+            start += n
+
+    def compute(self) -> Result:
+        """Divergences [stack head_a head_b], the map x, y and the kind of every head [stack layer head]."""
+        found = self.pairs.arrays()
+        variables: dict[str, Any] = {name: self._flat(array) for name, array in found.items()}
+        count = found["divergence_count"].max(axes.HEAD_B)
+        variables |= self._map(variables["divergence"], count)
+        variables["kind"] = self._kinds()
+        variables["kind"].values[count.values == 0] = None
+        variables["count"] = count
+        for name, text in _DESCRIPTIONS.items():
+            variables[name].attrs["description"] = text
+        result = self.result(variables)
+        result.data.attrs |= {"smoothing": self.smoothing, "seed": self.seed, "by": self.by}
+        return result
+
+    def _flat(self, array: xr.DataArray) -> xr.DataArray:
+        """[stack layer head head_b] as [stack head_a head_b]."""
+        stacks, layers, heads, others = array.shape
+        values = array.values.reshape(stacks, layers * heads, others)
+        coordinates = {axes.STACK: array[axes.STACK].values, axes.HEAD_A: self.labels, axes.HEAD_B: self.labels}
+        return xr.DataArray(values, dims=(axes.STACK, axes.HEAD_A, axes.HEAD_B), coords=coordinates)
+
+    def _map(self, divergence: xr.DataArray, count: xr.DataArray) -> Mapping[str, xr.DataArray]:
+        points = np.full((*count.shape, 2), np.nan)
+        stress = []
+        for number, there in enumerate(count.values > 0):
+            flat = there.reshape(-1)
+            distances = divergence.values[number][np.ix_(flat, flat)]
+            points[number][there], left = metric_mds((distances + distances.T) / 2, self.seed)
+            stress.append(left)
+        return {
+            "x": count.copy(data=points[..., 0]),
+            "y": count.copy(data=points[..., 1]),
+            "stress": xr.DataArray(stress, dims=(axes.STACK,), coords={axes.STACK: count[axes.STACK]}),
+        }
+
+    def _kinds(self) -> xr.DataArray:
+        """The first of KINDS whose threshold the head passes."""
+        mass, entropy = self.masses.arrays()["mass"], self.moments.arrays()["entropy"]
+        kind = xr.full_like(entropy, "other", dtype=object)
+        passed = {name: mass.sel({axes.CATEGORY: name}, drop=True) > MOSTLY for name in KINDS[:6]}
+        passed["broad"] = entropy > BROAD
+        for name in reversed(KINDS[:-1]):
+            kind = kind.where(~passed[name], name)
+        return kind
+
+
+def _lean(call: Call) -> Call:
+    """What gives any rows of a call again: queries and keys, or the matrix where a tap has edited it.
+
+    Queries and keys grow with the length of a text, the matrix with its square.
+    """
+    lean = Call(call.site, call.scores, call.value)
+    if call.has_weights:
+        lean.weights = call.weights
+    return lean

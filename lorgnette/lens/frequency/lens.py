@@ -1,0 +1,236 @@
+"""Whether frequent words are discounted: rank correlation of frequency with what is read, and with what arrives."""
+
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.norms import head_norms
+from lorgnette.errors import UserError, near
+from lorgnette.lens.base import Lens
+from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import Column, HashSample
+from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.intervals import fisher_interval
+from lorgnette.statistics.rank_error import spearman_with_error
+from lorgnette.statistics.spearman import rounded
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.frequency import Ranks, bert_ranks, counted, wordfreq_ranks
+
+MEASURES = ("weights", "norms")
+SOURCES = ("corpus", "bert", "wordfreq")
+
+# Ids of bert-base-uncased that a vocabulary must share for BERT's ranks to mean anything.
+_BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
+
+
+class Frequency(Lens):
+    """Spearman's ρ between a token's frequency rank and α received, and ‖f(x)‖ (Kobayashi et al. 2020, §4.3).
+
+    For every occurrence of a token: α is the mean over the queries that may see it and over heads, ‖f(x)‖ the mean over
+    heads; by layer, and over all layers. Rank 1 is the most frequent, so ρ > 0 says that frequent tokens get less.
+
+    Ranks: `"corpus"` counts the pieces in what is looked at, `"bert"` are those of bert-base-uncased's pieces in
+    Wikipedia, `"wordfreq"` those of a `language`'s words (a piece has the rank of its word; special tokens and
+    punctuation have none), or `Ranks` of your own, by piece id or by word. What was never counted ranks last.
+
+    Correlations are of at most `size` occurrences, drawn at random but always the same ones; standard errors and 95 %
+    intervals are over texts.
+
+    What it does not tell you: why. Frequent words differ from rare ones in more than frequency.
+    """
+
+    name: ClassVar[str] = "frequency"
+    pieces: Tensor
+    summary: ClassVar[str] = "whether frequent words are discounted: Spearman of frequency rank with α and with ‖f(x)‖"
+
+    def __init__(
+        self, ranks: "str | Ranks[Any]" = "corpus", *, language: str = "en", specials: bool = True, size: int = 2**15
+    ) -> None:
+        super().__init__()
+        if isinstance(ranks, str) and ranks not in SOURCES:
+            known = ", ".join(SOURCES)
+            raise UserError(
+                f"The 'ranks' parameter of Frequency must be one of {known}, or Ranks.{near(ranks, SOURCES)}"
+            )
+        if size < 2:
+            raise UserError(f"The 'size' parameter of Frequency must be at least 2. Got {size} instead.")
+        self.source, self.specials, self.size = ranks, specials, size
+        self.ranks = self._open(ranks, language)
+        self.batch: Batch | None = None
+        self.found: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
+
+    @staticmethod
+    def _open(ranks: "str | Ranks[Any]", language: str) -> "Ranks[Any] | None":
+        if not isinstance(ranks, str):
+            return ranks
+        if ranks == "corpus":
+            return None  # known only at the end
+        return bert_ranks() if ranks == "bert" else wordfreq_ranks(language)
+
+    @property
+    def by_word(self) -> bool:
+        return self.ranks is not None and isinstance(next(iter(self.ranks.ranks)), str)
+
+    def allocate(self, subject: Subject) -> None:
+        if self.source == "bert":
+            _refuse_other_vocabulary(subject)
+        self.projections = SiteWeights(subject, layer_norm=False)
+        self.stacks = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
+        self.layers = 1 + max(site.layer for site in self.sites)
+        whole, layers = Column(dtype=torch.int64), Column((self.layers,))
+        columns = {"text": whole, "piece": whole, "rank": Column(), "weights": layers, "norms": layers}
+        self.sample = HashSample(self, "sample", columns, size=self.size, strata=len(self.stacks))
+        vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
+        self.sums("pieces", 2, vocabulary)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site.name not in self.stacks:
+            return
+        if batch is not self.batch:
+            self.batch, self.found = batch, {}
+        norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
+        asked = batch.queries(site).mask
+        received = call.received(asked.to(torch.promote_types(call.query.dtype, torch.float32)))
+        mean = received.mean(1) / _askers(call, asked).clamp(min=1)
+        self.found.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Draw from the occurrences of this batch, now that all layers have been seen."""
+        for side, tokens in enumerate((batch.source, batch.target)):
+            if tokens is not None:
+                ids = tokens.ids[tokens.mask].to(self.pieces.device)
+                self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
+        for stack, layers in self.found.items():
+            site = next(site for site in self.sites if site.name == stack)
+            self._draw(site, batch.keys(site), layers, [example.id for example in batch.examples])
+        self.batch, self.found = None, {}
+
+    def _draw(self, site: Site, tokens: Tokens, layers: dict[int, tuple[Tensor, Tensor]], ids: list[str]) -> None:
+        text, position = self._counting(tokens).nonzero(as_tuple=True)
+        number = torch.tensor(
+            [text_key(ids[t], site.name, p) >> 11 for t, p in zip(text.tolist(), position.tolist(), strict=True)],
+            dtype=torch.int64,
+        )
+        stack = self.stacks.index(site.name)
+        wanted = self.sample.wanted(number, stratum=stack)
+        number, text, position = number[wanted], text[wanted], position[wanted]
+        both = torch.zeros(2, len(text), self.layers, dtype=torch.float64)
+        for layer, measured in layers.items():
+            for into, values in zip(both, measured, strict=True):
+                into[:, layer] = values[text, position]
+        ranks = [0] * len(text) if self.ranks is None else self._ranked(tokens, text, position)
+        self.sample.add(
+            number,
+            stratum=stack,
+            text=torch.tensor([text_key(i) >> 11 for i in ids])[text],
+            piece=tokens.ids.cpu()[text, position],
+            rank=torch.tensor(ranks, dtype=torch.float64),
+            weights=both[0],
+            norms=both[1],
+        )
+
+    def _counting(self, tokens: Tokens) -> Bool[Tensor, "text token"]:
+        """The tokens that have a rank: with ranks of words, not special tokens, nor marks that the ranks leave out."""
+        if self.by_word or not self.specials:
+            counting = (tokens.mask & ~tokens.special).cpu()
+        else:
+            counting = tokens.mask.cpu()
+        if self.ranks is not None and self.by_word:
+            for text, words in enumerate(tokens.words):
+                marks = [n for n, word in enumerate(words) if not _is_word(word) and _plain(word) not in self.ranks]
+                counting[text] &= ~torch.isin(tokens.word[text].cpu(), torch.tensor(marks, dtype=torch.long))
+        return counting
+
+    def _ranked(self, tokens: Tokens, text: Tensor, position: Tensor) -> list[int]:
+        assert self.ranks is not None
+        if not self.by_word:
+            return [self.ranks[piece] for piece in tokens.ids.cpu()[text, position].tolist()]
+        words = tokens.word.cpu()[text, position].tolist()
+        return [self.ranks[_plain(tokens.words[t][word])] for t, word in zip(text.tolist(), words, strict=True)]
+
+    def compute(self) -> Result:
+        """ρ by layer and over all layers, with standard errors and intervals over texts."""
+        cells = np.full((len(self.stacks), self.layers + 1, len(MEASURES), 6), np.nan)
+        cells[..., 4:] = 0
+        for number, stack in enumerate(self.stacks):
+            there = [site.layer for site in self.sites if site.name == stack]
+            rows = self.sample.rows(number)
+            rank = rows["rank"] if self.ranks is not None else self._counted_ranks(stack, rows["piece"])
+            for m, name in enumerate(MEASURES):
+                values = rows[name].T[there]
+                for layer, value in zip([*there, self.layers], [*values, values.mean(0)], strict=True):
+                    cells[number, layer, m] = _correlated(rank, value, rows["text"])
+        return self._result(cells)
+
+    def _counted_ranks(self, stack: str, piece: Int[Tensor, " item"]) -> Float[Tensor, " item"]:
+        target = stack == "decoder" and bool(self.pieces[1].any())
+        counts = self.pieces[int(target)]
+        if not len(piece):
+            return piece.double()
+        ranks = counted({int(k): float(counts[k]) for k in counts.nonzero()[:, 0]}, "corpus")
+        return torch.tensor([ranks[int(k)] for k in piece], dtype=torch.float64)
+
+    def _result(self, cells: Float[np.ndarray, "stack layer measure cell"]) -> Result:
+        variables: dict[str, xr.DataArray] = {}
+        for cell, tail in enumerate(("", "_se", "_low", "_high", "_count", "_tokens")):
+            for name, part, dims in (
+                ("spearman", cells[:, :-1, :, cell], (axes.STACK, axes.LAYER, axes.MEASURE)),
+                ("spearman_all", cells[:, -1, :, cell], (axes.STACK, axes.MEASURE)),
+            ):
+                array = xr.DataArray(part, dims=dims)
+                variables[name + tail] = array.astype("int64") if cell > 3 else array
+        variables["spearman"].attrs["description"] = "Spearman's ρ of frequency rank with α received, and with ‖f(x)‖"
+        variables["spearman_all"].attrs["description"] = "the same with α and ‖f(x)‖ averaged over all layers"
+        layers = list(range(1, self.layers + 1))
+        result = self.result(variables, {axes.STACK: self.stacks, axes.LAYER: layers, axes.MEASURE: list(MEASURES)})
+        source = self.ranks.source if self.ranks is not None else "pieces counted in the corpus itself"
+        result.data.attrs |= {"ranks": source, "specials": self.specials and not self.by_word, "size": self.size}
+        return result
+
+
+def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float, float, float, int, int]:
+    """ρ, its standard error, a 95 % interval (even on Fisher's scale), texts and occurrences."""
+    missing = float("nan")
+    found = spearman_with_error(rank, rounded(value), text.long()) if len(rank) > 1 else None
+    if found is None:
+        return missing, missing, missing, missing, 0, 0
+    rho, error, texts = found
+    return rho, error, *fisher_interval(rho, error), texts, len(rank)
+
+
+def _askers(call: Call, asked: Tensor) -> Tensor:
+    """How many queries may see each key: [batch key]."""
+    scores = call.scores
+    if not scores.causal and (scores.allowed is None or scores.allowed.shape[2] == 1):
+        return asked.sum(-1, keepdim=True)
+    return (scores.visible_keys().any(1) & asked[..., None]).sum(1)
+
+
+def _plain(word: str) -> str:
+    """Lower case, without the marks around it that some tokenizers leave on a word; a mark alone stays itself."""
+    bare = word.lower()
+    return re.sub(r"^\W+|\W+$", "", bare) or bare
+
+
+def _is_word(text: str) -> bool:
+    return any(character.isalnum() for character in text)
+
+
+def _refuse_other_vocabulary(subject: Subject) -> None:
+    last = len(subject.tokenizer) - 1
+    known = subject.tokenizer.convert_ids_to_tokens([min(number, last) for number in _BERT_IDS])
+    if known != list(_BERT_IDS.values()):
+        raise UserError(
+            f"BERT's frequency ranks are of bert-base-uncased's word pieces, and {subject.name!r} has another "
+            "vocabulary. Use ranks='corpus' or ranks='wordfreq'."
+        )

@@ -1,0 +1,169 @@
+"""Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Site
+from lorgnette.lens.base import Lens
+from lorgnette.lens.geometry.cosine import (
+    Directions,
+    contributions,
+    directions,
+    intra_similarity,
+    mean_pairwise_cosine,
+)
+from lorgnette.lens.geometry.isotropy import covariance, effective_rank, iso_score, mirrored, second_moment
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.places import Places
+
+UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
+COUNT, ZEROS, ENERGY, SHORT = range(4)
+LEAST_COSINE = 0.01
+"""Of a mean cosine below this, no dimension can be said to make up a share."""
+
+
+class Clouds:
+    """Clouds of vectors at each place, of each kind, for every head and (last) for all heads side by side.
+
+    States, all of them sums: five sums of vectors, four counts, six moments of SIM and IntraSim over texts, and with
+    covariances Σ x xᵀ of all heads, whose diagonal blocks are those of the heads.
+    """
+
+    def __init__(
+        self, lens: Lens, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool
+    ) -> None:
+        self.lens, self.places, self.kinds, self.dim, self.state = lens, places, tuple(kinds), dim, state
+        self.covariances = covariances
+        sites, self.heads = len(places.sites), places.heads or 1
+        self.widths: dict[tuple[int, int], tuple[int, int]] = {}
+        lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim)
+        lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1)
+        by_kind = {axes.VECTORS: self.kinds}
+        self.moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
+        if covariances:
+            wide = self.heads * dim
+            lens.sums(f"{state}_moment", sites, len(kinds), wide, wide)
+            lens.sums(f"{state}_moment_total", sites, len(kinds), wide)  # Σ x, more exact than in `sums`
+
+    def of(self, name: str) -> Tensor:
+        return getattr(self.lens, f"{self.state}_{name}")
+
+    def add(self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch _ _ _"], Bool[Tensor, "batch _"]]]) -> None:
+        """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
+        at = self.places.index(site)
+        within = [self._add(at, kind, vectors, mask) for kind, (vectors, mask) in enumerate(kinds)]
+        values, weights = (torch.stack(parts, -1) for parts in zip(*within, strict=True))  # [text head what kind]
+        sim, intra = zip(values.unbind(2), weights.unbind(2), strict=True)
+        self.moments.add(site, sim=sim, intra_similarity=intra)
+
+    def _add(self, at: int, kind: int, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        found = directions(vectors, mask)
+        heads, dim = vectors.shape[2:]
+        sums = self.of("sums")[:, at, kind, :heads, :dim]
+        per_text = torch.stack([found.units, found.units_all, found.total]).sum(1, dtype=torch.float64)
+        sums += torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()]).to(sums.device)
+        rows = [*range(heads), self.heads]
+        short = (found.count < 2).sum(0)
+        counts = torch.stack([found.count.sum(0), found.zeros.sum(0), found.energy.sum(0), short])
+        self.of("counts")[:, at, kind, rows] += counts.double().to(sums.device)
+        if self.covariances:
+            real = vectors.flatten(2)
+            near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+            lower, total = second_moment(real.flatten(0, 1) if bool(mask.all()) else real[mask], near)
+            self.of("moment")[at, kind, : heads * dim, : heads * dim] += lower.to(sums.device)
+            self.of("moment_total")[at, kind, : heads * dim] += total.to(sums.device)
+        return self._within(found, rows)
+
+    def _within(self, found: Directions, rows: list[int]) -> tuple[Tensor, Tensor]:
+        """SIM and IntraSim of each text [text head-or-all what], and which of them are defined."""
+        joint = lambda own, together: torch.cat([own, together[:, None]], 1)  # noqa: E731
+        flat, length = found.units_all.flatten(1), found.total.flatten(1).double().norm(dim=-1)
+        sim = joint(
+            mean_pairwise_cosine(found.units, found.count[:, :-1]), mean_pairwise_cosine(flat, found.count[:, -1])
+        )
+        intra = joint(
+            intra_similarity(found.units, found.total, found.count[:, :-1]),
+            intra_similarity(flat, found.total.flatten(1), found.count[:, -1]),
+        )
+        lengths = joint(found.total.double().norm(dim=-1), length)
+        enough = found.count > 1
+        values = sim.new_zeros(len(sim), self.heads + 1, 2)
+        weights = torch.zeros_like(values)
+        values[:, rows] = torch.stack([sim, intra], -1)
+        weights[:, rows] = torch.stack([enough, enough & (lengths > 0)], -1).double()
+        return values, weights
+
+    def means(self) -> dict[str, xr.DataArray]:
+        """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""
+        return self.moments.arrays()
+
+    def pooled(self) -> dict[str, xr.DataArray]:
+        """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts."""
+        sums, counts = self.of("sums").cpu(), self.of("counts").cpu()
+        n, units, total = counts[COUNT], self._joint(sums, UNITS), self._joint(sums, TOTAL, TOTAL)
+        pairs = n > 1
+        sim = mean_pairwise_cosine(units, n)
+        each = contributions(units, self._joint(sums, SQUARES, SQUARES_ALL), n)
+        top = each.topk(min(3, each.shape[-1])).values
+        share = torch.where(sim > LEAST_COSINE, 1 / torch.where(sim > LEAST_COSINE, sim, 1.0), torch.nan)
+        clear = pairs & (sim > LEAST_COSINE)
+        leaning = (n > 0) & (total.norm(dim=-1) > 0)
+        everything = n + counts[ZEROS]
+        mean_share = total.square().sum(-1) / (everything * counts[ENERGY]).clamp(min=torch.finfo(torch.float64).tiny)
+        cells: dict[str, tuple[Tensor, Tensor]] = {
+            "sim_corpus": (sim, n * pairs),
+            "along_mean": (intra_similarity(units, total, n), n * leaning),
+            "mean_share": (mean_share, n),
+            "rogue_1": (top[..., 0] * share, n * clear),
+            "rogue_3": (top.sum(-1) * share, n * clear),
+        }
+        if self.covariances:
+            cells |= self._isotropy(everything)
+        out = {name: self.spread(torch.where(count > 0, value, torch.nan)) for name, (value, count) in cells.items()}
+        out |= {f"{name}_count": self.spread(count, whole=True) for name, (_, count) in cells.items()}
+        for name, row in (("vectors_count", COUNT), ("zero_vectors", ZEROS), ("short_texts", SHORT)):
+            out[name] = self.spread(counts[row], whole=True)
+        return out
+
+    def _joint(self, sums: Tensor, own: int, together: int | None = None) -> Tensor:
+        """[site kind head-or-all dim]: the heads' sums padded to the width of all of them, then those of all."""
+        wide = sums.shape[-2] * sums.shape[-1]
+        heads = F.pad(sums[own], (0, wide - sums.shape[-1]))
+        all_heads = sums[own + 1 if together is None else together].flatten(-2)[..., None, :]
+        return torch.cat([heads, all_heads], -2)
+
+    def _isotropy(self, count: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        iso, rank = torch.full_like(count, torch.nan), torch.full_like(count, torch.nan)
+        moment = self.of("moment").cpu()
+        for at, site in enumerate(self.places.sites):
+            for kind in range(len(self.kinds)):
+                heads, dim = self.shape(site, kind)
+                whole = mirrored(moment[at, kind, : heads * dim, : heads * dim])
+                blocks = whole.unflatten(0, (heads, dim)).unflatten(2, (heads, dim)).diagonal(dim1=0, dim2=2)
+                total = self.of("moment_total")[at, kind, : heads * dim].cpu()
+                for rows, matrix, one in (
+                    (slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))),
+                    (slice(-1, None), whole[None], total[None]),
+                ):
+                    n = count[at, kind, rows]
+                    iso[at, kind, rows] = _where_any(n, iso_score, covariance(matrix, one, n))
+                    rank[at, kind, rows] = _where_any(n, effective_rank, matrix)
+        return {"isoscore": (iso, count * ~iso.isnan()), "effective_rank": (rank, count * ~rank.isnan())}
+
+    def shape(self, site: Site, kind: int) -> tuple[int, int]:
+        """Heads and width of a kind of vector at a place."""
+        return self.widths.get((self.places.index(site), kind), (self.heads, self.dim))
+
+    def spread(self, cells: Float[Tensor, "site kind head_or_all"], *, whole: bool = False) -> xr.DataArray:
+        array = self.places.grid(cells.transpose(1, 2), {axes.VECTORS: self.kinds})
+        return array.fillna(0).round().astype("int64") if whole else array
+
+
+def _where_any(count: Tensor, measure: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
+    return torch.where(count > 1, measure(matrix), torch.nan)

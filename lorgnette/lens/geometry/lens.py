@@ -1,0 +1,247 @@
+"""What shape the vectors make: how alike their directions are, how many directions they use, and who is to blame."""
+
+from typing import Any, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Bool
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
+from lorgnette.lens.geometry.cosine import contributions
+from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
+from lorgnette.lens.hidden_states import VECTORS, Shapes, hidden_states, sides
+from lorgnette.lens.occurrences import occurrences, word_number, word_vectors
+from lorgnette.lens.places import Places
+from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import Column, HashSample
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+
+MOST_MEMORY = 2**32
+_DESCRIPTIONS = {
+    "sim": "mean cosine of all pairs of vectors of a text, mean over texts",
+    "intra_similarity": "mean cosine of the vectors of a text with their mean, mean over texts",
+    "sim_corpus": "mean cosine of all pairs of vectors of the corpus",
+    "along_mean": "mean cosine of the vectors of the corpus with their mean",
+    "mean_share": "squared length of the mean vector over the mean squared length",
+    "rogue_1": "share of sim_corpus that one dimension makes up (where sim_corpus is above .01)",
+    "rogue_3": "share of sim_corpus that three dimensions make up",
+    "isoscore": "IsoScore of the corpus: 1 the variance is even in all directions, 0 it is in one",
+    "effective_rank": "exp of the entropy of the singular values over their sum",
+    "vectors_count": "vectors that have a direction",
+    "zero_vectors": "vectors of length zero: left out of every cosine",
+    "short_texts": "texts with fewer than two vectors: they have no pair and are left out of sim",
+    "self_similarity": "mean cosine of the occurrences of a word, mean over words",
+    "mev": "share of the squared length of a word's occurrences along one direction, mean over words",
+    "random_cosine": "mean cosine of random words, one from each text: what any two words have in common",
+    "random_mev": "share of the squared length of random words along one direction",
+}
+
+
+class Geometry(Lens):
+    """Mean pairwise cosine of states, queries, keys and values, and its relatives (Fosse et al. 2023, Ethayarajh 2019).
+
+        SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j)        within a text, then mean over texts; and over all of the corpus
+
+    for every head, for the heads side by side (`_all`) and for the hidden states (`state_`), with IntraSim, the mean
+    direction, rogue dimensions; with `covariances`, IsoScore and effective rank (`"states"`: of hidden states only);
+    with `words`, SelfSim and MEV of words with at least `least` occurrences, and all of them less what random words
+    have in common (`_adjusted`).
+
+    `specials`: which tokens count: True all, False none of [CLS], [SEP], </s>, "cls" only what opens a text. Padding
+    never; in state 0, the embeddings, neither specials nor unknown words ever (Fosse et al. 2023).
+
+    What it does not tell you: why. A high SIM may be one rogue dimension, frequent tokens, or a bias, and says nothing
+    of whether differences between vectors are lost: see `isoscore`, which is about the cloud, not about its place.
+    """
+
+    name: ClassVar[str] = "geometry"
+    summary: ClassVar[str] = "anisotropy: mean cosine of states, queries, keys and values; IsoScore, rogue dimensions"
+    wants_hidden_states: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        specials: bool | str = True,
+        covariances: bool | str = True,
+        words: bool = True,
+        least: int = 5,
+        occurrences: int = 4096,
+    ) -> None:
+        super().__init__()
+        if specials not in (True, False, "cls"):
+            raise UserError(f"The 'specials' parameter of Geometry must be True, False or 'cls'. Got {specials!r}.")
+        if covariances not in (True, False, "states"):
+            raise UserError(
+                f"The 'covariances' parameter of Geometry must be True, False or 'states'. Got {covariances!r}."
+            )
+        if least < 2 or occurrences < 20:
+            raise UserError(
+                f"Geometry needs least ≥ 2 and occurrences ≥ 20. Got least={least}, occurrences={occurrences}."
+            )
+        self.specials, self.covariances, self.words = specials, covariances, words
+        self.least, self.occurrences = least, occurrences
+
+    def allocate(self, subject: Subject) -> None:
+        shapes = Shapes.of(subject)
+        self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.causal = subject.anatomy.causal
+        self.unknown = subject.tokenizer.unk_token_id
+        self.stacks = list(shapes.states)
+        states = [Site(stack, "self", number) for stack, (n, _) in shapes.states.items() for number in range(n)]
+        self._refuse_too_large(subject, shapes, len(states))
+        # Behind the heads, all of them side by side.
+        at_sites = Places(self.sites, self.heads, self.numbers, together=1)
+        self.heads_clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "vector", covariances=self.covariances is True)
+        for site, kinds in shapes.vectors.items():
+            for kind, shape in enumerate(kinds):
+                self.heads_clouds.widths[self.position[site], kind] = shape
+        at_states = Places(tuple(states), 1, together=1, layer=axes.STATE, first=0)
+        covariances = bool(self.covariances)
+        self.state_clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
+        for site in states:
+            self.state_clouds.widths[at_states.index(site), 0] = (1, shapes.states[site.stack][1])
+        self.depth = max(number for number, _ in shapes.states.values())
+        self.width = shapes.width
+        if self.words:
+            columns = {"vectors": Column((self.depth, self.width), self.precision)}
+            each, stacks = max(20, self.least), len(self.stacks)
+            self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
+            self.at_random = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
+
+    def _refuse_too_large(self, subject: Subject, shapes: Shapes, states: int) -> None:
+        moments = states * shapes.width**2 * bool(self.covariances)
+        if self.covariances is True:
+            moments += len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2
+        if moments * 8 > MOST_MEMORY:
+            less = "'states' or False" if self.covariances is True else "False"
+            raise UserError(
+                f"The covariances of {subject.name!r} would take {moments * 8 / 2**30:.0f} GiB. "
+                f"Use Geometry(covariances={less})."
+            )
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        asking, read = self._counting(batch.queries(site)), self._counting(batch.keys(site))
+        vectors = ((call.query, asking), (call.key, read), (call.value, read))
+        self.heads_clouds.add(site, [(tensor.transpose(1, 2), mask) for tensor, mask in vectors])
+
+    def _counting(self, tokens: Tokens) -> Bool[Tensor, "batch token"]:
+        if self.specials is True:
+            return tokens.mask
+        ordinary = ~tokens.special
+        return tokens.mask & (ordinary | tokens.categories["cls"] if self.specials == "cls" else ordinary)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Take in the hidden states, now that they are all there."""
+        with torch.no_grad():
+            for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):
+                embedded = tokens.mask & ~tokens.special
+                if self.unknown is not None:
+                    embedded &= tokens.ids != self.unknown
+                for number, state in enumerate(states):
+                    mask = self._counting(tokens) if number else embedded
+                    self.state_clouds.add(Site(stack, "self", number), [(state[:, :, None], mask)])
+                if self.words:
+                    self._take_words(stack, tokens, [example.id for example in batch.examples], states)
+
+    def _take_words(self, stack: str, tokens: Tokens, ids: list[str], states: tuple[Tensor, ...]) -> None:
+        where, forms, items = occurrences(tokens, ids, stack)
+        if not len(items):
+            return
+        texts = torch.tensor([word_number(f"text {name}") for name in ids])
+        at = self.stacks.index(stack)
+        words = torch.tensor([word_number(form) for form in forms])
+        for sample, groups in ((self.by_word, words), (self.at_random, texts[where[:, 0]])):
+            wanted = sample.wanted(groups, items, at)
+            vectors = self._wide(word_vectors(tokens, where[wanted], states), states)
+            sample.add(groups[wanted], items[wanted], at, vectors=vectors)
+
+    def _wide(self, vectors: Tensor, states: tuple[Tensor, ...]) -> Tensor:
+        """The states of a shorter or narrower stack, in the room of the largest."""
+        room = vectors.new_zeros(len(vectors), self.depth, self.width)
+        room[:, : len(states), : states[-1].shape[-1]] = vectors.unflatten(1, (len(states), -1))
+        return room
+
+    def compute(self) -> Result:
+        """SIM and its relatives of every head, of all heads, and of the hidden states."""
+        found = self.heads_clouds.means() | self.heads_clouds.pooled()
+        variables: dict[str, xr.DataArray] = {}
+        for name, array in found.items():
+            variables[name] = array.isel({axes.HEAD: slice(0, self.heads)})
+            variables[_tailed(name, "_all")] = array.isel({axes.HEAD: -1}, drop=True)
+        states = self.state_clouds.means() | self.state_clouds.pooled()
+        for name, array in states.items():
+            variables[f"state_{name}"] = array.isel({axes.HEAD: 0, axes.VECTORS: 0}, drop=True)
+        variables |= self._dimensions(variables["state_sim_corpus_count"])
+        if self.words:
+            variables |= self._words(variables["state_intra_similarity"])
+        for name, array in variables.items():
+            plain = name.removeprefix("state_").removesuffix("_all")
+            if plain in _DESCRIPTIONS:
+                array.attrs["description"] = _DESCRIPTIONS[plain]
+        stacks = list(dict.fromkeys([*(site.name for site in self.sites), *self.stacks]))
+        result = self.result({name: _with_all_stacks(array, stacks) for name, array in variables.items()})
+        result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
+        return result
+
+    def _dimensions(self, count: xr.DataArray) -> dict[str, xr.DataArray]:
+        """Mean direction of the hidden states, and what each dimension adds to their mean cosine."""
+        clouds = self.state_clouds
+        sums = clouds.of("sums")[:, :, 0].cpu()  # [what place head=1 dim]
+        n = clouds.of("counts")[0, :, 0, :1].cpu()
+        total = sums[TOTAL]
+        length = total.norm(dim=-1, keepdim=True)
+        cells = {
+            "state_mean_direction": torch.where(length > 0, total / torch.where(length > 0, length, 1.0), 0.0),
+            "state_contribution": contributions(sums[UNITS], sums[SQUARES], n),
+        }
+        out = {}
+        for name, values in cells.items():
+            array = clouds.places.grid(values, {axes.MODEL: None}).isel({axes.HEAD: 0}, drop=True)
+            out[name] = array.where(count > 0)
+            out[f"{name}_count"] = count
+        out["state_mean_direction"].attrs["description"] = "unit vector along the mean of the corpus"
+        out["state_contribution"].attrs["description"] = "what each dimension adds to state_sim_corpus; they sum to it"
+        return out
+
+    def _words(self, intra: xr.DataArray) -> dict[str, xr.DataArray]:
+        """SelfSim and MEV, what random words have in common, and each less that."""
+        shape = (len(self.stacks), self.depth, self.width)
+        found: list[WordSimilarity] = []
+        for number in range(len(self.stacks)):
+            words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
+            random = [group[0] for group in self.at_random.rows(number).groups("vectors")]
+            found.append(word_similarity(words, torch.stack(random) if random else torch.zeros(0, *shape[1:])))
+        out: dict[str, xr.DataArray] = {}
+        where = {axes.STACK: self.stacks, axes.STATE: list(range(self.depth))}
+        for name in WordSimilarity._fields:
+            cells = torch.stack([getattr(one, name) for one in found])
+            array = xr.DataArray(cells.numpy(), dims=(axes.STACK, axes.STATE), coords=where)
+            out[name] = array.astype("int64") if name.endswith("_count") else array
+        counted = lambda name: out[f"{name}_count"].where(out["random_cosine_count"] > 0, 0).astype("int64")  # noqa: E731
+        for name, baseline in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
+            out[f"{name}_adjusted"] = (out[name] - out[baseline]).where(counted(name) > 0)
+            out[f"{name}_adjusted_count"] = counted(name)
+        out["state_intra_similarity_adjusted"] = intra - out["random_cosine"]
+        both = out["state_intra_similarity_adjusted"].notnull()
+        out["state_intra_similarity_adjusted_count"] = out["random_cosine_count"].where(both, 0).astype("int64")
+        return out
+
+
+def _with_all_stacks(array: xr.DataArray, stacks: list[str]) -> xr.DataArray:
+    """The cross-attention has no hidden states of its own: missing there, counted zero."""
+    return array.reindex({axes.STACK: stacks}, fill_value=0 if array.dtype.kind == "i" else float("nan"))
+
+
+def _tailed(name: str, tail: str) -> str:
+    """sim_count → sim_all_count: the tail goes before what says how sure a number is."""
+    for last in ("_se", "_count"):
+        if name.endswith(last):
+            return name.removesuffix(last) + tail + last
+    return name + tail

@@ -1,0 +1,69 @@
+"""How alike the occurrences of a word are, and how alike any words are (Ethayarajh 2019)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.lens.geometry.cosine import mean_pairwise_cosine
+from lorgnette.lens.geometry.isotropy import first_component_share
+
+
+class WordSimilarity(NamedTuple):
+    """Means over words with their standard errors, and the baselines of random words; for every state."""
+
+    self_similarity: Float[Tensor, " state"]
+    self_similarity_se: Float[Tensor, " state"]
+    self_similarity_count: Int[Tensor, " state"]
+    mev: Float[Tensor, " state"]
+    mev_se: Float[Tensor, " state"]
+    mev_count: Int[Tensor, " state"]
+    random_cosine: Float[Tensor, " state"]
+    random_cosine_count: Int[Tensor, " state"]
+    random_mev: Float[Tensor, " state"]
+    random_mev_count: Int[Tensor, " state"]
+
+
+def word_similarity(
+    words: Sequence[Float[Tensor, "_ state dim"]], random: Float[Tensor, "word state dim"]
+) -> WordSimilarity:
+    """SelfSim(w), the mean cosine of the occurrences of w, and MEV(w) = σ₁²/Σσ² of their matrix; means over words w.
+
+    MEV is uncentred for words and for the baseline alike; it cannot be below one over the number of occurrences, which
+    the baseline, of many more words, does not share: compare MEV between states, not with 0.
+    """
+    states = random.shape[1]
+    cosines = torch.stack([_cosine(word) for word in words]) if words else torch.zeros(0, states).double()
+    shares = torch.stack([_share(word) for word in words]) if words else torch.zeros(0, states).double()
+    many, enough = torch.tensor(float(len(random))), len(random) > 1
+    missing = torch.full((states,), torch.nan, dtype=torch.float64)
+    baseline = (_cosine(random), _share(random)) if enough else (missing, missing)
+    counts = [(~values.isnan() * many).long() for values in baseline]
+    return WordSimilarity(*_mean(cosines), *_mean(shares), baseline[0], counts[0], baseline[1], counts[1])
+
+
+def _cosine(vectors: Float[Tensor, "item state dim"]) -> Float[Tensor, " state"]:
+    """Mean pairwise cosine by state, of the vectors that have a direction; NaN for fewer than two."""
+    vectors = vectors.double()
+    length = vectors.norm(dim=-1, keepdim=True)
+    count = (length[..., 0] > 0).sum(0).double()
+    units = (vectors / torch.where(length > 0, length, 1.0)).sum(0)
+    return torch.where(count > 1, mean_pairwise_cosine(units, count), torch.nan)
+
+
+def _share(vectors: Float[Tensor, "item state dim"]) -> Float[Tensor, " state"]:
+    return first_component_share(vectors.transpose(0, 1))
+
+
+def _mean(
+    values: Float[Tensor, "word state"],
+) -> tuple[Float[Tensor, " state"], Float[Tensor, " state"], Int[Tensor, " state"]]:
+    """Mean over words, its standard error, and how many words."""
+    there = ~values.isnan()
+    count = there.sum(0)
+    n = count.double()
+    mean = torch.where(there, values, 0.0).sum(0) / n
+    spread = torch.where(there, values - mean, 0.0).square().sum(0)
+    return mean, torch.where(count > 1, (spread / (n - 1) / n).sqrt(), torch.nan), count

@@ -1,0 +1,97 @@
+"""How much the loss would change if a head read a little more of a token: the gradient of the weights."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.gradients.graph import Graph
+from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.token_kinds import CATEGORIES
+
+COLUMNS = (*CATEGORIES, "all")
+
+
+class Gradients(Lens):
+    """Mean |∂L/∂α_ij| by kind of key j, for every head (Clark et al. 2019, §3.3).
+
+    L is what the subject was trained for: cross-entropy of the label, of the reference translation, of the next piece,
+    or of 15 % masked pieces. The mean is over the pairs of a text's real queries and the keys of that kind that they
+    may see, then over texts (`by="token"` weights a text by its pairs).
+
+    What it does not tell you: it is a slope at one point. A softmax that cannot move (a sure head) may have large
+    slopes, and weights of a row sum to one, so that one cannot grow alone.
+    """
+
+    name: ClassVar[str] = "gradients"
+    summary: ClassVar[str] = "how much the loss depends on what each head reads: |∂loss/∂α| by kind of token"
+    uses_labels: ClassVar[bool] = True
+    wants_gradients: ClassVar[bool] = True
+
+    def __init__(self, by: str = "text", seed: int = 0) -> None:
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Gradients must be 'text' or 'token'. Got {by!r} instead.")
+        self.by, self.seed = by, seed
+        self.graph: Graph | None = None
+
+    def allocate(self, subject: Subject) -> None:
+        self.task = task_of(subject)
+        self.subject = subject
+        self.moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
+
+    def taps(self, batch: Batch) -> tuple[Tap, ...]:
+        if self.task == "masked":
+            return ()  # other lenses look at the text as it is: the masked one has a pass of its own
+        self.graph = Graph()
+        return (self.graph,)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """One backward pass."""
+        graph, labels = self.graph, None
+        with torch.enable_grad():
+            if self.task == "masked":
+                hidden, labels = masked(self.subject, batch, seed=self.seed)
+                graph = Graph()
+                with self.subject.tapped(graph):
+                    outputs = self.subject.run(hidden, return_dict=True)
+            assert graph is not None
+            losses, there = text_losses(self.subject, self.task, batch, outputs, labels)
+            found = graph.gradients((losses * there).sum())
+        for site, gradient in found.items():
+            self._add(site, gradient, graph.calls[site].visible, batch, there)
+        self.graph = None
+
+    def _add(
+        self,
+        site: Site,
+        gradient: Float[Tensor, "text head query key"],
+        visible: Bool[Tensor, "text heads query key"],
+        batch: Batch,
+        there: Float[Tensor, " text"],
+    ) -> None:
+        asking, read = batch.queries(site), batch.keys(site)
+        pairs = visible & asking.mask[:, None, :, None] & read.mask[:, None, None, :]
+        kinds = torch.stack([*(read.categories[name] for name in CATEGORIES), read.mask], -1).to(gradient.dtype)
+        total = (gradient.abs() * pairs).sum(2) @ kinds
+        counts = pairs.sum(2).to(gradient.dtype) @ kinds
+        weights = counts if self.by == "token" else (counts > 0).to(counts.dtype)
+        weights = weights * there[:, None, None].to(weights.dtype)
+        self.moments.add(site, gradient=(total / counts.clamp(min=1), weights))
+
+    def compute(self) -> Result:
+        """The mean size of the gradient, by kind of key."""
+        variables = self.moments.arrays()
+        variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
+        result = self.result(variables)
+        result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}
+        return result

@@ -1,0 +1,77 @@
+"""How wide a subject's vectors are, learnt from one tiny pass, and where its hidden states are in what it returns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lorgnette.attending import Call, Recorder, Site
+from lorgnette.errors import UserError
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
+
+VECTORS = ("query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Heads and width of each kind of vector at each site; number and width of the hidden states of each stack."""
+
+    vectors: dict[Site, tuple[tuple[int, int], ...]]  # (heads, dim) of query, key, value
+    states: dict[str, tuple[int, int]]
+
+    @property
+    def dim(self) -> int:
+        return max(dim for kinds in self.vectors.values() for _, dim in kinds)
+
+    @property
+    def width(self) -> int:
+        return max(width for _, width in self.states.values())
+
+    @staticmethod
+    def of(subject: Subject) -> "Shapes":
+        """Run one word through the subject and look: configurations do not say it alike."""
+        recorder = Recorder(_heads_and_widths)
+        with torch.no_grad(), subject.tapped(recorder):
+            outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
+        states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
+        return Shapes(recorder.records, states)
+
+
+def _heads_and_widths(call: Call) -> tuple[tuple[int, int], ...]:
+    return tuple((tensor.shape[1], tensor.shape[3]) for tensor in (call.query, call.key, call.value))
+
+
+def any_text(subject: Subject) -> Batch:
+    """A text of at least one token: the first that the tokenizer does not swallow."""
+    words = ["a", "the", "."]
+    words += [str(subject.tokenizer.decode([number])) for number in range(min(64, len(subject.tokenizer)))]
+    for word in words:
+        encoded = subject.tokenize(Example("shapes", word), truncate=True)
+        if len(encoded.source):
+            return subject.collate([encoded])
+    raise UserError(f"The tokenizer of {subject.name!r} gives no token for any of {len(words)} words tried.")
+
+
+def hidden_states(outputs: Any, causal: bool) -> dict[str, tuple[Tensor, ...]]:
+    """Stack → its hidden states: the embeddings, then the output of every layer."""
+    out = {}
+    for stack in ("encoder", "decoder"):
+        states = getattr(outputs, f"{stack}_hidden_states", None)
+        if states is not None:
+            out[stack] = tuple(states)
+    alone = getattr(outputs, "hidden_states", None)
+    if not out and alone is not None:
+        out["decoder" if causal else "encoder"] = tuple(alone)
+    if not out:
+        raise UserError(f"The model returns no hidden states ({type(outputs).__name__}), which geometry is about.")
+    return out
+
+
+def sides(batch: Batch, states: dict[str, tuple[Tensor, ...]]) -> Iterator[tuple[str, Tokens, tuple[Tensor, ...]]]:
+    """Stack, the tokens that its states belong to, and the states."""
+    for stack, some in states.items():
+        yield stack, batch.target if stack == "decoder" and batch.target is not None else batch.source, some

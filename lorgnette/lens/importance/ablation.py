@@ -1,0 +1,172 @@
+"""One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lorgnette import axes
+from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
+from lorgnette.lens.base import Lens
+from lorgnette.lens.hidden_states import Shapes
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.models.switching import switched
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+
+class HeadMeans(Lens):
+    """What each head gives on average: its output before W_O, mean over all real tokens of the corpus.
+
+    `importance` looks through the corpus with it first, for mean ablation. It is no finding by itself.
+    """
+
+    name: ClassVar[str] = "head_means"
+    totals: Tensor
+    counts: Tensor
+
+    def allocate(self, subject: Subject) -> None:
+        self.width = Shapes.of(subject).dim
+        self.sums("totals", len(self.sites), self.heads, self.width)
+        self.sums("counts", len(self.sites))
+
+    def update(self, call: Call, batch: Batch) -> None:
+        real = batch.queries(call.site).mask.to(call.context.dtype)
+        total = torch.einsum("bhqd,bq->hd", call.context, real)
+        number = self.position[call.site]
+        self.totals[number, : total.shape[0], : total.shape[1]] += total.to(self.totals)
+        self.counts[number] += real.sum().to(self.counts)
+
+    def compute(self) -> Result:
+        mean = self.totals / self.counts.clamp(min=1)[:, None, None]
+        array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
+        array.attrs["description"] = "output of a head before the output projection, mean over tokens"
+        return self.result({"context": array})
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One head of a site, and the vector it gives instead (None: zero)."""
+
+    head: int
+    vector: Float[Tensor, " dim"] | None
+
+
+class Rerun:
+    """A batch whose layers' outputs are kept, so that a pass with a changed head can begin at that head's layer.
+
+    `with rerun.recording(): model(...)` is the pass that is kept. A model whose layers share modules (ALBERT) is run
+    from the start each time.
+    """
+
+    def __init__(self, subject: Subject, batch: Batch) -> None:
+        self.subject, self.batch = subject, batch
+        self.order = [site for stack in subject.anatomy.stacks for site in stack.sites]
+        self.kept: dict[int, Any] = {}
+        pairs = {(around.site.stack, around.site.layer, id(around.layer)) for around in self.order}
+        self.shared = len({layer for _, _, layer in pairs}) < len(pairs)
+        caches = hasattr(subject.model.config, "use_cache")
+        self.options: dict[str, Any] = {"return_dict": True, **({"use_cache": False} if caches else {})}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        def keep(module: nn.Module, arguments: Any, output: Any) -> None:
+            self.kept[id(module)] = _mapped(output, Tensor.detach)
+
+        with ExitStack() as undo:
+            for layer in self._layers(self.order):
+                undo.callback(layer.register_forward_hook(keep).remove)
+            yield
+
+    def logits(self, site: Site, replacements: Sequence[Replacement]) -> Float[Tensor, "copy text *rest"]:
+        """The model's logits with each of these heads of one site replaced in a copy of the batch of its own."""
+        copies = len(replacements)
+        at = next(number for number, around in enumerate(self.order) if around.site == site)
+        around = self.order[at]
+        watch = _OneSite(around, self.order, _Replaced(replacements))
+        inputs = {name: tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) for name, tensor in self.batch.inputs.items()}
+        with ExitStack() as undo:
+            undo.enter_context(switched(self.subject.model, self.subject.anatomy))
+            undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), watch)))
+            if not self.shared:
+                for layer in self._layers(self.order[:at]):
+                    if layer is not around.layer:
+                        undo.callback(_replayed(layer, _copied(self.kept[id(layer)], len(self.batch), copies)))
+            output = self.subject.model(**inputs, **self.options)
+        if watch.arrived == 0:
+            raise RuntimeError(f"{site} was not reached")
+        return output.logits.unflatten(0, (copies, len(self.batch)))
+
+    @staticmethod
+    def _layers(sites: Sequence[AttentionSite]) -> list[nn.Module]:
+        return list({id(around.layer): around.layer for around in sites}.values())
+
+
+class _Replaced(Tap):
+    """In each copy of a batch another head gives another vector."""
+
+    def __init__(self, replacements: Sequence[Replacement]) -> None:
+        self.replacements = replacements
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        copies = context.unflatten(0, (len(self.replacements), -1)).clone()
+        for copy, replacement in zip(copies, self.replacements, strict=True):
+            vector = replacement.vector
+            copy[:, replacement.head] = 0.0 if vector is None else vector[: copy.shape[-1]].to(copy)
+        return copies.flatten(0, 1)
+
+
+class _OneSite:
+    """Watches one site of a model whose earlier layers may not run; a module of several layers by counting calls."""
+
+    def __init__(self, around: AttentionSite, order: Sequence[AttentionSite], tap: Tap) -> None:
+        self.module, self.tap = around.module, tap
+        self.sites = [other.site for other in order if other.module is around.module]
+        self.wanted, self.arrived = around.site, 0
+        self.current: Site | None = None
+
+    @property
+    def taps(self) -> Sequence[Tap]:
+        return (self.tap,) if self.current == self.wanted else ()
+
+    def contains(self, module: nn.Module) -> bool:
+        return module is self.module
+
+    def arrive(self, module: nn.Module) -> Arrival:
+        self.current = self.sites[self.arrived]
+        self.arrived += 1
+        return Arrival(self.current)
+
+
+def _replayed(layer: nn.Module, output: Any) -> Any:
+    """Let a layer give this output instead of running; the function returned undoes it."""
+    before = vars(layer).get("forward")
+    layer.forward = lambda *arguments, **keywords: output
+
+    def undo() -> None:
+        del layer.forward
+        if before is not None:
+            layer.forward = before
+
+    return undo
+
+
+def _copied(output: Any, texts: int, copies: int) -> Any:
+    def copied(tensor: Tensor) -> Tensor:
+        # What has no batch axis (a position bias shared by all texts) stays one.
+        return tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) if tensor.dim() and len(tensor) == texts else tensor
+
+    return _mapped(output, copied)
+
+
+def _mapped(output: Any, function: Any) -> Any:
+    if isinstance(output, Tensor):
+        return function(output)
+    return tuple(_mapped(part, function) for part in output) if isinstance(output, tuple) else output

@@ -1,0 +1,166 @@
+"""Does it matter? What the loss does when a head is taken away, and how steeply it would change."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
+from lorgnette.lens.losses import TASKS, class_labels, masked, task_of, text_losses
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import mean_outputs
+from lorgnette.texts.batch import Batch
+
+ABLATIONS = ("zero", "mean")
+TOKENS = 4096
+"""Copies of a batch, each without another head, run together up to this many tokens."""
+
+
+class Gates(Tap):
+    """A gate of 1 on every head of every text: ∂L/∂ξ is what the loss makes of a little less of that head."""
+
+    def __init__(self) -> None:
+        self.gates: dict[Site, Float[Tensor, "text head 1 1"]] = {}
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        gate = torch.ones(*context.shape[:2], 1, 1, dtype=context.dtype, device=context.device, requires_grad=True)
+        self.gates[call.site] = gate
+        return context * gate
+
+    def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "text head"]]:
+        """∂loss/∂ξ of every head and text, from one backward pass."""
+        sites = list(self.gates)
+        found = torch.autograd.grad(loss, [self.gates[site] for site in sites], materialize_grads=True)
+        return {site: gradient[..., 0, 0] for site, gradient in zip(sites, found, strict=True)}
+
+
+class Importance(Lens):
+    """Leave-one-head-out, and Michel's gradient sensitivity, on what the subject was trained for.
+
+        loss_change   L(x; head h replaced) − L(x)         by 0 (`zero`), or by the head's mean over the corpus (`mean`)
+        sensitivity   |∂L(x)/∂ξ_h|, ξ_h = 1 a gate on the head's output       (Michel, Levy & Neubig 2019, eq. 2)
+
+    Means are over texts. A head's output is what it gives before the output projection; the mean is over all tokens of
+    the corpus, which `look` goes through once before. For classifiers also the change of accuracy. Every head costs a
+    pass: `stacks` ("encoder", "decoder", "cross") names those whose heads are taken away, if not all are wanted.
+
+    What it does not tell you: heads stand in for each other. Two heads that can each go alone may not be able to go
+    together, and what the model leans on today a few steps of training might give to others.
+    """
+
+    name: ClassVar[str] = "importance"
+    summary: ClassVar[str] = "what the loss does without each head, and how steeply it depends on it"
+    uses_labels: ClassVar[bool] = True
+
+    def __init__(
+        self, ablations: Sequence[str] = ABLATIONS, seed: int = 0, stacks: Sequence[str] | None = None
+    ) -> None:
+        super().__init__()
+        if isinstance(ablations, str) or not set(ablations) <= set(ABLATIONS):
+            raise UserError(f"The 'ablations' parameter of Importance must hold 'zero', 'mean'. Got {ablations!r}.")
+        if isinstance(stacks, str):
+            raise UserError(f"The 'stacks' parameter of Importance must be a list of names. Got {stacks!r}.")
+        self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
+        self.means: dict[Site, Tensor] | None = None
+
+    def before(self) -> Sequence[Lens]:
+        return (HeadMeans(),) if "mean" in self.ablations and self.means is None else ()
+
+    def prepare(self, found: Mapping[str, Result]) -> None:
+        self.means = {site: mean_outputs(found["head_means"], self.subject, site) for site in self.sites}
+
+    def allocate(self, subject: Subject) -> None:
+        self.task = task_of(subject)
+        self.subject = subject
+        there = {site.name for site in self.sites}
+        if self.stacks is not None and not set(self.stacks) <= there:
+            raise UserError(
+                f"The 'stacks' parameter of Importance must hold stacks of the model ({', '.join(sorted(there))}). "
+                f"Got {self.stacks!r}."
+            )
+        self.taken = tuple(site for site in self.sites if self.stacks is None or site.name in self.stacks)
+        self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
+        self.sensitivity = Moments(self, "sensitivity")
+        changes = [f"{metric}_change" for metric in self.metrics]
+        self.changes = Moments(self, changes, {axes.ABLATION: self.ablations})
+        self.intact = Moments(self, self.metrics, at="corpus")
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """One pass forwards and backwards, then one per site with a copy of the batch for every head."""
+        labels = None
+        if self.task == "masked":
+            batch, labels = masked(self.subject, batch, seed=self.seed)
+        rerun, gates = Rerun(self.subject, batch), Gates()
+        with torch.enable_grad(), self.subject.tapped(gates), rerun.recording():
+            outputs = self.subject.run(batch, **rerun.options)
+            values, there = self._values(batch, outputs.logits, labels)
+            slopes = gates.gradients((values[0] * there).sum())
+        values = values.detach()
+        self.intact.add(**{name: (value, there) for name, value in zip(self.metrics, values, strict=True)})
+        with torch.no_grad():
+            for site in self.taken:
+                self.sensitivity.add(site, sensitivity=(slopes[site].abs(), there[:, None]))
+                if self.ablations:
+                    changes = self._changes(site, rerun, values, labels).unbind(2)
+                    weights = there[:, None, None] * self._known()
+                    self.changes.add(
+                        site,
+                        **{f"{name}_change": (each, weights) for name, each in zip(self.metrics, changes, strict=True)},
+                    )
+
+    def _known(self) -> Float[Tensor, " ablation"]:
+        """0 for changes that need a mean which nobody has given."""
+        there = [ablation == "zero" or self.means is not None for ablation in self.ablations]
+        return torch.tensor(there, dtype=torch.float32, device=self.subject.device)
+
+    def _changes(
+        self, site: Site, rerun: Rerun, intact: Float[Tensor, "metric text"], labels: Tensor | None
+    ) -> Float[Tensor, "text head metric ablation"]:
+        batch, heads = rerun.batch, self.subject.anatomy[site].heads
+        means = None if self.means is None else self.means[site]
+        out = intact.new_zeros(len(batch), heads, len(self.metrics), len(self.ablations))
+        jobs = [(head, a) for a, ablation in enumerate(self.ablations) for head in range(heads)
+                if ablation == "zero" or means is not None]  # fmt: skip
+        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
+        together = max(1, TOKENS // tokens)
+        for start in range(0, len(jobs), together):
+            part = jobs[start : start + together]
+            vectors = [None if self.ablations[a] == "zero" or means is None else means[head] for head, a in part]
+            replacements = [Replacement(head, vector) for (head, _), vector in zip(part, vectors, strict=True)]
+            for (head, a), logits in zip(part, rerun.logits(site, replacements), strict=True):
+                out[:, head, :, a] = (self._values(batch, logits, labels)[0] - intact).T
+        return out
+
+    def _values(
+        self, batch: Batch, logits: Tensor, labels: Tensor | None
+    ) -> tuple[Float[Tensor, "metric text"], Float[Tensor, " text"]]:
+        """Loss (and, of a classifier, whether it is right) of each text, and which texts have one."""
+        losses, there = text_losses(self.subject, self.task, batch, SimpleNamespace(logits=logits), labels)
+        if self.task != "classification":
+            return losses[None], there
+        right = logits.argmax(-1) == class_labels(self.subject, batch).to(logits.device)
+        return torch.stack([losses, right.to(losses.dtype)]), there
+
+    def compute(self) -> Result:
+        """Sensitivity, and the change of the loss (and of accuracy) by ablation; `loss` is that of the whole model."""
+        variables = self.sensitivity.arrays() | (self.changes.arrays() if self.ablations else {}) | self.intact.arrays()
+        for metric in self.metrics:
+            variables[metric].attrs["description"] = f"{metric} of the whole model, mean over texts"
+            if self.ablations:
+                text = f"{metric} without the head minus {metric} with it; loss: {TASKS[self.task]}"
+                variables[f"{metric}_change"].attrs["description"] = text
+        variables["sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}"
+        result = self.result(variables)
+        result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed}
+        return result

@@ -1,0 +1,170 @@
+"""What the pages show of importance: what the loss does without each head, and which heads it can do without."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import xarray as xr
+
+from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import variable_figure
+from lorgnette.lens.importance.order import need
+from lorgnette.results import Result
+from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CANDIDATES = 5  # heads that are named as the first to go
+_Z = 1.96
+_ROOM = 8  # names of heads that do not lie over each other
+_NEUTRAL, _NEEDED, _HARMFUL = "not significant", "removal raises the loss", "removal lowers the loss"
+
+
+def replacement(result: Result) -> str | None:
+    """What stood in for the heads: their mean if that was tried, or nothing; None if no head was taken away."""
+    if "loss_change" not in result.data:
+        return None
+    tried = [how for how in ("mean", "zero") if how in result.data[ABLATION].values]
+    return next((how for how in tried if bool(result.data["loss_change"].sel({ABLATION: how}).notnull().any())), None)
+
+
+def changes(result: Result) -> tuple[xr.DataArray, xr.DataArray] | None:
+    """How much the loss grows without each head, and the standard error of that."""
+    how = replacement(result)
+    if how is None:
+        return None
+    change, error = (result.data[name].sel({ABLATION: how}, drop=True) for name in ("loss_change", "loss_change_se"))
+    return change, error
+
+
+def figures(result: Result) -> list[Figure]:
+    drawn = []
+    if replacement(result) is not None:
+        drawn = [ranked(result), variable_figure(result, "loss_change", "Change of the loss without the head")]
+    return [*drawn, variable_figure(result, "sensitivity", "Sensitivity |∂loss/∂gate| of the loss to the head")]
+
+
+def ranked(result: Result) -> Figure:
+    """Every head with its 95 % interval, the ones that can go first."""
+    measured = changes(result)
+    assert measured is not None
+    change, error = measured
+    # Without an error (one text) nothing is significant.
+    columns = {"loss_change": change, "se": error.fillna(0.0), "need": need(result)}
+    columns["q"] = q_values(change, error).fillna(1.0)
+    frame = xr.Dataset(columns).to_dataframe().reset_index().dropna()
+    frame = frame.sort_values(["need", LAYER, HEAD], kind="stable").reset_index(drop=True)
+    several = STACK in frame and frame[STACK].nunique() > 1
+    name = frame[LAYER].astype(str) + "." + frame[HEAD].astype(str)
+    frame.insert(0, "which", (frame[STACK] + " " + name) if several else name)
+    frame["low"], frame["high"] = frame.loss_change - _Z * frame.se, frame.loss_change + _Z * frame.se
+    caption = (
+        "Loss without the head minus loss with it, with its 95 % confidence interval over texts; colours at a false "
+        "discovery rate of 5 %. Heads are ordered by how much the loss depends on them (mean |∂loss/∂ξ|), as `prune` "
+        "orders them. Heads can replace each other: those that can be removed one at a time need not be removable "
+        "together."
+    )
+    table = frame.drop(columns="se").round(5)
+    return Figure("order", "Heads by how much the loss depends on them", caption, _line(frame), table, frame, wide=True)
+
+
+def _line(frame: "pd.DataFrame") -> Any:
+    """Heads in a line, each with its interval; those that are needed are named, as far as there is room."""
+    rows = [
+        {
+            "place": place,
+            "which": row.which,
+            **{name: float(getattr(row, name)) for name in ("loss_change", "low", "high")},
+            "kind": _NEUTRAL if row.q >= LEVEL else _NEEDED if row.loss_change > 0 else _HARMFUL,
+            "label": f"head {row.which}: {row.loss_change:+.3g} ({row.low:+.3g} to {row.high:+.3g})",
+        }
+        for place, row in enumerate(frame.itertuples(index=False), 1)
+    ]
+    places = alt.Scale(domain=[0, len(rows) + 1])
+    whole = alt.Axis(grid=False, tickMinStep=1, format="d")
+    words = "heads, from least to most needed"
+    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=whole)
+    y = {
+        name: alt.Y(field=name, type="quantitative", title="change of the loss")
+        for name in ("loss_change", "low", "high")
+    }
+    scale = alt.Scale(domain=[_NEUTRAL, _NEEDED, _HARMFUL], range=[COLOURS[-1], COLOURS[0], COLOURS[3]])
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top"))
+    base = alt.Chart(alt.Data(values=rows), width=720, height=200)
+    zero = alt.Chart(alt.Data(values=[{"low": 0}])).mark_rule(opacity=0.4).encode(y=y["low"])
+    bars = base.mark_rule(strokeWidth=1.5).encode(x=x, y=y["low"], y2=alt.Y2(field="high"), color=colour)
+    label = alt.Description(field="label", type="nominal")
+    dots = base.mark_point(filled=True, size=28, opacity=1).encode(
+        x=x, y=y["loss_change"], color=colour, description=label
+    )
+    last = alt.Chart(alt.Data(values=[row for row in rows if row["kind"] == _NEEDED][-_ROOM:]))
+    names = last.mark_text(dy=-9, fontSize=10).encode(x=x, y=y["high"], text=alt.Text(field="which", type="nominal"))
+    return alt.layer(zero, bars, dots, names)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The heads that the loss misses most, and how many it does not miss."""
+    measured = changes(result)
+    if measured is None:
+        return
+    change, error = measured
+    cells = heads(change)
+    needed = (q_values(change, error) < LEVEL) & (change > 0)
+    named = ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2g')})" for one in cells[:NAMED])
+    numbers = {"count": int(needed.sum()), "heads": len(cells), "named": named}
+    how = {"mean": "Mean-ablating", "zero": "Zero-ablating"}[str(replacement(result))]
+    yield Finding(
+        f"{how} single heads significantly raises the loss for {{count}} of {{heads}} heads (false discovery rate "
+        "5 %); the largest increases are those of {named}.",
+        numbers,
+    )
+    yield candidates(need(result), needed)
+
+
+def q_values(change: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
+    """p-values of the changes adjusted for the false discovery rate over the heads of a stack; NaN without an error."""
+    if STACK in change.dims:
+        stacks = change[STACK].values
+        return xr.concat([q_values(change.sel({STACK: s}), error.sel({STACK: s})) for s in stacks], STACK)
+    return change.copy(data=false_discovery(two_sided_p(change.values, error.values)))
+
+
+def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:
+    """How many heads the loss would not significantly miss, and which it depends on least."""
+    free = heads(dependence.where(~needed))
+    if not free:
+        return Finding("No head can be ablated without a significant increase in loss.")
+    named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_CANDIDATES:]))
+    numbers = {"count": len(free), "heads": len(heads(dependence)), "named": named}
+    return Finding(
+        "{count} of {heads} heads can be ablated individually without a significant increase in loss. Least needed: "
+        "{named}.",
+        numbers,
+    )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    measured = changes(result)
+    if measured is not None:
+        yield Measure("importance", "increase of the loss without it", measured[0], "+.3f", rank=3)
+    else:
+        yield Measure("importance", "|∂loss/∂gate|", result.data["sensitivity"], ".3f", rank=3)
+
+
+REPORT = LensReport(
+    title="Which heads matter",
+    chapter=PRUNING,
+    figures=figures,
+    findings=findings,
+    compared=(
+        Compared("loss_change", "increase of the loss without the head"),
+        Compared("sensitivity", "sensitivity |∂loss/∂gate|"),
+    ),
+    cards=cards,
+)

@@ -1,0 +1,138 @@
+"""What a model was trained to make small, for each text: the number that gradients and relevance start from."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.errors import UserError
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+
+TASKS = {
+    "classification": "cross-entropy of the example's label",
+    "translation": "cross-entropy of the reference translation, mean over its pieces",
+    "causal": "cross-entropy of the next piece, mean over pieces",
+    "masked": "cross-entropy of the masked pieces, mean over them",
+}
+IGNORED = -100
+
+
+def task_of(subject: Subject) -> str:
+    """Which of TASKS the subject has a head for."""
+    model = subject.model
+    name = type(model).__name__
+    if subject.labels is not None and "TokenClassif" not in name:
+        if len(subject.labels) > 1:
+            return "classification"
+        raise UserError(f"{subject.name!r} has one output, so no class to be right about. Give a classifier.")
+    if getattr(model, "get_output_embeddings", lambda: None)() is not None:
+        if subject.encoder.translates:
+            return "translation"
+        return "causal" if subject.anatomy.causal else "masked"
+    raise UserError(
+        f"{subject.name!r} ({name}) has no loss: it has no output head. "
+        "Give a classifier with a labelled corpus, a translation model, or a language model with its head."
+    )
+
+
+def text_losses(
+    subject: Subject, task: str, batch: Batch, outputs: Any, labels: Int[Tensor, "batch token"] | None = None
+) -> tuple[Float[Tensor, " text"], Float[Tensor, " text"]]:
+    """The loss of each text, in the graph, and 1 for texts that have one (0: nothing to predict in it).
+
+    One text's loss does not depend on the others in the batch. `labels` are those of `masked`.
+    """
+    logits = outputs.logits.float() if outputs.logits.dtype.itemsize < 4 else outputs.logits
+    if task == "classification":
+        wanted = class_labels(subject, batch).to(logits.device)
+        return F.cross_entropy(logits, wanted, reduction="none"), torch.ones(len(batch), device=logits.device)
+    if task == "translation":
+        labels = next_pieces(_references(batch), _end(subject), subject.limit)
+    elif task == "causal":
+        labels = next_pieces(batch.source, None, None)
+    assert labels is not None
+    labels = labels.to(logits.device)
+    each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+    counts = (labels != IGNORED).sum(-1)
+    return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
+
+
+def class_labels(subject: Subject, batch: Batch) -> Int[Tensor, " batch"]:
+    """The label of each example, which must be one of the subject's classes."""
+    classes = len(subject.labels or ())
+    for example in batch.examples:
+        if example.label is None:
+            raise UserError(
+                f"The text {example.id!r} has no label, and the loss of a classifier needs one. Give a labelled corpus "
+                "(of a table: --label-column)."
+            )
+        if not 0 <= example.label < classes:
+            raise UserError(
+                f"The text {example.id!r} has label {example.label}, but {subject.name!r} has {classes} classes "
+                f"(0 to {classes - 1}). Give the corpus that the classifier was trained for."
+            )
+    return torch.tensor([example.label for example in batch.examples])
+
+
+def next_pieces(tokens: Tokens, end: int | None, limit: int | None) -> Int[Tensor, "batch token"]:
+    """What each position predicts: the next piece; the last one `end`, or nothing where there is no end.
+
+    A text of `limit` pieces may have been cut there, so that its last position predicts nothing known.
+    """
+    labels = torch.full_like(tokens.ids, IGNORED)
+    labels[:, :-1] = tokens.ids[:, 1:].masked_fill(~tokens.mask[:, 1:], IGNORED)
+    if end is not None:
+        lengths = tokens.lengths
+        whole = lengths < limit if limit is not None else torch.ones_like(lengths, dtype=torch.bool)
+        rows = torch.arange(len(labels), device=labels.device)[whole]
+        labels[rows, lengths[whole] - 1] = end
+    return labels
+
+
+def masked(
+    subject: Subject, batch: Batch, *, share: float = 0.15, seed: int = 0
+) -> tuple[Batch, Int[Tensor, "batch token"]]:
+    """The batch with some pieces of each text replaced by the mask token, and what stood there.
+
+    Which pieces depends on the seed and the example's id alone, so not on the batch; at least one in a text that has
+    any. Special tokens are never masked.
+    """
+    mask = subject.tokenizer.mask_token_id
+    if mask is None:
+        raise UserError(f"The tokenizer of {subject.name!r} has no mask token, so there is no masked-LM loss.")
+    tokens = batch.source
+    chosen = torch.zeros_like(tokens.mask)
+    for text, example in enumerate(batch.examples):
+        candidates = (tokens.mask[text] & ~tokens.special[text]).nonzero()[:, 0].tolist()
+        ranked = sorted(candidates, key=lambda position: _draw(seed, example.id, position))
+        chosen[text, ranked[: max(1, round(share * len(ranked)))]] = True
+    ids = tokens.ids.masked_fill(chosen, mask)
+    hidden = replace(batch, inputs={**batch.inputs, "input_ids": ids}, source=replace(tokens, ids=ids))
+    return hidden, tokens.ids.masked_fill(~chosen, IGNORED)
+
+
+def _draw(seed: int, text: str, position: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\0{text}\0{position}".encode(), digest_size=8).digest()
+
+
+def _references(batch: Batch) -> Tokens:
+    for example in batch.examples:
+        if example.target is None:
+            raise UserError(
+                f"The text {example.id!r} has no reference translation, and the loss needs one. "
+                "Give a corpus with targets."
+            )
+    assert batch.target is not None
+    return batch.target
+
+
+def _end(subject: Subject) -> int:
+    end = subject.tokenizer.eos_token_id
+    if end is None:
+        raise UserError(f"The tokenizer of {subject.name!r} has no end-of-sentence token, which a translation ends in.")
+    return int(end)

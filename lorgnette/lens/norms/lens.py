@@ -1,0 +1,284 @@
+"""How much of what each head reads arrives: norms of transformed vectors beside the weights, and mixing ratios."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.layer import VARIANTS, LayerNorms
+from lorgnette.contributions.measures import MEASURES, further_measures
+from lorgnette.contributions.pair_sample import PairSample
+from lorgnette.contributions.value_zeroing import value_zeroing
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.statistics.spearman import rounded, spearman
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.token_kinds import CATEGORIES
+
+RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
+"""Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""
+
+PARTITION = ("cls", "sep", "period_comma", "other")
+_KINDS = (*PARTITION, "punctuation")
+_PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
+_ALL_HEADS = ("all_heads_norm", "all_heads_share")
+_DESCRIPTIONS = {
+    "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
+    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a kind, mean over queries",
+    "norm_share": "the kind's part of Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
+    "f_norm": "‖f(x_j)‖, mean over the tokens of a kind",
+    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
+    "f_sd": "standard deviation of ‖f(x)‖ over all tokens of the corpus",
+    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
+    "f_min": "smallest ‖f(x)‖",
+    "f_max": "largest ‖f(x)‖",
+    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a kind, mean over queries; with residual, with norm",
+    "all_heads_share": "the kind's part of the summed norms of all tokens of a text",
+    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
+    "mixing_min": "smallest mixing ratio of any token",
+    "mixing_max": "largest mixing ratio of any token",
+    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x as it is in the residual stream",
+    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
+    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
+}
+
+
+class Norms(Lens):
+    """‖α f(x)‖ of every head and of all heads, with residual and LayerNorm, and mixing ratios.
+
+    f^h(x) = (x W_V^h + b_V^h) W_O^h; b_O belongs to no token and is left out. Kobayashi et al. 2020 and 2021; the terms
+    and the five ratios are in `docs/lenses/norms.md`. Means are over the non-padding queries of a text (`f_norm`: over
+    tokens), then over texts (`by="token"` pools); `f_mean` … `f_max` and the extremes of `mixing` are over all tokens.
+    With a norm before attention f acts on the normalised vector, the residual is the raw one, and what needs a norm
+    after the sum is missing. In cross-attention nothing with a residual exists.
+
+    What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
+    """
+
+    name: ClassVar[str] = "norms"
+    summary: ClassVar[str] = "how much of what each head reads arrives: norms beside weights, mixing ratios"
+
+    def __init__(
+        self,
+        by: str = "text",
+        *,
+        all_heads: bool = True,
+        residual: bool = True,
+        layer_norm: bool = True,
+        measures: Sequence[str] = (),
+        sample: int = 8192,
+    ) -> None:
+        """`all_heads`: norms of the heads' sum; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
+
+        `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing
+        measures beside the ratios, any of alti, globenc, value_zeroing (the last costs one layer pass per token).
+        """
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Norms must be 'text' or 'token'. Got {by!r} instead.")
+        unknown = [name for name in measures if name not in MEASURES]
+        if unknown:
+            raise UserError(f"The 'measures' of Norms may be {', '.join(MEASURES)}. Got {unknown[0]!r} instead.")
+        if sample < 0:
+            raise UserError(f"The 'sample' parameter of Norms must be 0 or more. Got {sample} instead.")
+        self.by, self.all_heads, self.sample_size = by, all_heads, sample
+        self.residual = residual or bool(measures)
+        self.layer_norm = self.residual and (layer_norm or bool(measures))
+        self.measures = tuple(measures)
+        self.around: SiteWeights | None = None
+        self.wants_residual = self.residual  # type: ignore[misc]
+
+    def bind(self, subject: Subject) -> None:
+        super().bind(subject)
+        if self.around is None:  # it was pickled, and the model stayed behind
+            self.around = SiteWeights(subject, layer_norm=self.layer_norm)
+
+    def allocate(self, subject: Subject) -> None:
+        self.around = SiteWeights(subject, layer_norm=self.layer_norm)
+        self.ratios = (*RATIOS, *self.measures)
+        by_kind, by_ratio = {axes.CATEGORY: CATEGORIES}, {axes.RATIO: self.ratios}
+        self.of_heads = Moments(self, _PER_HEAD, by_kind)
+        by_variant = {axes.VARIANT: VARIANTS, **by_kind}
+        self.of_layers = Moments(self, _ALL_HEADS, by_variant, at="layer")
+        self.expansion = Moments(self, "expansion", at="layer")
+        self.mixing = Moments(self, "mixing", by_ratio, at="layer")
+        shape = (len(self.sites), self.heads)
+        self.sums("f_sums", 3, *shape)
+        self._extremes("f", *shape)
+        self._extremes("mixing", len(self.sites), len(self.ratios))
+        self.pairs_sample = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
+
+    def _extremes(self, name: str, *shape: int) -> None:
+        start = torch.full(shape, torch.inf, dtype=torch.float64)
+        self.state(f"{name}_low", start, "min", on_device=True)
+        self.state(f"{name}_high", -start, "max", on_device=True)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        assert self.around is not None
+        layer = LayerNorms(call, self.around, batch, gram=self.all_heads or self.residual, residual=self.residual)
+        pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None
+        further = further_measures(layer, self.measures)
+        layer.measure(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
+        if self.pairs_sample is not None and pairs is not None:
+            self.pairs_sample.add(site, pairs, layer.f)
+        self._heads(layer)
+        self._f(layer)
+        self._layers(layer, {name: measure.share() for name, measure in further.items()})
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        if "value_zeroing" in self.measures and self.around is not None:
+            for site, share in value_zeroing(self.around.subject, batch):
+                query = batch.queries(site).mask
+                self._ratios(site, {"value_zeroing": share}, query)
+
+    def _heads(self, layer: LayerNorms) -> None:
+        """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
+        there = self._there(layer)
+        tokens = layer.kinds.sum(1)
+        count = layer.query.sum(-1)
+        mean = (layer.average * layer.query[:, None, :, None]).sum(2) / count.clamp(min=1)[:, None, None]
+        weight, norm = mean.chunk(2, -1)
+        share, is_share = _shares(norm)
+        f_norm = torch.einsum("bhk,bkc->bhc", layer.f, layer.kinds) / tokens.clamp(min=1)[:, None]
+        by_query = self._weight(count)[:, None, None] * there[:, None]
+        self.of_heads.add(
+            layer.site,
+            weight=(weight, by_query),
+            norm=(norm, by_query),
+            norm_share=(share, by_query * is_share),
+            f_norm=(f_norm, self._weight(tokens)[:, None]),
+        )
+
+    def _f(self, layer: LayerNorms) -> None:
+        """‖f(x)‖ over all tokens: count, sums, extremes."""
+        at, heads = self.position[layer.site], layer.f.shape[1]
+        token = layer.key[:, None].expand(layer.f.shape).bool()
+        f = layer.f.double()
+        counted = torch.where(token, f, 0.0)
+        sums = torch.stack([token.double(), counted, counted**2]).sum((1, 3))
+        self.f_sums[:, at, :heads] += sums.to(self.f_sums)
+        low, high = f.masked_fill(~token, torch.inf).amin((0, 2)), f.masked_fill(~token, -torch.inf).amax((0, 2))
+        self.f_low[at, :heads] = torch.minimum(self.f_low[at, :heads], low.to(self.f_low))
+        self.f_high[at, :heads] = torch.maximum(self.f_high[at, :heads], high.to(self.f_high))
+
+    def _layers(self, layer: LayerNorms, further: dict[str, Tensor]) -> None:
+        """What all heads give together: norms by kind, expansion, mixing ratios."""
+        count = layer.query.sum(-1)
+        there = self._there(layer) * self._weight(count)[:, None]
+        norm = torch.einsum("bvk,bkc->bvc", layer.received, layer.kinds) / count.clamp(min=1)[:, None, None]
+        share, is_share = _shares(norm)
+        known = layer.has_received[None, :, None] * there[:, None]
+        self.of_layers.add(layer.site, all_heads_norm=(norm, known), all_heads_share=(share, known * is_share))
+        if layer.expansion is not None:
+            self.expansion.add(layer.site, expansion=self._over_tokens(layer.expansion, layer.key))
+        self._ratios(layer.site, {**layer.ratios(), **further}, layer.query)
+
+    def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
+        """Means and extremes of mixing ratios; a token whose terms are all zero has none."""
+        if not ratios:
+            return
+        none = torch.full_like(next(iter(ratios.values())), torch.nan)
+        values = torch.stack([ratios.get(name, none) for name in self.ratios], -1).double()
+        self.mixing.add(site, mixing=self._over_tokens(values, query))
+        at, counted = self.position[site], query.bool()[..., None] & ~values.isnan()
+        low = values.masked_fill(~counted, torch.inf).amin((0, 1)).to(self.mixing_low)
+        high = values.masked_fill(~counted, -torch.inf).amax((0, 1)).to(self.mixing_high)
+        self.mixing_low[at] = torch.minimum(self.mixing_low[at], low)
+        self.mixing_high[at] = torch.maximum(self.mixing_high[at], high)
+
+    def _over_tokens(
+        self, values: Float[Tensor, "text token *column"], token: Shaped[Tensor, "text token"]
+    ) -> tuple[Float[Tensor, "text *column"], Float[Tensor, "text *column"]]:
+        """Means over the tokens of a text that have a value, and the weight of the text."""
+        has = token.bool().view(*token.shape, *(1,) * (values.dim() - 2)) & ~values.isnan()
+        count = has.sum(1)
+        mean = torch.where(has, values, 0.0).sum(1) / count.clamp(min=1)
+        return mean, self._weight(count.to(values.dtype))
+
+    def _there(self, layer: LayerNorms) -> Float[Tensor, "text kind"]:
+        """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
+        there = layer.kinds.any(1)
+        for name in ("punctuation", "period_comma", "other"):
+            there[:, CATEGORIES.index(name)] = True
+        return there.to(layer.f.dtype)
+
+    def _weight(self, counts: Tensor) -> Tensor:
+        return counts if self.by == "token" else (counts > 0).to(counts.dtype)
+
+    def compute(self) -> Result:
+        """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
+        variables = self.of_heads.arrays() | self._f_arrays()
+        if self.all_heads:
+            variables |= self.of_layers.arrays()
+        if self.residual:
+            variables |= self.expansion.arrays() | self.mixing.arrays()
+            for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):
+                cell = torch.where(torch.isfinite(state), state, torch.nan)
+                variables["mixing" + tail] = self.by_layer.grid(cell, {axes.RATIO: self.ratios})
+                variables[f"mixing{tail}_count"] = variables["mixing_count"]
+        if self.pairs_sample is not None:
+            variables |= self._spearman(self.pairs_sample)
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text
+        return self.result(variables)
+
+    def _f_arrays(self) -> dict[str, xr.DataArray]:
+        count, total, squares = self.f_sums
+        mean = total / count
+        variance = squares / count - mean**2
+        sd = torch.where(variance > 1e-14 * mean**2, variance, 0.0).sqrt()  # equal values leave nothing but rounding
+        cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
+        cells |= {"f_min": self.f_low, "f_max": self.f_high}
+        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
+        tokens = self.grid(count).fillna(0).astype("int64")
+        return out | {f"{name}_count": tokens for name in cells}
+
+    def _spearman(self, pairs: PairSample) -> dict[str, xr.DataArray]:
+        """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
+        names = list(dict.fromkeys(site.name for site in self.sites))
+        groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
+        seen = torch.zeros(len(self.sites), len(CATEGORIES), dtype=torch.float64)
+        seen[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
+        rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))])
+        by_kind = {axes.CATEGORY: CATEGORIES}
+        out = {"spearman": self.by_layer.grid(rho, by_kind)}
+        for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
+            out[name] = self.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
+        rho, count = _correlations(pairs, groups)
+        labels = {axes.STACK: names, axes.CATEGORY: list(CATEGORIES)}
+        totals = torch.stack([seen[group].sum(0) for group in groups])
+        out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
+        out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
+        out["spearman_all_pairs"] = xr.DataArray(totals.numpy().astype("int64"), coords=labels)
+        return out
+
+
+def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """ρ and the size of the sample for groups of sites and all kinds; NaN and 0 where there is none."""
+    rho = torch.full((len(groups), len(CATEGORIES)), torch.nan, dtype=torch.float64)
+    count = torch.zeros_like(rho)
+    for number, sites in enumerate(groups):
+        for kind, name in enumerate(_KINDS):
+            weight, norm = pairs.sample(sites, kind)
+            found = spearman(rounded(weight), rounded(norm))
+            if found is not None:
+                rho[number, CATEGORIES.index(name)] = found
+                count[number, CATEGORIES.index(name)] = len(weight)
+    return rho, count
+
+
+def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:
+    """Each kind's part of the total over all tokens, and 1 where there is a total."""
+    total = norm[..., [CATEGORIES.index(kind) for kind in PARTITION]].sum(-1, keepdim=True)
+    return norm / total.where(total > 0, 1.0), (total > 0).to(norm.dtype)

@@ -1,0 +1,170 @@
+"""From kept vectors to the numbers of `probes`: train, test, control, baselines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.lens.probes.probe import Recipe, control_labels, train_mixture, train_probes
+
+DESCRIPTIONS = {
+    "accuracy": "share of test items that the probe labels rightly, mean over seeds",
+    "control": "the same for the control task: a random label for every word type",
+    "selectivity": "accuracy less control: what is not the probe's own memory",
+    "embedding_accuracy": "a probe on the input embeddings alone",
+    "embedding_selectivity": "its accuracy less its control",
+    "mixing": "how much a linear probe on a learnt mix of all states takes of each",
+    "mixing_centre": "the state at which that probe looks on average",
+    "converged": "1 where the linear probe of the task is at its minimum (largest slope ≤ 1e-4), 0 where it is not",
+    "majority": "accuracy of always giving the most frequent label",
+    "type_majority": "accuracy of giving each word type its most frequent label",
+}
+
+
+@dataclass(frozen=True)
+class Items:
+    """Words or texts with their vectors; labels, types and texts are codes."""
+
+    vectors: Float[Tensor, "state item width"]
+    embedding: Float[Tensor, "1 item width"]
+    label: Int[Tensor, " item"]
+    type: Int[Tensor, " item"]
+    text: Int[Tensor, " item"]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def probed(
+    train: Items, test: Items, *, recipes: Mapping[str, Recipe], seeds: Sequence[int]
+) -> dict[str, xr.DataArray]:
+    """Everything about one label; missing (count 0) where a part is empty or there is but one label to learn."""
+    names = train.label.unique()
+    learnable = len(names) > 1 and len(test) > 0
+    out = _Table(list(recipes), len(train.vectors), len(seeds), learnable)
+    if learnable:
+        wanted, asked = _numbered(train.label, names), _numbered(test.label, names)
+        out.baselines(_majority(wanted, asked), _type_majority(train.type, wanted, test.type, asked), test.text)
+        control = control_labels([str(int(t)) for t in (*train.type, *test.type)], wanted, len(names))
+        controls = [torch.tensor([control[str(int(t))] for t in part.type]) for part in (train, test)]
+        for name, recipe in recipes.items():
+            for source in ("vectors", "embedding"):
+                x, z = getattr(train, source), getattr(test, source)
+                hits, converged = _hits(x, wanted, z, asked, len(names), seeds, recipe)
+                own, _ = _hits(x, controls[0], z, controls[1], len(names), seeds, recipe)
+                if source == "vectors" and converged is not None:
+                    out.values["converged"] = converged.double().cpu()
+                out.add(name, source, hits, own, test.text)
+        mixture = train_mixture(
+            train.vectors, wanted.to(train.vectors.device), len(names), seeds, next(iter(recipes.values()))
+        )
+        out.mixture(mixture.weights, mixture.centre)
+    return out.arrays(len(names), train, test, int((_numbered(test.label, names) < 0).sum()))
+
+
+def _hits(
+    x: Tensor, labels: Tensor, z: Tensor, asked: Tensor, classes: int, seeds: Sequence[int], recipe: Recipe
+) -> tuple[Bool[Tensor, "seed state item"], Bool[Tensor, " state"] | None]:
+    """Which answers are right, and whether linear probes have converged."""
+    probes = train_probes(x, labels[None].to(x.device), classes, seeds, recipe)
+    return (probes.predict(z) == asked.to(z.device)).cpu(), probes.converged
+
+
+def _numbered(labels: Int[Tensor, " item"], names: Int[Tensor, " label"]) -> Int[Tensor, " item"]:
+    """Position among the names; −1 for a label that is not there, which no probe can get right."""
+    if not len(names):
+        return torch.full_like(labels, -1)
+    at = torch.searchsorted(names, labels).clamp(max=len(names) - 1)
+    return torch.where(names[at] == labels, at, -1)
+
+
+def _majority(wanted: Int[Tensor, " item"], asked: Int[Tensor, " item2"]) -> Bool[Tensor, " item2"]:
+    return asked == wanted.bincount().argmax()
+
+
+def _type_majority(train_type: Tensor, wanted: Tensor, test_type: Tensor, asked: Tensor) -> Bool[Tensor, " item"]:
+    """Unknown types get the most frequent label of all."""
+    counts: dict[int, Tensor] = {}
+    classes = int(wanted.max()) + 1
+    for kind, label in zip(train_type.tolist(), wanted.tolist(), strict=True):
+        counts.setdefault(kind, torch.zeros(classes))[label] += 1
+    fallback = int(wanted.bincount().argmax())
+    guess = [int(counts[kind].argmax()) if kind in counts else fallback for kind in test_type.tolist()]
+    return asked == torch.tensor(guess)
+
+
+def ratio(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> tuple[Tensor, Tensor]:
+    """Mean over items, and its standard error over texts: the linearised one of a ratio, as in `Moments`."""
+    _, which = texts.unique(return_inverse=True)
+    n = int(which.max()) + 1
+    sizes = torch.bincount(which, minlength=n).double()
+    sums = values.new_zeros(*values.shape[:-1], n, dtype=torch.float64).index_add_(-1, which, values.double())
+    mean = sums.sum(-1) / sizes.sum()
+    off = sums - mean[..., None] * sizes
+    error = (n / (n - 1) * off.square().sum(-1)).sqrt() / sizes.sum() if n > 1 else torch.full_like(mean, torch.nan)
+    return mean, error
+
+
+class _Table:
+    """Collects the arrays; what was not measured stays missing."""
+
+    def __init__(self, probes: list[str], states: int, seeds: int, there: bool) -> None:
+        self.probes, self.states, self.seeds, self.there = probes, states, seeds, there
+        self.values: dict[str, Tensor] = {}
+        for name in ("accuracy", "control", "selectivity"):
+            for tail in ("", "_se"):
+                self.values[name + tail] = torch.full((len(probes), states), torch.nan, dtype=torch.float64)
+        self.values["accuracy_seed_sd"] = torch.full((len(probes), states), torch.nan, dtype=torch.float64)
+        for name in ("embedding_accuracy", "embedding_selectivity"):
+            for tail in ("", "_se"):
+                self.values[name + tail] = torch.full((len(probes),), torch.nan, dtype=torch.float64)
+        for name in ("majority", "type_majority", "mixing_centre"):
+            for tail in ("", "_se"):
+                self.values[name + tail] = torch.tensor(torch.nan, dtype=torch.float64)
+        self.values["converged"] = torch.full((states,), torch.nan, dtype=torch.float64)
+        for tail in ("", "_se"):
+            self.values[f"mixing{tail}"] = torch.full((states,), torch.nan, dtype=torch.float64)
+
+    def add(self, probe: str, source: str, hits: Tensor, control: Tensor, texts: Tensor) -> None:
+        row = self.probes.index(probe)
+        right, own = hits.double().mean(0), control.double().mean(0)
+        measured = {"accuracy": right, "control": own, "selectivity": right - own}
+        for name, values in measured.items():
+            mean, error = ratio(values, texts)
+            if source == "vectors":
+                self.values[name][row], self.values[f"{name}_se"][row] = mean, error
+            elif name != "control":
+                self.values[f"embedding_{name}"][row] = mean[0]
+                self.values[f"embedding_{name}_se"][row] = error[0]
+        if source == "vectors" and len(hits) > 1:
+            self.values["accuracy_seed_sd"][row] = hits.double().mean(-1).std(0)
+
+    def baselines(self, majority: Tensor, type_majority: Tensor, texts: Tensor) -> None:
+        for name, hits in (("majority", majority), ("type_majority", type_majority)):
+            self.values[name], self.values[f"{name}_se"] = ratio(hits.double(), texts)
+
+    def mixture(self, weights: Float[Tensor, "seed state"], centre: Float[Tensor, " seed"]) -> None:
+        """Means over seeds; these errors are over seeds."""
+        for name, values in (("mixing", weights.double().cpu()), ("mixing_centre", centre.double().cpu())):
+            self.values[name] = values.mean(0)
+            if len(values) > 1:
+                self.values[f"{name}_se"] = values.std(0) / len(values) ** 0.5
+
+    def arrays(self, labels: int, train: Items, test: Items, unseen: int) -> dict[str, xr.DataArray]:
+        dims = {2: (axes.PROBE, axes.STATE), 1: (axes.PROBE,), 0: ()}
+        out = {}
+        for name, values in self.values.items():
+            lead = (axes.STATE,) if name.removesuffix("_se") in ("mixing", "converged") else dims[values.ndim]
+            coordinates = {axes.PROBE: self.probes, axes.STATE: list(range(self.states))}
+            out[name] = xr.DataArray(values.numpy(), dims=lead, coords={d: coordinates[d] for d in lead})
+            out[name].attrs["description"] = DESCRIPTIONS.get(name, "")
+            if not name.endswith("_se"):
+                of = self.seeds if name.startswith("mixing") or name.endswith("_sd") else len(test.text.unique())
+                count = of if self.there and not values.isnan().any() else 0
+                out[f"{name}_count"] = xr.full_like(out[name], count, dtype="int64")
+        counts = {"labels": labels, "train_items": len(train), "test_items": len(test), "unseen_labels": unseen}
+        return out | {name: xr.DataArray(value) for name, value in counts.items()}

@@ -1,0 +1,140 @@
+"""Is there a tree in the geometry of a layer? The structural probe of Hewitt and Manning 2019."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.hidden_states import hidden_states
+from lorgnette.lens.occurrences import word_vectors
+from lorgnette.lens.probes.outcome import ratio
+from lorgnette.lens.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
+from lorgnette.results import Result
+from lorgnette.statistics.spearman import spearman
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.treebank import is_tree
+
+DESCRIPTIONS = {
+    "uuas": "share of the gold tree's edges in the minimum spanning tree of the probed distances, punctuation left out",
+    "distance_correlation": "Spearman correlation of probed with tree distance, by word, mean over texts",
+    "chain": "uuas of the tree that joins each word with the next",
+}
+
+
+@dataclass(frozen=True)
+class KeptTree:
+    id: str
+    vectors: Float[Tensor, "state word width"]
+    distances: Float[Tensor, "word word2"]
+    words: Bool[np.ndarray, " word"]  # not punctuation
+
+
+class KeptTrees(Lens):
+    """Keeps whole sentences with the vectors of their words; not mergeable, for `structural_probe` alone."""
+
+    name: ClassVar[str] = "structural"
+    wants_hidden_states: ClassVar[bool] = True
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self.longest, self.left_out = longest, 0
+        self.kept: list[KeptTree] = []
+
+    def allocate(self, subject: Subject) -> None:
+        self.causal = subject.anatomy.causal
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        states = next(iter(hidden_states(outputs, self.causal).values()))
+        for text, example in enumerate(batch.examples):
+            if example.heads is None or example.words is None:
+                raise UserError(f"The text {example.id!r} has no gold tree. Give a treebank (.conllu).")
+            n = len(example.words)
+            there = set(batch.source.word[text].tolist()) - {-1}
+            if not 2 <= n <= self.longest or len(there) < n or not is_tree(example.heads):
+                self.left_out += 1
+                continue
+            where = torch.stack([torch.full((n,), text), torch.arange(n)], -1)
+            vectors = word_vectors(batch.source, where, states).unflatten(-1, (len(states), -1)).transpose(0, 1)
+            words = np.array([tag != "punct" for tag in (example.relations or ("",) * n)])
+            gold = torch.from_numpy(tree_distances(example.heads))
+            self.kept.append(KeptTree(example.id, vectors, gold.to(vectors), words))
+
+    def compute(self) -> Result:
+        return self.result({"texts": xr.DataArray(len(self.kept))})
+
+
+def trained_maps(
+    trees: Sequence[KeptTree], rank: int, epochs: int, batch_size: int, rate: float, generator: torch.Generator
+) -> Float[Tensor, "state width rank"]:
+    states, _, width = trees[0].vectors.shape
+    start = torch.empty(width, rank).uniform_(-0.05, 0.05, generator=generator)  # as the authors do
+    maps = start.expand(states, -1, -1).clone().to(trees[0].vectors).requires_grad_()
+    optimizer = torch.optim.Adam([maps], lr=rate)
+    with torch.enable_grad():
+        for _ in range(epochs):
+            order = torch.randperm(len(trees), generator=generator).tolist()
+            for first in range(0, len(order), batch_size):
+                vectors, gold, there = _padded([trees[k] for k in order[first : first + batch_size]])
+                loss = structural_loss(probed_distances(vectors, maps), gold, there).sum()
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+    return maps.detach()
+
+
+def _padded(trees: Sequence[KeptTree]) -> tuple[Tensor, Tensor, Tensor]:
+    n = max(len(tree.words) for tree in trees)
+    states, _, width = trees[0].vectors.shape
+    vectors = trees[0].vectors.new_zeros(states, len(trees), n, width)
+    gold, there = vectors.new_zeros(len(trees), n, n), torch.zeros(len(trees), n, dtype=torch.bool)
+    for k, tree in enumerate(trees):
+        size = len(tree.words)
+        vectors[:, k, :size], gold[k, :size, :size], there[k, :size] = tree.vectors, tree.distances, True
+    return vectors, gold, there
+
+
+def tree_scores(trees: Sequence[KeptTree], maps: Float[Tensor, "state width rank"]) -> dict[str, xr.DataArray]:
+    hits, edges, chained, correlations = [], [], [], []
+    for tree in trees:
+        probed = probed_distances(tree.vectors[:, None], maps)[:, 0].double().numpy()
+        gold, words = tree.distances.numpy(), np.flatnonzero(tree.words)
+        inside = gold[np.ix_(words, words)]
+        wanted = {(i, j) for i, j in zip(*np.nonzero(inside == 1), strict=True) if i < j}
+        edges.append(len(wanted))
+        chained.append(sum((i, i + 1) in wanted for i in range(len(words) - 1)))
+        hits.append([len(wanted & spanning_tree(state[np.ix_(words, words)])) for state in probed])
+        correlations.append([_correlation(state, gold) for state in probed])
+    size = torch.tensor(edges, dtype=torch.float64)
+    texts = torch.arange(len(trees)).repeat_interleave(size.long())
+    spread = lambda found: torch.cat([(torch.arange(e) < f).double() for f, e in zip(found, edges, strict=True)])  # noqa: E731
+    per_state = torch.stack([spread([row[state] for row in hits]) for state in range(len(maps))])
+    uuas, error = ratio(per_state, texts)
+    chain, chain_error = ratio(spread(chained), texts)
+    rho = torch.tensor(correlations, dtype=torch.float64)
+    dims, coordinates = (axes.STATE,), {axes.STATE: list(range(len(maps)))}
+    laid = {
+        "uuas": uuas,
+        "uuas_se": error,
+        "distance_correlation": rho.nanmean(0),
+        "distance_correlation_se": rho.std(0) / len(rho) ** 0.5 if len(rho) > 1 else torch.full_like(uuas, torch.nan),
+    }
+    out = {name: xr.DataArray(values.numpy(), dims=dims, coords=coordinates) for name, values in laid.items()}
+    out |= {"chain": xr.DataArray(float(chain)), "chain_se": xr.DataArray(float(chain_error))}
+    return out | {"edges": xr.DataArray(int(size.sum()))}
+
+
+def _correlation(probed: np.ndarray, gold: np.ndarray) -> float:
+    """Spearman of each word's distances to all others, mean over the words for which it is defined."""
+    others = ~np.eye(len(gold), dtype=bool)
+    values = [spearman(probed[row, others[row]], gold[row, others[row]]) for row in range(len(gold))]
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else 0.0

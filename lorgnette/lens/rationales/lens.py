@@ -1,0 +1,264 @@
+"""Do explanations point to the words that people marked, and to those that the model needs?"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.errors import UserError, near
+from lorgnette.explaining import explanation_methods
+from lorgnette.lens.base import Lens
+from lorgnette.lens.losses import task_of
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.rationales import plausibility as maths
+from lorgnette.lens.rationales.changed import PERTURBATIONS, Changed, rows_of
+from lorgnette.lens.rationales.faithfulness import SHARES, aopc, top_tokens
+from lorgnette.lens.rationales.gold import GOLDS, Marked, marked
+from lorgnette.lens.rationales.words import BLIND, ranks, word_scores
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+CHEAP = ("attnlrp", "ah", "gradient_x_input", "attention", "rollout")
+TOP = 5
+PLAUSIBLE = (
+    "auprc", "average_precision", "auroc",
+    "token_precision", "token_recall", "token_f1", "iou_precision", "iou_recall",
+)  # fmt: skip
+FAITHFUL = ("comprehensiveness", "sufficiency", "comprehensiveness_top", "sufficiency_top")
+MEASURES = (*PLAUSIBLE, *FAITHFUL)
+COUNTS = ("texts", "texts_without_gold", "texts_not_marked", "texts_gold_cut", "words", "gold", "gold_cut")
+BINS = 8192
+_PATIENCE = 256  # texts after which a corpus is taken to have no rationales
+
+
+class Rationales(Lens):
+    """Plausibility and faithfulness of explanations of a classifier's predictions, by words.
+
+        auprc               area under (recall, precision) of a text's words against its gold words    (ERASER)
+        pooled_auprc        average precision of the words of all texts together, scores rescaled within each text
+        token_f1, iou_f1    of the k words with the highest scores, by words and by spans of words
+        comprehensiveness   m(x)_j − m(x without its first words)_j; mean over the first 1, 5, 10, 20, 50 % (AOPC)
+        sufficiency         m(x)_j − m(the first words alone)_j; the same mean.  `_top`: of the k words
+
+    m(x)_j is the probability of the class j that is predicted for the whole text, which is also what is explained. A
+    word's score is the sum over its pieces, and it goes or stays with all of them. k is `top` words of a text (5, as
+    HateXplain has it), or `share` of them (see `gold_share`, on another split). Beside the `methods` (a name, names, or
+    "all") stand words at random, the first and the last. Means are over texts with at least one gold word that the
+    model sees. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021, "HateXplain", AAAI.
+
+    What it does not tell you: whether people and the model have the same reasons. A plausible explanation of a model
+    that is right for other reasons is wrong, and a text without some words is no text that the model knows.
+    """
+
+    name: ClassVar[str] = "rationales"
+    summary: ClassVar[str] = "do explanations point to the words that people marked, and to those the model needs"
+    uses_labels: ClassVar[bool] = True
+    histogram: Tensor
+    counts: Tensor
+    seconds: Tensor
+
+    def __init__(
+        self,
+        methods: Sequence[str] | str = CHEAP,
+        *,
+        share: float | None = None,
+        top: int | None = None,
+        gold: str = "majority",
+        perturbation: str = "delete",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.methods = _methods(methods)
+        if share is not None and top is not None:
+            raise UserError("A rationale has `top` words or a `share` of the words of its text. Give one of the two.")
+        if share is not None and not 0 < share <= 1:
+            raise UserError(f"The 'share' of words in a rationale must be above 0 and at most 1. Got {share} instead.")
+        if top is not None and top < 1:
+            raise UserError(f"The 'top' words of a rationale must be at least 1. Got {top} instead.")
+        for value, known, what in ((gold, GOLDS, "gold"), (perturbation, PERTURBATIONS, "perturbation")):
+            if value not in known:
+                raise UserError(f"There is no {what} {value!r}.{near(value, known)} There are: {', '.join(known)}.")
+        self.share, self.top = share, TOP if share is None and top is None else top
+        self.gold, self.perturbation, self.seed = gold, perturbation, seed
+
+    def allocate(self, subject: Subject) -> None:
+        if subject.labels is None or task_of(subject) != "classification" or subject.encoder.translates:
+            raise UserError(
+                f"{subject.name!r} ({type(subject.model).__name__}) is no classifier of texts, so there is no class "
+                "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
+            )
+        self.subject = subject
+        by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
+        self.scores = Moments(self, "score", by, at="corpus")
+        self.chance = Moments(self, "chance", at="corpus")
+        self.sums("histogram", len(self.methods), 2, BINS + 1)
+        self.sums("counts", len(COUNTS))
+        self.sums("seconds", len(self.methods))
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """One explanation per method of the texts that have gold, then passes over what is left of them."""
+        texts = self._texts(batch)
+        if not texts:
+            return
+        rows = [text.row for text in texts]
+        batch = rows_of(batch, rows)
+        changed = Changed(self.subject, batch, outputs.logits[rows], self.perturbation)
+        judged = []
+        for number, method in enumerate(self.methods):
+            began = time.perf_counter()
+            scores = word_scores(self.subject, batch, texts, method, self.seed)
+            self.seconds[number] += time.perf_counter() - began
+            judged.append(self._judged(number, scores, texts, changed))
+        values, weights = (torch.stack([each[which].double() for each in judged], 1) for which in (0, 1))
+        self.scores.add(score=(values, weights))
+        share = torch.stack([text.marks.double().mean() for text in texts])
+        self.chance.add(chance=(share, torch.ones_like(share)))
+
+    def _texts(self, batch: Batch) -> list[Marked]:
+        """The texts with gold that the model sees; the others are counted."""
+        found = [marked(example, batch.source, row, self.gold) for row, example in enumerate(batch.examples)]
+        asked = [text for text in found if text is not None]
+        there = [text for text in asked if bool(text.gold.any())]
+        kept = [text for text in there if bool(text.marks.any())]
+        gone = len(there) - len(kept)
+        seen, gold = (sum(int(getattr(text, what).sum()) for text in kept) for what in ("seen", "marks"))
+        cut = sum(int((text.gold & ~text.seen).sum()) for text in there)
+        counted = [len(kept), len(asked) - len(there), len(found) - len(asked), gone, seen, gold, cut]
+        self.counts += torch.tensor(counted).to(self.counts)
+        if self._count("texts_not_marked") >= _PATIENCE and not self.counts.sum() > self._count("texts_not_marked"):
+            raise UserError(_NONE)
+        return kept
+
+    def _count(self, name: str) -> int:
+        return int(self.counts[COUNTS.index(name)])
+
+    def _judged(
+        self, number: int, scores: Sequence[Tensor], texts: Sequence[Marked], changed: Changed
+    ) -> tuple[Float[Tensor, "text measure"], Float[Tensor, "text measure"]]:
+        """All measures of one method, and 1 where there is one."""
+        places = [ranks(one, text, self.seed) for one, text in zip(scores, texts, strict=True)]
+        chosen = [place < self._wanted(len(place)) for place in places]
+        plausible = torch.stack([_plausible(*one) for one in zip(scores, chosen, texts, strict=True)])
+        rescaled = torch.cat([maths.rescaled(one) for one in scores])
+        self.histogram[number] += _counted(rescaled, torch.cat([text.marks for text in texts])).to(self.histogram)
+        faithful, there = _faithful(places, chosen, texts, changed)
+        values = torch.cat([plausible, faithful], -1)
+        weights = torch.cat([plausible.isfinite(), there], -1)
+        return values.nan_to_num(), weights.double()
+
+    def _wanted(self, words: int) -> int:
+        """k of a text with so many words."""
+        if self.top is not None:
+            return self.top
+        assert self.share is not None
+        return int(np.ceil(self.share * words - 1e-9))  # 0.1 · 70 is a little more than 7
+
+    def compute(self) -> Result:
+        """`score` by explanation and measure; pooled areas and `iou_f1` by explanation; chance, and counts."""
+        if not self.counts[COUNTS.index("texts")]:
+            raise UserError(_NONE)
+        variables: dict[str, Any] = {**self.scores.arrays()}
+        score = variables["score"]
+        precision, recall = (score.sel({axes.MEASURE: f"iou_{part}"}, drop=True) for part in ("precision", "recall"))
+        variables["iou_f1"] = (2 * precision * recall / (precision + recall)).fillna(0.0)
+        variables |= {f"pooled_{name}": (axes.METHOD, values) for name, values in self._pooled().items()}
+        variables |= self.chance.arrays()
+        count = {name: self._count(name) for name in COUNTS}
+        variables |= {name: ((), value) for name, value in count.items()}
+        variables["pooled_auroc_count"] = ((), count["words"] - count["gold"])  # nothing to tell gold from: no ROC
+        variables["pooled_chance"] = ((), count["gold"] / count["words"])
+        variables["gold_cut_share"] = ((), count["gold_cut"] / (count["gold"] + count["gold_cut"]))
+        # What it costs is a label of the method: no two runs take the same time.
+        seconds = (self.seconds / count["texts"]).numpy()
+        labels = {axes.METHOD: list(self.methods), "seconds_per_text": (axes.METHOD, seconds)}
+        result = self.result(variables, labels)
+        _describe(result.data)
+        k = f"{self.top} words" if self.top is not None else f"{self.share:.1%} of the words"
+        result.data.attrs |= {"k": k, "gold_rule": self.gold, "perturbation": self.perturbation, "seed": self.seed}
+        return result
+
+    def _pooled(self) -> dict[str, list[float]]:
+        marks = torch.tensor([False, True])[:, None].expand(2, BINS + 1).flatten()
+        bins = torch.arange(BINS + 1, dtype=torch.float64).repeat(2)
+        areas = {"auprc": maths.average_precision, "auroc": maths.roc_area}
+        return {
+            name: [area(bins, marks, one.flatten()).item() for one in self.histogram] for name, area in areas.items()
+        }
+
+
+_NONE = (
+    "No text of the corpus has words that people marked (and that the model sees), so there is nothing to compare "
+    "explanations with. Give a corpus with rationales: hatexplain, yelphat, eraser_movies, planted."
+)
+
+
+def _methods(wanted: Sequence[str] | str) -> tuple[str, ...]:
+    known = explanation_methods()
+    names = tuple(known) if wanted == "all" else (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        if name not in known and name not in BLIND:
+            raise UserError(f"There is no explanation {name!r}.{near(name, known)} There are: {', '.join(known)}.")
+    return tuple(dict.fromkeys((*names, *BLIND)))
+
+
+def _plausible(scores: Tensor, chosen: Tensor, text: Marked) -> Float[Tensor, " measure"]:
+    marks = text.marks
+    areas = (maths.precision_recall_area, maths.average_precision, maths.roc_area)
+    found = torch.stack([area(scores, marks) for area in areas])
+    return torch.cat([found, maths.chosen_scores(chosen, marks), maths.span_scores(chosen, marks)])
+
+
+def _counted(scores: Float[Tensor, " word"], marks: Bool[Tensor, " word"]) -> Float[Tensor, "mark bin"]:
+    """Words by score (from 0 to 1) and mark; bins are narrow at 0, where the words of a peaked map crowd."""
+    bins = (scores.sqrt() * BINS).round().long()
+    out = torch.zeros(2, BINS + 1, dtype=torch.float64)
+    return out.index_put_((marks.long(), bins), torch.ones(len(bins), dtype=torch.float64), accumulate=True)
+
+
+def _faithful(
+    places: Sequence[Int[Tensor, "_"]],
+    chosen: Sequence[Bool[Tensor, "_"]],
+    texts: Sequence[Marked],
+    changed: Changed,
+) -> tuple[Float[Tensor, "text measure"], Bool[Tensor, "text measure"]]:
+    """Comprehensiveness and sufficiency, mean over the shares, then of the k words; and which could be measured."""
+    among = _side_by_side([torch.ones_like(text.marks) for text in texts], texts, False)
+    order = -_side_by_side(places, texts, 0).double()
+    picks = [top_tokens(order, among, share) for share in SHARES]
+    drops, there = changed.drops(torch.stack([*picks, _side_by_side(chosen, texts, False)]))
+    columns = [*map(aopc, drops[:, :-1]), *drops[:, -1]]
+    known = [*there[:, :-1].all(1), *there[:, -1]]
+    return torch.stack(columns, -1), torch.stack(known, -1)
+
+
+def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) -> Tensor:
+    """Rows of numbers by seen word as [text word], `fill` for words that are not seen or not there."""
+    out = torch.full((len(texts), max(len(text.seen) for text in texts)), fill, dtype=rows[0].dtype)
+    for line, row, text in zip(out, rows, texts, strict=True):
+        line[: len(text.seen)][text.seen] = row
+    return out
+
+
+def _describe(data: xr.Dataset) -> None:
+    words = {
+        "score": "how well an explanation does, mean over texts; sufficiency is better when low, all others when high",
+        "iou_f1": "F1 of the mean precision and recall of spans",
+        "pooled_auprc": "average precision over the words of all texts together, scores rescaled within a text",
+        "pooled_auroc": "chance that a gold word scores above another, over the words of all texts together",
+        "chance": "share of gold among a text's words: the precision of scores that know nothing, mean over texts",
+        "pooled_chance": "share of gold among all words",
+        "gold_cut_share": "share of all gold words that the model does not see: the end of a long text is cut off",
+        "gold_cut": "gold words that the model does not see",
+        "texts_without_gold": "texts in which nobody marked a word",
+        "texts_not_marked": "texts that nobody was asked about",
+        "texts_gold_cut": "texts of which the model sees no gold word",
+    }
+    for name, text in words.items():
+        data[name].attrs["description"] = text

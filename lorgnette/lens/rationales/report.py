@@ -1,0 +1,140 @@
+"""What the pages show of rationales: how plausible and how faithful explanations are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from lorgnette.axes import MEASURE, METHOD
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
+from lorgnette.results import Result
+from lorgnette.statistics.significance import LEVEL, two_sided_p
+from lorgnette.texts.annotated import HUMAN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BLIND = ("random", "first", "last")
+"""Baselines that use neither the model nor the words."""
+_PANELS = {
+    "auprc": "plausibility: AUPRC",
+    "comprehensiveness": "faithfulness: comprehensiveness",
+    "sufficiency": "faithfulness: sufficiency (lower is better)",
+}
+
+
+def figures(result: Result) -> list[Figure]:
+    frame = result.to_dataframe("score").dropna(subset=["score"])
+    frame = frame[frame[MEASURE].isin(list(_PANELS))]
+    chance = float(result.data["chance"])
+    panels = [_dots(frame[frame[MEASURE] == name], title, chance if name == "auprc" else 0.0)
+              for name, title in _PANELS.items() if (frame[MEASURE] == name).any()]  # fmt: skip
+    caption = (
+        "Means over texts with 95 % confidence intervals; grey: baselines that use neither the model nor the words. "
+        f"The dashed line is chance for AUPRC ({chance:.2f}, the share of words in the rationale) and zero elsewhere."
+    )
+    table = frame.pivot_table(index=METHOD, columns=MEASURE, values="score", sort=False).reset_index()
+    title = "Plausibility and faithfulness of each explanation"
+    chart, data = alt.concat(*panels, columns=3), result.to_dataframe("score")
+    return [Figure("score", title, caption, chart, table, data, wide=True)]
+
+
+def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Any:
+    rows = []
+    for row in frame.to_dict("records"):
+        error = row.get("score_se")
+        half = 1.96 * error if error is not None and error == error else 0.0
+        mean, kind = float(row["score"]), "blind" if row[METHOD] in BLIND else "looks"
+        label = f"{row[METHOD]}: {mean:.3f} ± {half:.3f}"
+        one = {"method": str(row[METHOD]), "kind": kind, "label": label}
+        rows.append({**one, "mean": mean, "low": mean - half, "high": mean + half})
+    order = [row["method"] for row in rows]
+    y = alt.Y(field="method", type="nominal", sort=order, title=None)
+    scale = alt.Scale(domain=["looks", "blind"], range=[COLOURS[0], COLOURS[-1]])
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=None)
+    base = alt.Chart(alt.Data(values=rows), width=200, height=alt.Step(22), title=title)
+    rule = alt.Chart(alt.Data(values=[{"x": chance}])).mark_rule(strokeDash=[3, 3], opacity=0.5)
+    rule = rule.encode(x=alt.X(field="x", type="quantitative"))
+    bars = base.mark_rule().encode(
+        x=alt.X(field="low", type="quantitative", title=None), x2=alt.X2(field="high"), y=y, color=colour
+    )
+    dots = base.mark_point(filled=True, size=50, opacity=1).encode(
+        x=alt.X(field="mean", type="quantitative", title=None),
+        y=y,
+        color=colour,
+        description=alt.Description(field="label", type="nominal"),
+    )
+    return alt.layer(rule, bars, dots)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """The most plausible and the most faithful explanation, with those that do not differ significantly from it."""
+    yield from (finding for finding in (plausible(result), faithful(result)) if finding is not None)
+
+
+def plausible(result: Result) -> Finding | None:
+    """The explanation with the highest AUPRC."""
+    scores = _scores(result, "auprc")
+    if not scores:
+        return None
+    best = max(scores, key=lambda name: scores[name][0])
+    numbers: dict[str, Any] = {"best": best, "auprc": scores[best][0], "chance": float(result.data["chance"])}
+    numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
+    numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
+    numbers["tied"] = ", ".join(tied(scores, best))
+    human = "human " if str(result.provenance.corpus).partition(":")[0] in HUMAN else ""
+    return Finding(
+        f"{{best}} has the highest plausibility: its top {{k}} recover {{recall:.0%}} of the {human}rationale (AUPRC "
+        f"{{auprc:.2f}}; chance {{chance:.2f}}; {{texts}} texts){_against_others(numbers)}.",
+        numbers,
+    )
+
+
+def faithful(result: Result) -> Finding | None:
+    """The explanation with the highest comprehensiveness, and whether it beats random words."""
+    scores, random = _scores(result, "comprehensiveness"), _scores(result, "comprehensiveness", ("random",))
+    if not scores or not random:
+        return None
+    ranked = sorted(scores, key=lambda name: scores[name][0])
+    most, least = ranked[-1], ranked[0]
+    numbers: dict[str, Any] = {"most": most, "drop": scores[most][0], "least": least, "small": scores[least][0]}
+    numbers |= {"guess": random["random"][0], "tied": ", ".join(tied(scores, most))}
+    better = scores[most][0] > random["random"][0] and not tied({most: scores[most], **random}, most)
+    verdict = _against_others(numbers) if better else "; no explanation does significantly better than random words"
+    return Finding(
+        "Deleting the top words of {most} lowers the predicted class's probability by {drop:.2f} (comprehensiveness), "
+        f"those of {{least}} by {{small:.2f}}, random words by {{guess:.2f}}{verdict}.",
+        numbers,
+    )
+
+
+def _scores(result: Result, measure: str, methods: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
+    """Mean and standard error by explanation (or of the given baselines), as far as they are known."""
+    data = result.data.sel({MEASURE: measure})
+    names = methods or [name for name in data[METHOD].values.tolist() if name not in BLIND]
+    errors = data["score_se"] if "score_se" in data else data["score"] * np.nan
+    both = {name: (float(data["score"].sel({METHOD: name})), float(errors.sel({METHOD: name}))) for name in names}
+    return {name: pair for name, pair in both.items() if pair[0] == pair[0]}
+
+
+def tied(scores: Mapping[str, tuple[float, float]], best: str) -> list[str]:
+    """Explanations that are not significantly below the best: 95 %, errors taken as independent."""
+    out = []
+    for name, (mean, error) in scores.items():
+        p = two_sided_p(np.array(scores[best][0] - mean), np.array(np.hypot(scores[best][1], error)))
+        if name != best and not p < LEVEL:
+            out.append(name)
+    return out
+
+
+def _against_others(numbers: Mapping[str, Any]) -> str:
+    return "; not significantly above {tied}" if numbers["tied"] else "; significantly above all others (95 % CI)"
+
+
+REPORT = LensReport(
+    title="Are explanations plausible and faithful?", chapter=EXPLANATIONS, figures=figures, findings=findings
+)

@@ -1,0 +1,173 @@
+"""Which head finds which dependency relation: the head as a parser, beside the best fixed offset."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.syntax.gold_trees import GoldTrees, sites_between_words, word_attention
+from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
+from lorgnette.syntax.relations import WAYS, found, share_interval
+from lorgnette.texts.annotated import share
+from lorgnette.texts.batch import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = ("development", "held_out")
+REACH = 32
+"""Offsets up to this far are tried as baselines."""
+OFFSETS = tuple(o for o in range(-REACH, REACH + 1) if o)
+
+
+class Relations(Lens):
+    """Share of each relation's pairs that a head finds, by relation and way (Clark et al. 2019, §4.2).
+
+        to_head        argmax_j α_dj = h     the dependent's row peaks at its head
+        to_dependent   argmax_j α_hj = d     the head's row peaks at the dependent (Voita et al. 2019)
+        read_by_head   argmax_i α_id = h     the head gives the dependent more than any other word does (Clark)
+
+    α is between words (to: sum over pieces, from: mean); the word itself and special tokens are no candidates. Shares
+    are over all pairs of the corpus, with standard errors over texts. A hash of its id puts each text into the
+    development part or the held-out part: choose a head (or an offset) on the one, and report the other, as
+    `best_heads` does. The baseline is the best fixed offset: the same word for both ends, so one for all ways.
+
+    A relation without a colon takes in its subtypes. `all` is every pair but punctuation.
+
+    What it does not tell you: whether the model uses what a head finds.
+    """
+
+    name: ClassVar[str] = "relations"
+    summary: ClassVar[str] = "which head finds which dependency relation, beside the best fixed offset (treebank)"
+
+    def __init__(
+        self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: float = 0.5
+    ) -> None:
+        super().__init__()
+        if isinstance(relations, str) or not 0 < development < 1:
+            raise UserError(
+                "Relations takes a list of relations and a development share between 0 and 1. "
+                f"Got {relations!r} and {development!r} instead."
+            )
+        names = tuple(relations) if relations is not None else UNIVERSAL + (SUBTYPES if subtypes else ())
+        self.relations = (ALL, *(name for name in dict.fromkeys(names) if name != ALL))
+        self.development = development
+        self.batch: Batch | None = None
+        self.skipped: set[str] = set()
+
+    def allocate(self, subject: Subject) -> None:
+        self.parsing = sites_between_words(self.sites, subject)
+        by_way = {axes.RELATION: self.relations, axes.WAY: WAYS, axes.PART: PARTS}
+        by_offset: dict[str, Sequence[str | int]] = {
+            axes.RELATION: self.relations,
+            axes.OFFSET: OFFSETS,
+            axes.PART: PARTS,
+        }
+        self.of_heads = Moments(self, "accuracy", by_way)
+        self.of_offsets = Moments(self, "offset_accuracy", by_offset, at="corpus")
+        self.sums("pairs", len(self.relations), len(PARTS))
+        self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site not in self.parsing:
+            return
+        if batch is not self.batch:
+            self._begin(batch)
+        hits = found(word_attention(call, batch, self.trees), self.trees.there, self.trees.governor)
+        # [batch head way word] · [batch word relation]
+        shares = hits.mT.double() @ self.members[:, None] / self.counts.clamp(min=1)[:, None, None]
+        values = shares.mT[..., None].expand(*shares.mT.shape, len(PARTS))  # [batch head relation way part]
+        self.of_heads.add(site, accuracy=(values, self.weights[:, None]))
+
+    def _begin(self, batch: Batch) -> None:
+        """What all layers of a batch share; offsets and counts are taken in here, once."""
+        self.batch, self.trees = batch, GoldTrees.of(batch)
+        self.skipped |= set(self.trees.broken)
+        self.members = membership(self.trees.relations, self.relations, self.trees.there.shape[1])
+        self.members *= self.trees.pairs[..., None]
+        self.counts = self.members.sum(1)
+        counted = self.counts[..., None] * in_parts(batch, self.development)[:, None]  # [batch relation part]
+        self.weights = counted[:, :, None]
+        shares = self._offset_shares()[..., None]
+        self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
+        self.pairs += counted.sum(0).to(self.pairs)
+        lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
+        words = torch.tensor([int(self.trees.there.sum()), int(self.trees.unseen.sum()), lost])
+        self.words += words.to(self.words)
+
+    def _offset_shares(self) -> Float[Tensor, "batch relation offset"]:
+        """For each text: share of a relation's pairs whose head stands at each offset from the dependent."""
+        word = torch.arange(self.trees.governor.shape[1])
+        offset = self.trees.governor - word
+        at = (offset[..., None] == torch.tensor(OFFSETS)).double()
+        return self.members.mT @ at / self.counts.clamp(min=1)[..., None]
+
+    def finish(self, batch: Batch, outputs: object) -> None:
+        """Let go of the batch."""
+        self.batch = None
+
+    def compute(self) -> Result:
+        """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
+        variables = self.of_heads.arrays() | self.of_offsets.arrays()
+        variables["pairs"] = xr.DataArray(self.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
+        variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
+        variables["offset_accuracy"].attrs["description"] = "share of pairs whose head stands at this offset"
+        variables["pairs"].attrs["description"] = "dependents with their heads, by relation and part"
+        result = self.result(variables)
+        seen, unseen, lost = (int(n) for n in self.words)
+        result.data.attrs |= {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
+        result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
+        return result
+
+
+def in_parts(batch: Batch, development: float) -> Float[Tensor, "text part"]:
+    """1 for the part that a hash of a text's id puts it into: development or held out."""
+    early = torch.tensor([share(f"part/{example.id}") < development for example in batch.examples])
+    return torch.stack([early, ~early], -1).double()
+
+
+def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
+    """For each relation and way the head that is best on the development part, tested on the held-out part.
+
+    Columns: relation, way, stack, layer, head, development, accuracy (held out) with low and high (95 %), pairs (held
+    out), offset and baseline (chosen and tested in the same way) with baseline_low and baseline_high. Relations with
+    fewer than `least` pairs in either part are left out. `offset` is from the word that asks to the one it should find.
+    """
+    import pandas as pd
+
+    data = result.data
+    rows = []
+    for relation in data[axes.RELATION].values:
+        here = data.sel({axes.RELATION: relation})
+        if int(here.pairs.min()) < least:
+            continue
+        pairs = int(here.pairs.sel(part="held_out"))
+        base = best_cell(here.offset_accuracy, here.offset_accuracy_se, pairs)
+        for way in WAYS:
+            best = best_cell(here.accuracy.sel(way=way), here.accuracy_se.sel(way=way), pairs)
+            offset = int(base[axes.OFFSET]) * (-1 if way == "to_dependent" else 1)
+            baseline = {"offset": offset, "baseline": base["accuracy"]}
+            baseline |= {"baseline_low": base["low"], "baseline_high": base["high"]}
+            rows.append({"relation": str(relation), "way": way, **best, "pairs": pairs, **baseline})
+    return pd.DataFrame(rows)
+
+
+def best_cell(accuracy: xr.DataArray, error: xr.DataArray, pairs: int) -> dict:
+    """The cell that is best on the development part (the first of equals), with its held-out share and interval."""
+    development = accuracy.sel({axes.PART: "development"}, drop=True)
+    where = {str(dim): int(index) for dim, index in development.argmax(...).items()}
+    share_ = float(accuracy.isel(where).sel({axes.PART: "held_out"}))
+    low, high = share_interval(share_, float(error.isel(where).sel({axes.PART: "held_out"})), pairs)
+    labels = {dim: development[dim].values[index].item() for dim, index in where.items()}
+    return {**labels, "development": float(development.isel(where)), "accuracy": share_, "low": low, "high": high}

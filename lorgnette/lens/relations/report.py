@@ -1,0 +1,93 @@
+"""What the pages show of dependency relations: the best head for each, beside the best fixed offset."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from lorgnette.axes import PART, RELATION
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import variable_figure
+from lorgnette.lens.relations.lens import best_heads
+from lorgnette.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WAYS = {
+    "to_head": "dependent → head",
+    "to_dependent": "head → dependent",
+    "read_by_head": "read most by its head",
+}
+
+
+def figures(result: Result) -> list[Figure]:
+    """The best head of each relation, chosen on one part and tested on the other, beside the best offset."""
+    table = best_heads(result)
+    if not len(table):
+        return [variable_figure(result, "accuracy", "Share of pairs found", relation="all", part="held_out")]
+    title = "The best head for each relation, and the best fixed offset"
+    caption = (
+        "Dot: share of held-out pairs found by the head that is best on the development half, with its 95 % confidence "
+        "interval. Tick: the same for the best fixed offset."
+    )
+    panels = [_dots(table[table.way == way], words) for way, words in _WAYS.items()]
+    best = Figure("best_heads", title, caption, alt.concat(*panels, columns=3), table.round(3), table, wide=True)
+    title = "All relations except punctuation, by head"
+    return [best, variable_figure(result, "accuracy", title, relation="all", part="held_out")]
+
+
+def _dots(rows: "pd.DataFrame", title: str) -> Any:
+    values = [
+        {
+            "relation": row.relation,
+            "head": f"{row.layer}.{row.head}",
+            **{name: float(getattr(row, name)) for name in ("accuracy", "low", "high", "baseline")},
+        }
+        for row in rows.itertuples()
+    ]
+    order = [row["relation"] for row in values]
+    y = alt.Y(field="relation", type="nominal", sort=order, title=None)
+    base = alt.Chart(alt.Data(values=values), width=200, height=alt.Step(16), title=title)
+    x = alt.X(field="accuracy", type="quantitative", scale=alt.Scale(domain=[0, 1]), title="share of pairs found")
+    offset = base.mark_tick(color=COLOURS[1], thickness=3).encode(
+        x=alt.X(field="baseline", type="quantitative", scale=alt.Scale(domain=[0, 1])), y=y
+    )
+    interval = base.mark_rule(color=COLOURS[0]).encode(
+        x=alt.X(field="low", type="quantitative"), x2=alt.X2(field="high"), y=y
+    )
+    return alt.layer(offset, interval, base.mark_point(filled=True, size=45, color=COLOURS[0]).encode(x=x, y=y))
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """For how many relations a head does better than the best offset, and where by most."""
+    table = best_heads(result)
+    rows = table[(table.relation != "all") & (table.relation != "punct")] if len(table) else table
+    if not len(rows):
+        return
+    best = rows.loc[rows.groupby("relation").development.idxmax()]
+    ahead = best[best.low > best.baseline]
+    top = ahead.assign(gain=ahead.accuracy - ahead.baseline).nlargest(NAMED, "gain")
+    named = ", ".join(
+        f"{row.relation} {row.layer}.{row.head} ({row.accuracy:.2f} against {row.baseline:.2f}, n = {row.pairs:,})"
+        for row in top.itertuples()
+    )
+    words = (
+        "For {ahead} of {relations} dependency relations, a head chosen on one half of the texts finds significantly "
+        "more pairs in the other half than the best fixed offset (95 % CI)"
+    )
+    numbers = {"ahead": len(ahead), "relations": len(best), "named": named}
+    yield Finding(words + (". Largest gains: {named}." if named else "."), numbers)
+
+
+REPORT = LensReport(
+    title="Which heads track dependency relations",
+    chapter=FUNCTION,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("accuracy", "share of pairs found", select={RELATION: ("all",), PART: ("held_out",)}),),
+)

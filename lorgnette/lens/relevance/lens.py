@@ -1,0 +1,102 @@
+"""How much of what a model says goes through each head, and comes from which kinds of token."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.errors import UserError
+from lorgnette.explaining import Explanation, Target, explain
+from lorgnette.explaining.rules import RULES
+from lorgnette.explaining.target import require_head
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.token_kinds import CATEGORIES
+
+TOKENS = (*CATEGORIES, "target", "positions")
+
+
+class Relevance(Lens):
+    """Relevance of heads, layers and kinds of token for what the model predicts (`lorgnette.explaining`).
+
+        relevance   R_h / Σ_h′ |R_h′| within the layer, R_h summed over the head's output
+        layer       Σ_h |R_h| of the layer's attention / the same over all layers of the stack
+        token       Σ R_t over the tokens of a kind / Σ_t |R_t| over all tokens, and what was added to them
+
+    Explained is the largest logit of each text, or `target` (see `explain`); for a translation all pieces of the
+    reference, added up before anything is normalised. Means are over texts. One pass forward and one backward, apart
+    from the pass of other lenses.
+
+    What it does not tell you: what the model would say without the head (see `importance`). Heads whose parts cancel
+    have little relevance though much goes through them.
+    """
+
+    name: ClassVar[str] = "relevance"
+    summary: ClassVar[str] = "how much of the prediction goes through each head, by layer-wise relevance propagation"
+
+    def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
+        super().__init__()
+        if method not in RULES:
+            raise UserError(
+                f"The 'method' of Relevance must be one that reaches heads: {', '.join(RULES)}. Got {method!r} instead."
+            )
+        self.method, self.target = method, target
+
+    def allocate(self, subject: Subject) -> None:
+        require_head(subject)
+        self.subject = subject
+        self.of_heads = Moments(self, "relevance")
+        self.of_layers = Moments(self, "layer_share", at="layer")
+        self.of_tokens = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        found = explain(self.subject, batch, self.method, self.target)
+        stacks: dict[str, Tensor] = {}
+        for site, heads in found.heads.items():
+            size = heads.abs().sum(-1)
+            stacks[site.name] = stacks.get(site.name, 0.0) + size
+            share = heads / size.where(size > 0, 1.0)[:, None]
+            self.of_heads.add(site, relevance=(share, (size > 0)[:, None]))
+        for site, heads in found.heads.items():
+            whole = stacks[site.name]
+            share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
+            self.of_layers.add(site, layer_share=(share, whole > 0))
+        self.of_tokens.add(token_share=_by_kind(found, batch))
+
+    def compute(self) -> Result:
+        """Shares of heads, layers and kinds of token."""
+        variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_tokens.arrays()
+        variables["relevance"].attrs["description"] = (
+            "relevance of a head for the prediction, as a share of all relevance (regardless of sign) in its layer"
+        )
+        variables["layer_share"].attrs["description"] = "a layer's share of the relevance that heads of the stack have"
+        variables["token_share"].attrs["description"] = (
+            "relevance of the tokens of a kind, as a share of all tokens' relevance regardless of sign"
+        )
+        result = self.result(variables)
+        result.data.attrs |= {"method": self.method, "target": str(self.target)}
+        return result
+
+
+def _by_kind(found: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
+    """Shares of each kind of token, and 1 for those that a text has."""
+    tokens, kinds = batch.source, []
+    there = []
+    for name in CATEGORIES:
+        kind = tokens.categories[name] & tokens.mask
+        kinds.append((found.tokens * kind).sum(-1))
+        there.append(torch.ones_like(kind[:, 0]) if name in ("punctuation", "period_comma", "other") else kind.any(-1))
+    size = found.tokens.abs().sum(-1)
+    more = {"target": found.target_tokens, "positions": found.positions}
+    for part in more.values():
+        kinds.append(torch.zeros_like(size) if part is None else part.sum(-1))
+        there.append(torch.full_like(there[0], part is not None))
+    for part in (*more.values(), found.target_positions):
+        size = size if part is None else size + part.abs().sum(-1)
+    weights = torch.stack(there, -1) & (size > 0)[:, None]
+    return torch.stack(kinds, -1) / size.where(size > 0, 1.0)[:, None], weights.to(size.dtype)

@@ -1,0 +1,231 @@
+"""What each head is for: positional, syntactic, rare words, special tokens, punctuation, repeats, broad, dead."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.norms import head_norms
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
+from lorgnette.lens.roles.formulas import after_same_word, mass_on, peak_offsets, rare_words, same_word
+from lorgnette.lens.roles.labels import labelled
+from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
+from lorgnette.lens.weights.lens import has_neighbour
+from lorgnette.results import Result
+from lorgnette.statistics.entropy import normalised_entropy
+from lorgnette.subject import Subject
+from lorgnette.syntax.gold_trees import parsed_sites
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.frequency import Ranks, counted
+
+REACH = 5
+SHIFTS = tuple(range(-REACH, REACH + 1))
+"""Offsets at which a positional head may read."""
+NUMBERS = (
+    "confidence", "peak", "broad", "special", "punctuation", "last", "norm", *NEIGHBOURS, "same_word", "induction",
+    "rarest", "rare", "rare_chance",
+)  # fmt: skip
+
+
+class PieceCounts(Lens):
+    """How often each word piece stands in the corpus, on either side; `roles` looks with it first."""
+
+    name: ClassVar[str] = "piece_counts"
+    pieces: Tensor
+
+    def allocate(self, subject: Subject) -> None:
+        vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
+        self.sums("pieces", 2, vocabulary)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        for side, tokens in enumerate((batch.source, batch.target)):
+            if tokens is not None:
+                ids = tokens.ids[tokens.mask & ~tokens.special].to(self.pieces.device)
+                self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
+
+    def compute(self) -> Result:
+        counts = self.pieces.cpu().numpy().astype("int64")
+        return self.result({"pieces": xr.DataArray(counts, dims=("side", "piece"))})
+
+
+class Roles(Relations):
+    """The numbers and labels of every head, chosen on one part of the corpus and tested on the other.
+
+    Labels and their thresholds are in `lorgnette.lens.roles.labels.RULES`; a head may have several, or none. Shares
+    are over the queries that are words (no special tokens) and for which the question makes sense, pooled over the
+    part, with standard errors over texts. With a treebank a head is also tested as a parser, by the `relations` lens,
+    of which this is one. Ranks of rare words are counted in the corpus, which `look` goes through once before, or
+    `Ranks` by word-piece id.
+
+    What it does not tell you: what the model does with it. A label is a description of where the weight goes;
+    `importance` says whether the head matters.
+    """
+
+    name: ClassVar[str] = "roles"
+    summary: ClassVar[str] = "what each head is for: positional, syntactic, rare words, special tokens, broad, dead …"
+
+    def __init__(
+        self,
+        ranks: "str | Ranks[int]" = "corpus",
+        *,
+        relations: Sequence[str] | None = None,
+        development: float = 0.5,
+        least: int = 20,
+    ) -> None:
+        super().__init__(relations, development=development)
+        if isinstance(ranks, str) and ranks != "corpus":
+            raise UserError(f"The 'ranks' parameter of Roles must be 'corpus', or Ranks by piece id. Got {ranks!r}.")
+        self.source, self.least = ranks, least
+        self.ranks: tuple[Tensor, Tensor] | None = None
+
+    def before(self) -> Sequence[Lens]:
+        return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
+
+    def prepare(self, found: Mapping[str, Result]) -> None:
+        counts = found["piece_counts"].data["pieces"].values
+        both = [_rank_table(counted(dict(enumerate(side.tolist())), "corpus"), len(side)) for side in counts]
+        self.ranks = (both[0], both[1])
+
+    def allocate(self, subject: Subject) -> None:
+        self.parsing = parsed_sites(self.sites)
+        if self.parsing:
+            super().allocate(subject)
+        self.projections = SiteWeights(subject, layer_norm=False)
+        by_part = {axes.PART: PARTS}
+        self.of_roles = Moments(self, NUMBERS, by_part)
+        self.of_offsets_read = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
+        if isinstance(self.source, Ranks):
+            table = _rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
+            self.ranks = (table, table)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site in self.parsing and any(example.heads is not None for example in batch.examples):
+            super().update(call, batch)
+        parts = self._parts(call, batch)
+        values = torch.cat([value.expand(-1, call.query.shape[1], -1) for value, _ in parts], -1)
+        weights = torch.cat([weight for _, weight in parts], -1)[:, None]
+        mine = in_parts(batch, self.development).to(weights)[:, None, None]  # [text 1 1 part]
+        values, weights = values[..., None].expand(*values.shape, len(PARTS)), weights[..., None] * mine
+        columns = zip(NUMBERS, values.unbind(2), weights.unbind(2), strict=False)
+        self.of_roles.add(site, **{name: (value, weight) for name, value, weight in columns})
+        self.of_offsets_read.add(site, peak_at=(values[:, :, len(NUMBERS) :], weights[:, :, len(NUMBERS) :]))
+
+    def _begin(self, batch: Batch) -> None:
+        # A text without a tree has no words to be parsed.
+        examples = (e if e.heads is not None else replace(e, words=(), heads=(), relations=()) for e in batch.examples)
+        super()._begin(replace(batch, examples=tuple(examples)))
+        self.batch = batch
+
+    def _parts(
+        self, call: Call, batch: Batch
+    ) -> list[tuple[Float[Tensor, "text #head column"], Float[Tensor, "text column"]]]:
+        """Means over the queries of each text and their numbers, in the order of the columns."""
+        site = call.site
+        asking, read = batch.queries(site), batch.keys(site)
+        word, weights = asking.mask & ~asking.special, call.weights
+        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        shifts = peak_offsets(wide, word, read.mask, SHIFTS)
+        if site.kind != "self":
+            shifts = (shifts[0], torch.zeros_like(shifts[1]))
+        return [
+            *self._simple(call, asking, read),
+            *self._repeats(call, wide, asking, read),
+            self._rare(site, wide, word, read, batch),
+            _mean(shifts[0], shifts[1]),
+        ]
+
+    def _simple(self, call: Call, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
+        """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
+        site = call.site
+        kinds = torch.stack([_sink(read), read.categories["punctuation"], read.categories["last"]], -1)
+        norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
+        features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
+        offsets = tuple(NEIGHBOURS.values()) if site.kind == "self" else ()
+        rows = call.measure(
+            Wanted(
+                features=features.to(call.query.dtype),
+                entropy=True,
+                peak=True,
+                among=read.mask & ~read.special,
+                offsets=offsets,
+            )
+        )
+        word = asking.mask & ~asking.special
+        seen = call.seen_keys[:, 0]
+        normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
+        each = [rows["peak_among"], rows["peak"], normalised]
+        asked = torch.stack([word, word, word & (seen > 1), *(word,) * 4], -1)
+        there = [word & (has_neighbour(asking.mask.float(), o) > 0) & bool(offsets) for o in NEIGHBOURS.values()]
+        at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
+        return [
+            _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked),
+            _mean(at, torch.stack(there, -1)),
+        ]
+
+    def _repeats(self, call: Call, weights: Tensor, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
+        """Mass on the same word elsewhere, and on what followed it before; over queries that see such a key."""
+        site = call.site
+        visible = call.scores.visible_keys().any(1)
+        words = (asking.mask & ~asking.special)[:, :, None] & (read.mask & ~read.special)[:, None]
+        both = [same_word(asking.ids, read.ids, itself=site.kind != "self")]
+        both.append(after_same_word(asking.ids) if site.kind == "self" else torch.zeros_like(both[0]))
+        out = []
+        for pairs in both:
+            pairs = pairs & words & visible
+            out.append(_mean(mass_on(weights, pairs)[..., None], pairs.any(-1)[..., None]))
+        return out
+
+    def _rare(
+        self, site: Site, weights: Tensor, word: Bool[Tensor, "text query"], read: Tokens, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """Whether the most read piece of a text is its rarest, or one of the two rarest, and the chance of that."""
+        texts, heads = weights.shape[:2]
+        if self.ranks is None or site.stack == "pooler":
+            return weights.new_zeros(texts, heads, 3), weights.new_zeros(texts, 3)
+        side = int(read is batch.target)
+        rank = self.ranks[side].to(read.ids.device)[read.ids.clamp(max=len(self.ranks[side]) - 1)]
+        received = (weights * word[:, None, :, None]).sum(2)
+        rarest, rare, chance, counts = rare_words(received, rank, read.mask & ~read.special)
+        values = torch.stack([rarest.float(), rare.float(), chance[:, None].expand(-1, heads).float()], -1)
+        return values, (counts & word.any(-1)).float()[:, None].expand(-1, 3)
+
+    def compute(self) -> Result:
+        """Numbers with intervals by part, labels, and how well both parts agree."""
+        parsed = Relations.compute(self).data if self.parsing and bool(self.pairs.any()) else None
+        result = self.result(labelled(self, parsed))
+        source = self.source.source if isinstance(self.source, Ranks) else "pieces counted in the corpus itself"
+        result.data.attrs |= {"ranks": source, "development": self.development, "least": self.least}
+        if parsed is not None:
+            result.data.attrs |= parsed.attrs
+        return result
+
+
+def _sink(read: Tokens) -> Bool[Tensor, "text key"]:
+    """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
+    none = ~(read.special & read.mask).any(-1, keepdim=True)
+    return (read.special & read.mask) | (none & read.categories["first"])
+
+
+def _rank_table(ranks: Ranks[int], size: int) -> Float[Tensor, " piece"]:
+    return torch.tensor([ranks[piece] for piece in range(size)], dtype=torch.float32)
+
+
+def _mean(
+    values: Tensor, asked: Bool[Tensor, "text query column"]
+) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text column"]]:
+    """[text head query column] → mean over the queries that count, and how many they are."""
+    wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.double()
+    counts = asked.sum(1).to(wide.dtype)
+    return (wide * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts

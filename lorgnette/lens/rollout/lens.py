@@ -1,0 +1,142 @@
+"""What is left of each token after several layers: attention rollout, from weights and from norms."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.layer_mixing import mixing_of, rollable
+from lorgnette.contributions.rollout import rolled_out
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.statistics.entropy import entropy
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+
+MEASURES = ("weights", "norms")
+SHARES = ("self", "cls", "sep", "period_comma", "other")
+
+
+class Rollout(Lens):
+    """Attention rollout by layer: how much of a state is its own token, and which kinds of token the rest comes from.
+
+        weights   M = ½ mean_h α + ½ I                                       (Abnar & Zuidema 2020)
+        norms     M_ij = ‖term_ij‖ / Σ_j ‖term_ij‖, term_ij the part of the layer's vector i that comes from token j,
+                  residual included: AttnResLn-N where a LayerNorm follows, AttnRes-N where it comes first
+        R_l = M_l … M_1
+
+    Means are over the non-padding tokens of a text, specials included, then over texts (`by="token"` pools them).
+    Self-attention of encoders and of models with nothing but a decoder; a decoder that also reads an encoder has no
+    rollout of its own. Norms are missing where a layer is not x + attention (Gemma-2).
+
+    What it does not tell you: feed-forward parts are taken to leave tokens apart, which they do, and alike, which they
+    do not; products of shares know nothing of terms that cancel.
+    """
+
+    name: ClassVar[str] = "rollout"
+    summary: ClassVar[str] = "how much of each token is left after several layers, from weights and from norms"
+    wants_residual: ClassVar[bool] = True
+
+    def __init__(self, by: str = "text") -> None:
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Rollout must be 'text' or 'token'. Got {by!r} instead.")
+        self.by = by
+        self.batch: Batch | None = None
+        self.product: dict[tuple[str, str], Tensor | None] = {}
+
+    def allocate(self, subject: Subject) -> None:
+        subject.anatomy.require("mixing")
+        self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
+        self.rolling = rollable(subject.sites)
+        by_measure = {axes.MEASURE: MEASURES}
+        self.shares = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
+        self.entropies = Moments(self, "entropy", by_measure, at="layer")
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site not in self.rolling:
+            return
+        if batch is not self.batch:
+            self.batch, self.product = batch, {}
+        mixing = mixing_of(call, self.projections)
+        for measure in MEASURES:
+            before = self.product.get((site.name, measure)) if site.layer else None
+            layer = mixing.get(measure)
+            if layer is None or (site.layer and before is None):
+                self.product[site.name, measure] = None
+            else:
+                self.product[site.name, measure] = layer if before is None else layer @ before
+        self._add(site, [self.product[site.name, measure] for measure in MEASURES], batch.queries(site))
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Let go of the products of this batch."""
+        self.batch, self.product = None, {}
+
+    def _add(self, site: Site, products: Sequence[Tensor | None], tokens: Tokens) -> None:
+        """Means over the tokens of each text, [text measure …]; a measure that a layer does not have weighs nothing."""
+        counts = tokens.mask.sum(-1).double()
+        weights = counts if self.by == "token" else (counts > 0).double()
+        known = torch.tensor([product is not None for product in products], device=weights.device)
+        weights = weights[:, None] * known  # [text measure]
+        has = torch.ones(len(weights), len(SHARES), dtype=torch.bool, device=weights.device)
+        for name in ("cls", "sep"):  # a text without such a token has no such share
+            has[:, SHARES.index(name)] = tokens.categories[name].any(-1)
+        means = []
+        for product in products:
+            rows = weights.new_zeros(*tokens.mask.shape, 1 + len(SHARES)) if product is None else _rows(product, tokens)
+            means.append((rows * tokens.mask[..., None]).sum(1) / counts.clamp(min=1)[:, None].to(rows.dtype))
+        mean = torch.stack([mean.double() for mean in means], 1)  # [text measure column]
+        self.entropies.add(site, entropy=(mean[..., 0], weights))
+        self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
+
+    def compute(self) -> Result:
+        """Shares by kind of input token and their entropy, by layer and measure."""
+        variables = self.shares.arrays() | self.entropies.arrays()
+        variables["share"].attrs["description"] = "share of the input tokens of a kind in a state, mean over tokens"
+        variables["entropy"].attrs["description"] = (
+            "entropy in nats of the shares of all input tokens, mean over tokens"
+        )
+        result = self.result(variables)
+        result.data.attrs["by"] = self.by
+        return result
+
+
+def rollout(
+    calls: Iterable[Call], stack: str | None = None, projections: SiteWeights | None = None
+) -> Float[Tensor, "layer query key"]:
+    """The rollout of one text after every layer, from a trace (or its calls): row i shares token i out over the input.
+
+    From weights, or from norms if the subject's `SiteWeights(subject, layer_norm=True)` are given and the calls
+    have kept their residual. With several stacks, `stack` says which.
+    """
+    calls = list(calls)
+    rolling = rollable([call.site for call in calls])
+    names = sorted({site.name for site in rolling})
+    if stack is None and len(names) == 1:
+        stack = names[0]
+    if stack not in names:
+        raise UserError(f"A rollout needs the self-attention of one stack: {' or '.join(names) or 'there is none'}.")
+    chosen = sorted((c for c in calls if c.site in rolling and c.site.name == stack), key=lambda c: c.site.layer)
+    measure = MEASURES[projections is not None]
+    mixing = []
+    for call in chosen:
+        found = mixing_of(call, projections).get(measure)
+        if found is None:
+            raise UserError(f"{call.site} is not x + attention with a norm that is known: no rollout from norms.")
+        mixing.append(found[0])
+    return rolled_out(torch.stack(mixing))
+
+
+def _rows(product: Float[Tensor, "text query key"], tokens: Tokens) -> Float[Tensor, "text query column"]:
+    """Entropy of each token's row, then its shares."""
+    kinds = torch.stack([tokens.categories[name] for name in SHARES[1:]], -1).to(product.dtype)
+    own = product.diagonal(dim1=-2, dim2=-1)[..., None]
+    return torch.cat([entropy(product)[..., None], own, product @ kinds], -1)

@@ -1,0 +1,205 @@
+"""Whether a head's attention holds the dependency tree: the maximum spanning arborescence, scored by UAS."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.errors import UserError, near
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.spearman import rounded
+from lorgnette.subject import Subject
+from lorgnette.syntax.arborescence import ROOTS, WAYS, free_trees, rooted_trees
+from lorgnette.syntax.attachment import BASELINES, SCORES, agreement, baseline_trees
+from lorgnette.syntax.edge_scores import SCORES as EDGES
+from lorgnette.syntax.edge_scores import EdgeScores
+from lorgnette.syntax.gold_trees import GoldTrees, Sentence, sites_between_words
+from lorgnette.syntax.relation_names import SUBTYPES, UNIVERSAL, membership
+from lorgnette.texts.batch import Batch
+
+_DESCRIPTIONS = {
+    "uas": "share of words whose head is right, the root's among them (where it is given, it counts as right)",
+    "uas_nonroot": "share of words whose head is right, without the root",
+    "uas_words": "share of words whose head is right, without punctuation, with the root",
+    "uas_words_nonroot": "share of words whose head is right, without punctuation and without the root",
+    "undirected": "share of gold edges found, whichever end is the head",
+    "undirected_words": "share of gold edges found, whichever end is the head, without punctuation",
+    "recall": "share of a relation's words whose head is right",
+}
+
+_OF = {"": "", "layer_": ": tree of the mean over heads", "baseline_": ": trees that know nothing of the sentence"}
+
+
+class Trees(Lens):
+    """UAS of the maximum spanning arborescence of each head's attention between words (Raganato & Tiedemann 2018).
+
+        tree = argmax Σ_d score(d, head(d)),   score(d, h) = α_dh (`to_head`) or α_hd (`read_by_head`)
+
+    α is between words (to: sum over pieces, from: mean); special tokens are left out. `scores="norms"` takes α‖f(x)‖
+    for a head and ‖Σ_h α f(x)‖ for a layer, `scores="relevance"` what the prediction owes to the edge (a model with a
+    head, one more pass and its way back). `root="gold"` gives the tree its root, as published, which then counts as
+    right in `uas` and `uas_words`; the scores with `nonroot` leave it out. `root="free"` finds it. `layer_…` is the
+    tree of the mean over heads. Shares are over all words of the corpus, standard errors over texts.
+
+    Baselines: head_is_next, head_is_previous, a random other word, the tree of random scores (both seeded by the
+    text's id, mean of `draws`), the star on the root. All are given the gold root.
+
+    What it does not tell you: that a model builds trees. A head that reads the next word scores what head_is_next does.
+    """
+
+    name: ClassVar[str] = "trees"
+    summary: ClassVar[str] = "dependency trees from each head's attention (maximum spanning tree), UAS (treebank)"
+
+    def __init__(
+        self,
+        scores: str = "weights",
+        *,
+        root: str = "gold",
+        subtypes: bool = False,
+        draws: int = 10,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value, known in (("scores", scores, EDGES), ("root", root, ROOTS)):
+            if value not in known:
+                hint = near(value, known)
+                raise UserError(f"The {name!r} parameter of Trees must be one of {', '.join(known)}.{hint}")
+        if draws < 1:
+            raise UserError(f"The 'draws' parameter of Trees must be at least 1. Got {draws} instead.")
+        self.scores, self.root, self.draws, self.seed = scores, root, draws, seed
+        self.relations = UNIVERSAL + (SUBTYPES if subtypes else ())
+        self.batch: Batch | None = None
+        self.skipped: set[str] = set()
+
+    def allocate(self, subject: Subject) -> None:
+        self.parsing = sites_between_words(self.sites, subject)
+        self.edges = EdgeScores(subject, self.scores)
+        self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
+        self.of_baselines = _Shares(self, BASELINES, "corpus")
+        self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        if site not in self.parsing:
+            return
+        if batch is not self.batch:
+            self._begin(batch)
+        if self.scores != "relevance":
+            self._take(site, *self.edges(call, batch, self.trees))
+
+    def _take(
+        self, site: Site, heads: Float[Tensor, "batch head word word2"], layer: Float[Tensor, "batch word word2"]
+    ) -> None:
+        both = _distinct(torch.cat([heads, layer[:, None]], 1)).numpy()
+        found = [self._judged(both[s.text], s, members) for s, members in self.sentences]
+        if not found:
+            return
+        values, weights = (torch.from_numpy(np.stack([text[which] for text in found])) for which in (0, 1))
+        self.of_heads.add(site, values[:, :-1], weights[:, None, None])
+        self.of_layers.add(site, values[:, -1], weights[:, None])
+
+    def _begin(self, batch: Batch) -> None:
+        """What all layers of a batch share; baselines and counts are taken in here, once."""
+        self.batch, self.trees = batch, GoldTrees.of(batch)
+        self.skipped |= set(self.trees.broken)
+        members = membership(self.trees.relations, self.relations, self.trees.there.shape[1]).numpy()
+        sentences = self.trees.sentences()
+        kept = [s for s in sentences if s.root is not None]
+        self.sentences = [(s, members[s.text, s.words]) for s in kept]
+        lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
+        rootless = sum(len(s.words) for s in sentences if s.root is None)
+        self.skipped |= {s.example.id for s in sentences if s.root is None}
+        seen = sum(len(s.words) for s in kept)
+        words = torch.tensor([seen, int(self.trees.unseen.sum()), lost, rootless])
+        self.words += words.to(self.words)
+        self._baselines()
+
+    def _baselines(self) -> None:
+        rows, counts = [], []
+        for sentence, members in self.sentences:
+            seed = text_key(sentence.example.id, self.seed)
+            assert sentence.root is not None
+            trees = baseline_trees(len(sentence.words), sentence.root, seed, self.draws)
+            judged = [_shares(trees[name], sentence, members) for name in BASELINES]
+            rows.append(np.stack([shares.mean(0) for shares, _ in judged]))
+            counts.append(judged[0][1])
+        if rows:
+            values, weights = torch.from_numpy(np.stack(rows)), torch.from_numpy(np.stack(counts))
+            self.of_baselines.add(None, values, weights[:, None])
+
+    def _judged(
+        self, scores: Float[np.ndarray, "graph word word2"], sentence: "Sentence", members: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[graph way column] shares of one text, and [column] what each is a share of."""
+        inner = scores[:, sentence.words][:, :, sentence.words]
+        ways = []
+        for graphs in (inner, inner.transpose(0, 2, 1)):
+            assert sentence.root is not None
+            trees = rooted_trees(graphs, sentence.root) if self.root == "gold" else free_trees(graphs)
+            ways.append(_shares(trees, sentence, members))
+        return np.stack([shares for shares, _ in ways], 1), ways[0][1]
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """Relevance is known only now; let go of the batch."""
+        if self.scores == "relevance":
+            for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.there.shape[1]):
+                self._take(site, heads, layer)
+        self.batch = None
+
+    def compute(self) -> Result:
+        """`uas` and its kin by head and way, `layer_…` for the mean over heads, `baseline_…`; `recall` by relation."""
+        variables: dict[str, xr.DataArray] = {}
+        parts = (("", self.of_heads), ("layer_", self.of_layers), ("baseline_", self.of_baselines))
+        for prefix, shares in parts:
+            variables |= {f"{prefix}{name}": array for name, array in shares.arrays().items()}
+            for name, about in _DESCRIPTIONS.items():
+                variables[prefix + name].attrs["description"] = about + _OF[prefix]
+        result = self.result(variables)
+        seen, unseen, lost, rootless = (int(n) for n in self.words)
+        counted = {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
+        counted["words_in_texts_without_their_root"] = rootless
+        result.data.attrs |= {"scores": self.scores, "root": self.root, "draws": self.draws, **counted}
+        result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
+        return result
+
+
+class _Shares:
+    """The scores and the recall of each relation, of trees read in some ways, or of baselines."""
+
+    def __init__(self, lens: Trees, rows: tuple[str, ...], at: str) -> None:
+        by_row = {axes.BASELINE if at == "corpus" else axes.WAY: rows}
+        self.scores = Moments(lens, SCORES, by_row, at=at, state=f"{at}_scores")
+        self.recall = Moments(lens, "recall", {**by_row, axes.RELATION: lens.relations}, at=at, state=f"{at}_recall")
+
+    def add(
+        self, site: Site | None, shares: Float[Tensor, "text *row column"], counts: Float[Tensor, "text *#row column"]
+    ) -> None:
+        """Columns are the scores, then the relations."""
+        each, weight = shares[..., : len(SCORES)].unbind(-1), counts[..., : len(SCORES)].unbind(-1)
+        self.scores.add(site, **{name: (each[number], weight[number]) for number, name in enumerate(SCORES)})
+        self.recall.add(site, recall=(shares[..., len(SCORES) :], counts[..., len(SCORES) :]))
+
+    def arrays(self) -> dict[str, xr.DataArray]:
+        return self.scores.arrays() | self.recall.arrays()
+
+
+def _shares(trees: np.ndarray, sentence: "Sentence", members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and recall by relation of some trees of one sentence, and how many words each is over."""
+    right, counted = agreement(trees, sentence.gold, sentence.punctuation)
+    pairs = members * (sentence.gold >= 0)[:, None]
+    counts = np.concatenate([counted.sum(0), pairs.sum(0)]).astype(float)
+    hits = np.concatenate([right.sum(1), (trees == sentence.gold) @ pairs], -1)
+    return hits / np.maximum(counts, 1), counts
+
+
+def _distinct(scores: Tensor) -> Tensor:
+    """What differs by rounding alone must tie: which of equal trees is taken must not depend on the batch."""
+    return rounded(scores.double().flatten(), bits=24).view(scores.shape)

@@ -1,0 +1,162 @@
+"""Two runs, head by head: differences with their intervals, and which of them are significant."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import xarray as xr
+
+from lorgnette import lens as lenses
+from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK, STATE
+from lorgnette.errors import UserError
+from lorgnette.figures.cells import BESIDE, shown
+from lorgnette.figures.lens_report import Compared
+from lorgnette.results import Result, Results
+from lorgnette.statistics.significance import false_discovery, two_sided_p
+
+_Z = 1.96
+_CELLS = (LAYER, HEAD, STATE)
+"""Axes along which numbers are of one kind: only over these are they averaged and counted together."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """`results` hold after − before under the names of the variables; `notes` say what could not be compared."""
+
+    before: Results
+    after: Results
+    results: Results
+    notes: tuple[str, ...]
+
+
+def differences(
+    before: Results, after: Results, names: tuple[str, str] = ("the first run", "the second")
+) -> Differences:
+    """after − before for every compared variable that both runs have.
+
+    Beside a difference `x` stand its standard error `x_se` = √(se² + se²), the ends of its 95 % interval, and `x_q`,
+    its p-value (normal, two-sided) adjusted for the false discovery rate over the heads and layers of the same kind.
+    What it does not tell you: the errors are those of independent runs. On the same texts they are too large where what
+    a text does to both runs cancels, and too small where it adds up.
+    """
+    first, second = ({result.lens: result for result in run.values()} for run in (before, after))
+    common = [lens for lens in first if lens in second]
+    if not common:
+        raise UserError(
+            f"The runs have no lens in common: {names[0]} has {', '.join(first) or 'none'}, {names[1]} has "
+            f"{', '.join(second) or 'none'}. Run look on both with the same lenses."
+        )
+    _refuse_other_heads(first, second, common, names)
+    notes = [
+        f"only {name} has {', '.join(more)}"
+        for name, one, other in ((names[0], first, second), (names[1], second, first))
+        if (more := [lens for lens in one if lens not in other])
+    ]
+    corpora = [next(iter(run.values())).provenance for run in (before, after)]
+    if corpora[0].corpus_fingerprint != corpora[1].corpus_fingerprint:
+        notes.append("the runs are on different texts, which makes a difference too")
+    notes += _heads_of_one_run(first, second, common, names)
+    data = {lens: _difference(first[lens], second[lens]) for lens in common}
+    results = {lens: Result(lens, found, second[lens].provenance) for lens, found in data.items() if found.data_vars}
+    return Differences(before, after, Results(results), tuple(notes))
+
+
+def _refuse_other_heads(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> None:
+    for lens in common:
+        pair = [one[lens].data for one in (first, second)]
+        for axis in PER_HEAD:
+            labels = [data[axis].values.tolist() if axis in data.coords else None for data in pair]
+            if labels[0] != labels[1]:
+                shapes = [_shape(data) for data in pair]
+                raise UserError(
+                    f"Heads can only be compared one by one: {names[0]} has {shapes[0]}, {names[1]} has {shapes[1]} "
+                    f"(lens {lens}). Give two runs of models of the same shape, or make a report of each."
+                )
+
+
+def _shape(data: xr.Dataset) -> str:
+    layers, heads = data.sizes.get(LAYER, 0), data.sizes.get(HEAD)
+    stacks = f" ({', '.join(map(str, data[STACK].values))})" if STACK in data.coords else ""
+    return f"{layers} layers" + (f" of {heads} heads" if heads else "") + stacks
+
+
+def _heads_of_one_run(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> Iterator[str]:
+    """Heads that only one of the models has: one of them was pruned."""
+    for lens in common:
+        for one in compared(first[lens], second[lens]):
+            pair = [run[lens].data[one.variable] for run in (first, second)]
+            if set(PER_HEAD) <= set(pair[0].dims) and pair[0].dims == pair[1].dims:
+                old, new = (array.notnull().any([d for d in array.dims if d not in PER_HEAD]) for array in pair)
+                both = int((old & new).sum())
+                for name, alone in ((names[0], old & ~new), (names[1], new & ~old)):
+                    if count := int(alone.sum()):
+                        yield f"{count} heads of {name} are not in the other model; the {both} in both are compared"
+                return
+
+
+def compared(before: Result, after: Result) -> list[Compared]:
+    """The variables of a lens that are compared, as far as both results have them as numbers."""
+    wanted = lenses.report_of(after.lens).compared
+    every = [Compared(name) for name in shown(before)] if wanted is None else wanted
+    return [
+        one
+        for one in every
+        if one.variable in before.data
+        and one.variable in after.data
+        and before.data[one.variable].dims == after.data[one.variable].dims
+        and before.data[one.variable].dtype.kind in "fiu"
+    ]
+
+
+def _difference(before: Result, after: Result) -> xr.Dataset:
+    out: dict[str, xr.DataArray] = {}
+    for one in compared(before, after):
+        labels = {axis: _present(after.data[one.variable], axis, wanted) for axis, wanted in one.select.items()}
+        out |= _between(one.variable, before.data, after.data.sel(labels))
+    return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
+
+
+def _present(array: xr.DataArray, axis: str, labels: tuple[str, ...]) -> list[str]:
+    return [label for label in labels if label in array[axis].values]
+
+
+def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.DataArray]:
+    """One variable: its difference; error, interval and q where both runs have errors; and a count."""
+    parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in before and part in after]
+    parts = [part for part in parts if before[part].dims == before[name].dims]
+    # Kinds of token and the like that only one run has are left out.
+    old, new = xr.align(before[parts], after[parts], join="inner")
+    if not old[name].size:
+        return {}
+    value = (new[name] - old[name]).astype(float)
+    value.attrs = dict(after[name].attrs)
+    out, known = {name: value}, value.notnull()
+    if f"{name}_se" in parts:
+        error = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5
+        out |= {f"{name}_se": error, f"{name}_low": value - _Z * error, f"{name}_high": value + _Z * error}
+        out[f"{name}_q"] = adjusted(value.copy(data=two_sided_p(value.values, error.values)))
+        known = known & error.notnull()
+    count = xr.full_like(value, 2, dtype=int)
+    if f"{name}_count" in parts:
+        count = xr.where(new[f"{name}_count"] < old[f"{name}_count"], new[f"{name}_count"], old[f"{name}_count"])
+    out[f"{name}_count"] = xr.where(known, count, 0).astype(int)
+    return out
+
+
+def adjusted(p: xr.DataArray) -> xr.DataArray:
+    """p adjusted for the false discovery rate within every slice of like numbers; missing ones stay missing."""
+    out = p.copy(deep=True)
+    for pick in slices(p):
+        out.loc[pick] = false_discovery(p.loc[pick].values)
+    return out
+
+
+def slices(array: xr.DataArray) -> list[dict[str, str]]:
+    """One selection for every combination of labels whose numbers are of different kinds: stack, measure, category …"""
+    others = [str(dim) for dim in array.dims if dim not in _CELLS]
+    labels = product(*(array[dim].values.tolist() for dim in others))
+    return [dict(zip(others, each, strict=True)) for each in labels]

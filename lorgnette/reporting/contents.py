@@ -1,0 +1,46 @@
+"""What a page says of results, and in which order: found from their lenses."""
+
+from collections.abc import Mapping
+
+from lorgnette import lens as lenses
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import CHAPTERS, Chapter
+from lorgnette.figures.sentences import stacks
+from lorgnette.results import Result
+
+
+def figures_of(result: Result) -> list[Figure]:
+    """The figures of a result: those of its lens, or one for every variable by layer."""
+    return lenses.report_of(result.lens).figures(result)
+
+
+def findings_of(result: Result) -> list[Finding]:
+    """The sentences about one result, stack by stack."""
+    sentences = lenses.report_of(result.lens).findings
+    return [
+        Finding(words + finding.template, finding.numbers)
+        for words, data in stacks(result.data)
+        for finding in sentences(Result(result.lens, data, result.provenance))
+    ]
+
+
+def findings(results: Mapping[str, Result]) -> list[Finding]:
+    """The sentences for these results, lens by lens; a lens without its own gets one about its first variable."""
+    return [finding for result in results.values() for finding in findings_of(result)]
+
+
+def in_order(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Results in the order of the page, whatever order they were computed in; lenses that are not known come last."""
+    order = list(lenses.registered())
+    rank = {name: order.index(one.lens) if one.lens in order else len(order) for name, one in results.items()}
+    return {name: results[name] for name in sorted(results, key=lambda name: rank[name])}
+
+
+def in_chapters(results: Mapping[str, Result]) -> dict[Chapter, dict[str, Result]]:
+    """Results by chapter, both in the order of the page; chapters without a result are left out."""
+    out: dict[Chapter, dict[str, Result]] = {}
+    for name, result in in_order(results).items():
+        out.setdefault(lenses.report_of(result.lens).chapter, {})[name] = result
+    known = [chapter for chapter in CHAPTERS if chapter in out]
+    return {chapter: out[chapter] for chapter in (*known, *(chapter for chapter in out if chapter not in known))}

@@ -1,0 +1,74 @@
+"""A few short texts of a run, kept with what every head reads in them, so that a page can show heads at work."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lorgnette.errors import UserError, reason
+from lorgnette.files import written_whole
+from lorgnette.looking.texts import Texts, TokenizedTexts
+from lorgnette.statistics.hashing import text_key
+from lorgnette.subject import Subject
+
+FILE, FORMAT, SCHEMA = "examples.json", "lorgnette-examples", 1
+COUNT = 4
+_READ = 512  # texts of the corpus among which they are chosen
+_SHORTEST, _LONGEST = 5, 40  # tokens
+
+
+def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = COUNT) -> list[dict[str, Any]]:
+    """A few short texts as documents for the views, always the same ones; none if the corpus has no short text.
+
+    For a classifier, those with words that people marked come first: they show most. Texts that `look` has tokenised
+    already are not tokenised again.
+    """
+    from lorgnette.reporting.views.gather import gathered
+
+    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=True)
+    short = []
+    for encoded in islice(texts, _READ):
+        example = encoded.example
+        fits = _SHORTEST <= len(encoded.source) <= _LONGEST and len(example.text) <= 12 * _LONGEST
+        if fits and (example.target or not subject.encoder.translates):
+            short.append(example)
+    says = subject.labels is not None
+    chosen = sorted(short, key=lambda e: (says and not any(e.rationale or ()), text_key(e.id)))[:count]
+    try:
+        return [gathered(subject, example) for example in chosen]
+    except UserError:  # a model whose prediction cannot be explained is shown without explanations
+        return [gathered(subject, example, methods=()) for example in chosen]
+
+
+def keep_examples(
+    documents: Sequence[Mapping[str, Any]], folder: str | os.PathLike[str], weights_hash: str | None
+) -> Path:
+    """Writes them beside the results of a run, whole or not at all."""
+    path = Path(folder) / FILE
+    whole = {"format": FORMAT, "schema": SCHEMA, "weights_hash": weights_hash, "examples": list(documents)}
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    return path
+
+
+def kept_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[dict[str, Any]]:
+    """What `keep_examples` wrote; none if nothing was kept. Those of other weights are refused."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        return []
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}). Remove it, or run look again.") from error
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("schema") != SCHEMA:
+        raise UserError(f"{path} was not written by this Lorgnette. Remove it, or run look again.")
+    if whole.get("weights_hash") != weights_hash:
+        raise UserError(
+            f"{path} shows a model with other weights than the results beside it. Remove it, or look again."
+        )
+    examples = whole.get("examples")
+    if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
+        raise UserError(f"{path} does not list its examples. Remove it, or run look again.")
+    return examples

@@ -1,0 +1,45 @@
+"""What a notebook shows of a trace and of results: the same components as the report, offline."""
+
+from html import escape
+
+from lorgnette.figures.drawing import inline_svg
+from lorgnette.reporting.contents import figures_of
+from lorgnette.reporting.views.gather import document_of
+from lorgnette.reporting.views.page import notebook_html
+from lorgnette.results import Result, Results
+from lorgnette.subject.trace import Trace
+
+MOST_FIGURES = 2  # of a result; the report has them all
+
+
+def trace_html(trace: Trace) -> str:
+    """All views of the text, with the default explanations where the model predicts something."""
+    return notebook_html(document_of(trace))
+
+
+def result_html(result: Result) -> str:
+    """The first figures of the result, what its variables are, and the first rows of its table."""
+    origin = result.provenance
+    head = f"{result.lens}: {origin.model} on {origin.corpus}, {origin.texts:,} texts, {origin.tokens:,} tokens"
+    rows = "".join(
+        f"<tr><td>{escape(str(name))}</td><td>{escape(' × '.join(map(str, array.dims)) or '·')}</td>"
+        f"<td>{escape(str(array.attrs.get('description', '')))}</td></tr>"
+        for name, array in result.data.data_vars.items()
+    )
+    columns = "<tr><th>variable</th><th>axes</th><th>what it is</th></tr>"
+    preview = result.to_dataframe().head(8).to_html(index=False, escape=True, border=0, na_rep="–")
+    details = f"<details><summary>Variables and numbers</summary><table>{columns}{rows}</table>{preview}</details>"
+    return f"<div><p><b>{escape(head)}</b></p>{_figures(result)}{details}</div>"
+
+
+def results_html(results: Results) -> str:
+    return "".join(map(result_html, results.values()))
+
+
+def _figures(result: Result) -> str:
+    out = []
+    for place, figure in enumerate(figures_of(result)[:MOST_FIGURES]):
+        # Several cells of a notebook stand on one page: ids must differ, and be the same for the same result.
+        svg = inline_svg(figure.chart, f"lorgnette-{result.lens}-{place}-", figure.title)
+        out.append(f"<figure><figcaption>{escape(figure.title)}</figcaption>{svg}</figure>")
+    return "".join(out)

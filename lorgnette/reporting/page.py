@@ -1,0 +1,248 @@
+"""`Report`: one HTML file that opens from disk, today and in ten years; and the same figures as files for a paper."""
+
+import base64
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lorgnette import lens as lenses
+from lorgnette.errors import UserError
+from lorgnette.figures.cells import number
+from lorgnette.figures.drawing import drawn, inline_svg, known_formats
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import Measure
+from lorgnette.files import written_whole
+from lorgnette.reporting.atlas import Card, atlas, measures
+from lorgnette.reporting.contents import figures_of, findings, in_chapters
+from lorgnette.reporting.examples import kept_examples
+from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
+from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Source = Results | Result | Mapping[str, Any] | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure as the template needs it."""
+
+    id: str
+    figure: Figure
+    svg: str
+    columns: list[str]
+    rows: list[list[str]]
+    csv: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one lens found."""
+
+    id: str
+    title: str
+    lens: str
+    figures: list[Shown] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ChapterPart:
+    """What several lenses found on one question, with its sentences."""
+
+    id: str
+    title: str
+    findings: list[Finding]
+    sections: list[Section]
+
+
+@dataclass(frozen=True)
+class SubjectPart:
+    """All that the page says about one subject."""
+
+    id: str
+    name: str
+    origins: list[Provenance]
+    chapters: list[ChapterPart]
+    heads: int | None
+    cards: list[Card] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def first(self) -> str:
+        """What cards are sorted by until the reader chooses."""
+        return max(self.measures, key=lambda measure: measure.rank).name if self.measures else ""
+
+    @property
+    def packed(self) -> str:
+        """The examples as JSON that can stand in the page."""
+        return inline_json(self.examples)
+
+
+Examples = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+class Report:
+    """Results as a page: `Report(results).write("report.html")`.
+
+    `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. `examples`
+    (from `examples_of`; by subject where there are several) are texts to show heads at work in; a run's folder may have
+    some. The page needs no network, follows the reader's choice of light or dark, and is the same for the same results.
+    Its script sorts, opens and saves; without it everything can still be read.
+    """
+
+    def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
+        self.subjects = subjects(results)
+        self.examples = _examples(results, self.subjects, examples)
+        self.title = title or _title(self.subjects)
+
+    def html(self) -> str:
+        """The page as text."""
+        parts = [
+            _part(f"s{place}", name, found, self.examples.get(name, []))
+            for place, (name, found) in enumerate(self.subjects.items(), 1)
+        ]
+        return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page, whole or not at all."""
+        html = self.html()
+        with written_whole(path) as partial:
+            partial.write_text(html, encoding="utf-8")
+        return Path(path)
+
+
+def figures(
+    results: Source, folder: str | os.PathLike[str], formats: str | Iterable[str] = ("png", "svg", "pdf")
+) -> list[Path]:
+    """Every figure as files for a paper, named after lens and variable; with several subjects, a folder for each."""
+    wanted = known_formats(formats if isinstance(formats, str) else tuple(formats))
+    named, paths = subjects(results), []
+    for subject, found in named.items():
+        place = Path(folder) / _slug(subject) if len(named) > 1 else Path(folder)
+        for name, result in found.items():
+            for figure in figures_of(result):
+                for format_name in wanted:
+                    path = place / f"{_slug(name)}-{_slug(figure.name)}.{format_name}"
+                    with written_whole(path) as partial:
+                        partial.write_bytes(drawn(figure.chart, format_name))
+                    paths.append(path)
+    return paths
+
+
+def subjects(results: Source) -> dict[str, Results]:
+    """Results by the name of their subject."""
+    if isinstance(results, str | os.PathLike):
+        results = Results.load(results)
+    if isinstance(results, Result):
+        results = Results([results])
+    if not results:
+        raise UserError("There are no results to report on. Run look first.")
+    if isinstance(results, Results):
+        return {next(iter(results.values())).provenance.model: results}
+    named: dict[str, Results] = {}
+    for name, found in results.items():
+        if not isinstance(found, Results):
+            kind = type(found).__name__
+            raise UserError(f"A report on several subjects needs a dictionary of Results by name. Got a {kind} in it.")
+        named |= {str(name): found} if len(found) else {}
+    return named
+
+
+def rendered(template: str, *, views: bool = False, **values: Any) -> str:
+    """A page from one of our templates, with our style and script, which alone are let run (by their hashes)."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("lorgnette.reporting", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = (files("lorgnette.reporting") / "page.css").read_text(encoding="utf-8")
+    if views:
+        style = _only_views(source("views.css")) + style
+    script = bundle("report" if views else "plainreport")
+    policy = (
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
+
+
+def _only_views(style: str) -> str:
+    """The rules of the token views without those of the page that they otherwise stand on."""
+    return style[style.index(".lv h3") :].replace("  body {", "  .lv-none {").replace("  h1 {", "  .lv-none {")
+
+
+def _examples(source: Source, named: Mapping[str, Results], given: Examples | None) -> dict[str, list[dict[str, Any]]]:
+    if given is None:
+        if not isinstance(source, str | os.PathLike):
+            return {}
+        name, results = next(iter(named.items()))
+        return {name: kept_examples(source, next(iter(results.values())).provenance.weights_hash)}
+    if not isinstance(given, Mapping):
+        return {next(iter(named)): [dict(document) for document in given]}
+    return {name: [dict(document) for document in documents] for name, documents in given.items()}
+
+
+def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]]) -> SubjectPart:
+    origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
+    chapters = []
+    for chapter, there in in_chapters(results).items():
+        here = f"{place}-{chapter.name}"
+        sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
+        chapters.append(ChapterPart(here, chapter.title, findings(there), sections))
+    cards = atlas(results, examples)
+    return SubjectPart(place, name, origins, chapters, head_count(results), cards, measures(results), examples)
+
+
+def _section(here: str, key: str, result: Result) -> Section:
+    shown = [shown_figure(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
+    return Section(here, lenses.report_of(result.lens).title, key, shown)
+
+
+def shown_figure(place: str, figure: Figure) -> Shown:
+    svg = inline_svg(figure.chart, f"{place}-", figure.title)
+    columns, rows = _cells(figure.table)
+    csv = base64.b64encode(figure.data.to_csv(index=False).encode()).decode()
+    return Shown(place, figure, svg, columns, rows, csv)
+
+
+def _cells(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
+    rows = frame.astype(object).itertuples(index=False, name=None)
+    return [str(column) for column in frame.columns], [[_cell(value) for value in row] for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if value != value else number(value)
+    return str(value)
+
+
+def head_count(results: Results) -> int | None:
+    """Heads that were seen, if a result has a number for each of them."""
+    for result in results.values():
+        for array in result.data.data_vars.values():
+            if {"layer", "head"} <= set(array.dims) <= {"stack", "layer", "head"} and array.dtype.kind == "f":
+                return int(array.notnull().sum())
+    return None
+
+
+def _title(named: Mapping[str, Results]) -> str:
+    origin = next(iter(next(iter(named.values())).values())).provenance
+    if len(named) > 1:
+        return f"Attention report: {', '.join(list(named)[:-1])} and {list(named)[-1]}"
+    return f"Attention report: {Path(origin.model).name or origin.model}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_+-]+", "-", name).strip("-") or "unnamed"

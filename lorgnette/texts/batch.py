@@ -1,0 +1,128 @@
+"""Some examples as the model will see them: token ids, masks and word maps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from lorgnette.texts.example import Example
+
+
+@runtime_checkable
+class Where(Protocol):
+    """The part of an attention site that says which side of a batch asks and which is read."""
+
+    @property
+    def stack(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+
+def spans(word: Int[Tensor, " token"]) -> Int[Tensor, " token"]:
+    """Number the words of one text, giving every special token (word −1) a number of its own, in order of position."""
+    new = torch.ones_like(word, dtype=torch.bool)
+    new[1:] = (word[1:] != word[:-1]) | (word[1:] < 0)
+    return new.cumsum(0) - 1
+
+
+@dataclass(frozen=True)
+class Units:
+    """The words of one text, with every special token as a word of its own."""
+
+    labels: tuple[str, ...]
+    index: tuple[int, ...]  # of the word in the text; -1 for a special token
+    number: Int[Tensor, " token"]  # the unit of each piece
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One side of a batch: the source, or the target of a translation."""
+
+    ids: Int[Tensor, "batch token"]
+    mask: Bool[Tensor, "batch token"]  # True where there is a real token (never padding)
+    special: Bool[Tensor, "batch token"]  # [CLS], [SEP], </s> …
+    word: Int[Tensor, "batch token"]  # index of the word the piece belongs to; -1 for special and padding
+    pieces: tuple[tuple[str, ...], ...]  # the pieces as text, unpadded
+    words: tuple[tuple[str, ...], ...]  # the words as text
+    categories: Mapping[str, Bool[Tensor, "batch token"]]  # cls, sep, punctuation, period_comma, other, first, last
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Real tokens of each text, specials included."""
+        return self.mask.sum(dim=-1)
+
+    def units(self, text: int = 0) -> Units:
+        """The words of one text, special tokens among them, and which of them each piece belongs to."""
+        pieces, word = self.pieces[text], self.word[text, : len(self.pieces[text])]
+        number = spans(word)
+        first = {unit: place for place, unit in reversed(list(enumerate(number.tolist())))}
+        index = tuple(int(word[first[unit]]) for unit in range(len(first)))
+        labels = (pieces[first[unit]] if own < 0 else self.words[text][own] for unit, own in enumerate(index))
+        return Units(tuple(labels), index, number)
+
+    def to(self, device: torch.device | str) -> "Tokens":
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            mask=self.mask.to(device),
+            special=self.special.to(device),
+            word=self.word.to(device),
+            categories={name: where.to(device) for name, where in self.categories.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples together with their tokens; `Subject.encode` makes it."""
+
+    inputs: dict[str, Tensor]  # goes to model(**inputs)
+    source: Tokens
+    target: Tokens | None  # decoder side of a translation model
+    examples: tuple[Example, ...]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Real tokens of each source text, specials included."""
+        return self.source.lengths
+
+    def queries(self, site: Where) -> Tokens:
+        """The side that asks at this site."""
+        if site.stack == "pooler":
+            return _one_question(self.source)
+        # A decoder-only model has a decoder stack but no target: its one text is the source.
+        return self.target if site.stack == "decoder" and self.target is not None else self.source
+
+    def keys(self, site: Where) -> Tokens:
+        """The side that is read at this site."""
+        return self.source if site.kind == "cross" else self.queries(site)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return replace(
+            self,
+            inputs={name: tensor.to(device) for name, tensor in self.inputs.items()},
+            source=self.source.to(device),
+            target=None if self.target is None else self.target.to(device),
+        )
+
+
+def _one_question(tokens: Tokens) -> Tokens:
+    """What a pooler asks with: one query for each text, which is none of its tokens or words."""
+    one = torch.ones_like(tokens.mask[:, :1])
+    nowhere = torch.full_like(tokens.ids[:, :1], -1)
+    texts = len(tokens.ids)
+    return Tokens(
+        ids=nowhere,
+        mask=one,
+        special=one,
+        word=nowhere,
+        pieces=(("query",),) * texts,
+        words=((),) * texts,
+        categories={name: torch.zeros_like(one) for name in tokens.categories},
+    )

@@ -1,0 +1,109 @@
+"""Who is who: the mentions of a treebank's sentences and the chains they belong to, and passages to find them in."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from lorgnette.errors import UserError
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
+
+KINDS = ("pronoun", "proper", "nominal")
+PASSAGE = 100
+"""Words of a passage: about 128 pieces, as Clark et al. 2019 cut their documents."""
+
+
+class Mention(NamedTuple):
+    """Some words that name somebody or something; those of one chain name the same."""
+
+    first: int
+    end: int  # the word behind the last
+    head: int  # the word on which the others hang
+    chain: str
+    kind: str  # pronoun, proper, nominal: by the part of speech of the head
+
+
+def mentions_of(example: Example) -> tuple[Mention, ...]:
+    """The mentions of an example, in the order of their head words.
+
+    From `extra["mentions"]` where there are some, else from the `Entity=` brackets of the CoNLL-U miscellany column,
+    whose group is the chain. The head is the word of the span that hangs on a word outside. A mention in several
+    pieces, and one that goes on in another sentence, are left out.
+    """
+    if "mentions" in example.extra:
+        return tuple(Mention(*mention) for mention in example.extra["mentions"])
+    if "misc" not in example.extra or "entities" not in example.extra or example.heads is None:
+        raise UserError(
+            f"The text {example.id!r} has no coreference chains. Give a treebank with Entity= in its last column and "
+            "global.Entity above it, such as 'ud_en_gum:passages'."
+        )
+    out = []
+    for first, end, chain in _brackets(example.extra["misc"]):
+        head = _head(example.heads, first, end)
+        upos = example.tags.get("upos", ("_",) * len(example.heads))[head]
+        kind = {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}.get(upos, "nominal")
+        out.append(Mention(first, end, head, chain, kind))
+    return tuple(sorted(out, key=lambda mention: (mention.head, mention.first, mention.end)))
+
+
+def _brackets(misc: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    open_: list[tuple[str, int]] = []
+    for index, column in enumerate(misc):
+        value = next((item.removeprefix("Entity=") for item in column.split("|") if item.startswith("Entity=")), "")
+        for start, end, alone in re.findall(r"\(([^()]+)(\)?)|([^()]+)\)", value):
+            group = (start or alone).split("-")[0]
+            if "[" in group:  # one of several pieces
+                continue
+            if start and end:
+                yield index, index + 1, group
+            elif start:
+                open_.append((group, index))
+            else:
+                at = next((i for i in reversed(range(len(open_))) if open_[i][0] == group), None)
+                if at is not None:
+                    yield open_.pop(at)[1], index + 1, group
+
+
+def _head(heads: Sequence[int], first: int, end: int) -> int:
+    """The first word of a span whose head is outside of it."""
+    return next((word for word in range(first, end) if not first <= heads[word] - 1 < end), first)
+
+
+def passages(corpus: Corpus, words: int = PASSAGE) -> Corpus:
+    """Consecutive sentences of a document joined into texts of at most `words` words, with their mentions.
+
+    A sentence that is longer stands alone. The joined text has words, parts of speech and mentions; it has no tree.
+    """
+    return Corpus(
+        corpus.name, lambda: _joined(corpus, words), split=corpus.split, source=corpus._source, skipped=corpus.skipped
+    )
+
+
+def _joined(corpus: Iterable[Example], words: int) -> Iterator[Example]:
+    for document, sentences in groupby(corpus, key=lambda example: example.extra.get("document")):
+        held: list[Example] = []
+        for example in sentences:
+            if held and sum(len(e.words or ()) for e in held) + len(example.words or ()) > words:
+                yield _passage(held, document)
+                held = []
+            held.append(example)
+        yield _passage(held, document)
+
+
+def _passage(sentences: Sequence[Example], document: str | None) -> Example:
+    forms: list[str] = []
+    upos: list[str] = []
+    mentions: list[Mention] = []
+    for example in sentences:
+        at = len(forms)
+        forms += example.words or ()
+        upos += example.tags.get("upos", ("_",) * len(example.words or ()))
+        mentions += [m._replace(first=m.first + at, end=m.end + at, head=m.head + at) for m in mentions_of(example)]
+    return Example(
+        id=sentences[0].id,
+        text=" ".join(forms),
+        words=tuple(forms),
+        tags={"upos": tuple(upos)},
+        extra={"mentions": tuple(mentions), "document": document, "sentences": len(sentences)},
+    )

@@ -1,0 +1,164 @@
+"""A corpus: a named, re-iterable stream of examples."""
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from lorgnette.errors import UserError
+from lorgnette.texts.example import Example
+
+Labels = tuple[str, ...] | None
+
+
+class Corpus:
+    """A re-iterable, lazy stream of examples: each iteration reads the source again, so memory does not grow with it.
+
+    `len()` works only where the size is known without reading (`SizedCorpus`). `skipped` holds the ids of the examples
+    that the last iteration had to leave out (sentences whose gold tree is no tree).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], Iterable[Example]],
+        *,
+        split: str | None = None,
+        labels: Labels | Callable[[], Labels] = None,
+        source: Callable[[], Iterable[bytes]] | None = None,
+        skipped: list[str] | None = None,
+    ):
+        self.name = name
+        self.split = split
+        self.skipped: list[str] = [] if skipped is None else skipped
+        self._read = read
+        self._labels = labels
+        self._source = source  # the bytes that identify the content; without it the examples themselves are hashed
+        self._fingerprint: str | None = None
+
+    @property
+    def labels(self) -> Labels:
+        """The classes, in the order of `Example.label`; None when the corpus has none."""
+        if callable(self._labels):
+            self._labels = self._labels()
+        return self._labels
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self._read())
+
+    def __repr__(self) -> str:
+        split = f", split={self.split!r}" if self.split else ""
+        return f"{type(self).__name__}({self.name!r}{split})"
+
+    def fingerprint(self) -> str:
+        """A short hash of the source's name, split, size and content: the same data gives the same hash anywhere."""
+        if self._fingerprint is None:
+            digest, size = hashlib.sha256(), 0
+            chunks = self._source() if self._source else (repr(_plain(example)).encode() for example in self)
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+            digest.update(f"\0{self.name}\0{self.split}\0{size}".encode())
+            self._fingerprint = digest.hexdigest()[:16]
+        return self._fingerprint
+
+    def take(self, n: int) -> "Corpus":
+        """The first n examples (all of them when there are fewer)."""
+        return Corpus(**self._derived(lambda: islice(self, _count(n)), f"take {n}"))
+
+    def shuffled(self, seed: int) -> "Corpus":
+        """The examples in an order drawn from `seed`.
+
+        Iterating holds all the examples in memory; `shuffled(seed).take(n)` holds n.
+        """
+        return _Shuffled(self, seed)
+
+    def named(self, name: str) -> "Corpus":
+        """The same examples under another name."""
+        fields = self._derived(lambda: self, f"named {name}")
+        return Corpus(**{**fields, "name": name})
+
+    def _derived(self, read: Callable[[], Iterable[Example]], how: str) -> dict[str, Any]:
+        """What a corpus made from this one is built with: it shares everything but the order and number of examples."""
+        return {
+            "name": self.name,
+            "read": read,
+            "split": self.split,
+            # asked only when needed: the labels of a table cost a pass over it
+            "labels": lambda: self.labels,
+            # without a source of its own (the hub, a generator) a few examples are cheaper to hash than the whole
+            "source": (lambda: [self.fingerprint().encode(), how.encode()]) if self._source else None,
+            "skipped": self.skipped,
+        }
+
+    @staticmethod
+    def of(examples: Iterable[Example], *, name: str = "examples", labels: Labels = None) -> "SizedCorpus":
+        """A corpus of examples already in memory."""
+        kept = tuple(examples)
+        return SizedCorpus(name, lambda: kept, labels=labels, size=len(kept))
+
+    @staticmethod
+    def from_dataset(dataset: Any, *, name: str | None = None, **columns: Any) -> "Corpus":
+        """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples.
+
+        `columns` as in `lorgnette.corpus` (`text_column`, `label_column`, …). A one-shot iterator is refused, since a
+        corpus must be readable more than once.
+        """
+        from lorgnette.texts.hub import dataset_corpus
+
+        return dataset_corpus(dataset, name=name, **columns)
+
+
+class SizedCorpus(Corpus):
+    """A corpus whose size is known without reading it."""
+
+    def __init__(self, *args: Any, size: int, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def take(self, n: int) -> "SizedCorpus":
+        fields = self._derived(lambda: islice(self, _count(n)), f"take {n}")
+        return SizedCorpus(**fields, size=min(n, self._size))
+
+    def named(self, name: str) -> "SizedCorpus":
+        fields = self._derived(lambda: self, f"named {name}")
+        return SizedCorpus(**{**fields, "name": name}, size=self._size)
+
+
+class _Shuffled(Corpus):
+    """The order of a sort by one random key per example, so that the first n need only n examples in memory."""
+
+    def __init__(self, corpus: Corpus, seed: int):
+        super().__init__(**corpus._derived(self._all, f"shuffled {seed}"))
+        self._corpus, self._seed = corpus, seed
+
+    def _keyed(self) -> Iterator[tuple[float, int, Example]]:
+        draw = random.Random(self._seed)
+        for index, example in enumerate(self._corpus):
+            yield draw.random(), index, example
+
+    def _all(self) -> Iterator[Example]:
+        return (example for _, _, example in sorted(self._keyed(), key=lambda keyed: keyed[:2]))
+
+    def _first(self, n: int) -> Iterator[Example]:
+        return (example for _, _, example in heapq.nsmallest(n, self._keyed(), key=lambda keyed: keyed[:2]))
+
+    def take(self, n: int) -> Corpus:
+        return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))
+
+
+def _count(n: int) -> int:
+    if n < 0:
+        raise UserError(f"cannot take {n} examples of a corpus: give 0 or more.")
+    return n
+
+
+def _plain(example: Example) -> list[tuple[str, Any]]:
+    """An example as plain values, whose repr is the same in every process."""
+    fields = vars(example)
+    return [(key, sorted(value.items()) if hasattr(value, "items") else value) for key, value in fields.items()]

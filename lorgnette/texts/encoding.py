@@ -1,0 +1,332 @@
+"""From examples to token ids: what the model will see, and which word each piece belongs to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lorgnette.errors import UserError, outside
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
+from lorgnette.texts.token_kinds import TokenKinds
+
+
+@dataclass(frozen=True)
+class Side:
+    """One text of one example as ids, unpadded."""
+
+    ids: list[int]
+    special: list[bool]
+    word: list[int]
+    words: tuple[str, ...]
+    types: list[int] | None = None
+    cut: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One example as ids: its source, and its target if the model has a decoder that reads another text."""
+
+    example: Example
+    source: Side
+    target: Side | None = None
+
+    @property
+    def tokens(self) -> int:
+        return len(self.source) + (len(self.target) if self.target else 0)
+
+    @property
+    def cut(self) -> bool:
+        return self.source.cut or bool(self.target and self.target.cut)
+
+
+class Encoder:
+    """A model's tokenizer with the two things it does not give: word maps for every family, and no silent cut."""
+
+    def __init__(self, tokenizer: Any, config: Any, limit: int | None) -> None:
+        self.tokenizer, self.config, self.limit = tokenizer, config, limit
+        # A decoder with a classifier finds the end of a text by the config's id.
+        ids = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
+        self.padding = next(int(number) for number in ids if number is not None and number >= 0)
+        self.translates = bool(getattr(config, "is_encoder_decoder", False))
+        self.kinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
+
+    def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
+        refuse_half_characters(example)
+        with outside(f"The text {example.id!r} cannot be cut into tokens", "Correct it, or leave it out."):
+            return self._encode(example, truncate)
+
+    def _encode(self, example: Example, truncate: bool) -> Encoded:
+        source = self._side(example, example.text, example.pair, example.words, truncate)
+        if not self.translates:
+            return Encoded(example, source)
+        return Encoded(example, source, self._target(example, truncate))
+
+    def _side(
+        self, example: Example, text: str, pair: str | None, words: tuple[str, ...] | None, truncate: bool
+    ) -> Side:
+        if self.tokenizer.is_fast:
+            side = self._fast(text, pair, words, None if pair is None else example.extra.get("pair_start"))
+        else:
+            side = self._slow(text, pair, words)
+        return self._fit(example, side, truncate)
+
+    def _fast(self, text: str, pair: str | None, words: tuple[str, ...] | None, pair_start: int | None = None) -> Side:
+        pair_words: tuple[str, ...] = ()
+        if words is not None and pair_start is not None:  # the gold words go on through the pair
+            words, pair_words = words[:pair_start], words[pair_start:]
+            pair = " ".join(pair_words)
+        text = text if words is None else " ".join(words)
+        encoding = self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True)
+        special = [bool(flag) for flag in encoding["special_tokens_mask"]]
+        owner = encoding.sequence_ids()
+        if words is None:
+            ids_of_words = encoding.word_ids()
+            first, names = self._named(ids_of_words, owner, encoding["offset_mapping"], 0, text)
+        else:
+            first = _by_offset(encoding["offset_mapping"], owner, words)
+            names = list(words)
+        word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
+        if pair is not None:
+            if pair_words:
+                second, more = _by_offset(encoding["offset_mapping"], owner, pair_words, 1), list(pair_words)
+            else:
+                second, more = self._named(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
+            word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
+            names += more
+        return Side(encoding["input_ids"], special, word, tuple(names), encoding.get("token_type_ids"))
+
+    @staticmethod
+    def _named(
+        ids: list[int | None], owner: list[int | None], offsets: list[tuple[int, int]], which: int, text: str
+    ) -> tuple[list[int], list[str]]:
+        """Words numbered from 0 in order, and their text.
+
+        Llama and Gemma cut nothing before their pieces, and their tokenizers call a whole text one word; so a word of
+        theirs also ends where there is white space.
+        """
+        word = np.array([-1 if number is None else number for number in ids], dtype=np.int64)
+        inside = (word >= 0) & (np.array([-1 if o is None else o for o in owner]) == which)
+        start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+        run = _runs(text)
+        place = word * (run[-1] + 1) + run[np.clip(end - 1, 0, len(run) - 1)]
+        _, first, group = np.unique(place[inside], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # words in the order of the text
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        out = np.full(len(word), -1)
+        out[inside] = number[group]
+        opened, closed = start[inside][first[order]], np.zeros(len(order), dtype=np.int64)
+        np.maximum.at(closed, out[inside], end[inside])
+        return out.tolist(), [text[a:b].strip() for a, b in zip(opened.tolist(), closed.tolist(), strict=True)]
+
+    def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
+        if pair is not None:
+            raise UserError(f"{type(self.tokenizer).__name__} takes one text, not a pair. Give a corpus without pairs.")
+        given = words is not None
+        parts = tuple(words) if words is not None else tuple(text.split())
+        encoding = self.tokenizer(" ".join(parts) if given else text)
+        return self._by_mark(encoding["input_ids"], parts)
+
+    def _by_mark(self, ids: list[int], parts: tuple[str, ...], which: str = "text") -> Side:
+        """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word.
+
+        `which` is the tokenizer's argument: Marian cuts `text_target` with other pieces than `text`.
+        """
+        before, behind = self._added
+        special = [not before <= place < len(ids) - behind for place in range(len(ids))]
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        word, number = [], -1
+        for piece, flag in zip(pieces, special, strict=True):
+            number += not flag and (piece.startswith("▁") or number < 0)
+            word.append(-1 if flag else number)
+        if number + 1 != len(parts):
+            per_word = [self.tokenizer(**{which: part}, add_special_tokens=False)["input_ids"] for part in parts]
+            inner = [i for part in per_word for i in part]
+            ids = self.tokenizer.build_inputs_with_special_tokens(inner)
+            start = next((k for k in range(len(ids)) if ids[k : k + len(inner)] == inner), 0)
+            word = [-1] * len(ids)
+            word[start : start + len(inner)] = [n for n, part in enumerate(per_word) for _ in part]
+            special = [w < 0 for w in word]
+        return Side(list(ids), special, word, parts)
+
+    def _target(self, example: Example, truncate: bool) -> Side:
+        """The decoder's input: the reference shifted right behind the start token; without one, the start alone."""
+        start = self.config.decoder_start_token_id
+        if start is None:
+            raise UserError("The model's config has no decoder_start_token_id, so its decoder cannot be run.")
+        if example.target is None:
+            return Side([start], [True], [-1], ())
+        ids = self.tokenizer(text_target=example.target)["input_ids"]
+        side = self._by_mark(ids, tuple(example.target.split()), "text_target") if not self.tokenizer.is_fast else None
+        if side is None:
+            side = self._fast(example.target, None, None)
+        # The last piece (the end of the sentence) is predicted, never read.
+        side = Side([start, *side.ids[:-1]], [True, *side.special[:-1]], [-1, *side.word[:-1]], side.words)
+        return self._fit(example, side, truncate)
+
+    def _fit(self, example: Example, side: Side, truncate: bool) -> Side:
+        if self.limit is None or len(side) <= self.limit:
+            return side
+        if not truncate:
+            raise UserError(
+                f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
+                "look cut it (--truncate; cuts are counted)."
+            )
+        keep = _kept(side.special, self.limit)
+        types = None if side.types is None else [side.types[k] for k in keep]
+        return Side(
+            [side.ids[k] for k in keep],
+            [side.special[k] for k in keep],
+            [side.word[k] for k in keep],
+            side.words,
+            types,
+            cut=True,
+        )
+
+    def collate(self, encoded: list[Encoded]) -> Batch:
+        """Pad to the longest and build the masks."""
+        source = self._tokens([e.source for e in encoded])
+        inputs = {"input_ids": source.ids, "attention_mask": source.mask.long()}
+        if encoded[0].source.types is not None:
+            inputs["token_type_ids"] = _padded([e.source.types or [] for e in encoded], 0)
+        target = None
+        if self.translates:
+            target = self._tokens([e.target for e in encoded if e.target is not None], "decoder_vocab_size")
+            inputs["decoder_input_ids"] = target.ids
+            inputs["decoder_attention_mask"] = target.mask.long()
+            target = _without(target, torch.tensor([e.example.target is None for e in encoded]))
+        return Batch(inputs, source, target, tuple(e.example for e in encoded))
+
+    def refuse_unknown(self, ids: Iterable[int], side: str = "vocab_size") -> None:
+        """A token that was added to the tokenizer only: the model has no vector for it."""
+        rows = getattr(self.config, side, None) or getattr(self.config, "vocab_size", None)
+        largest = max(ids, default=0)
+        if rows is not None and largest >= rows:
+            token = self.tokenizer.convert_ids_to_tokens(largest)
+            raise UserError(
+                f"The tokenizer gives {token!r} the id {largest}, and the model has vectors for {rows} ids. Use the "
+                "tokenizer that came with the model, or make its table larger (resize_token_embeddings)."
+            )
+
+    def _tokens(self, sides: list[Side], rows: str = "vocab_size") -> Tokens:
+        ids = _padded([side.ids for side in sides], self.padding)
+        self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
+        lengths = torch.tensor([len(side) for side in sides])
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        special = _padded([side.special for side in sides], False)
+        word = _padded([side.word for side in sides], -1)
+        pieces = tuple(tuple(map(self._piece, side.ids)) for side in sides)
+        return Tokens(
+            ids, mask, special, word, pieces, tuple(s.words for s in sides), self.kinds.of(ids, mask, special)
+        )
+
+    def _piece(self, number: int) -> str:
+        """A piece as text; the tokenizer is asked once for each."""
+        if number not in self._known_pieces:
+            self._known_pieces[number] = self.tokenizer.convert_ids_to_tokens(number)
+        return self._known_pieces[number]
+
+    @cached_property
+    def _known_pieces(self) -> dict[int, str]:
+        return {}
+
+    @cached_property
+    def specials(self) -> set[int]:
+        """The ids that may open or close a text."""
+        words = {self.tokenizer.unk_token_id}
+        return {i for i in self.tokenizer.all_special_ids if i not in words}
+
+    @cached_property
+    def _added(self) -> tuple[int, int]:
+        """How many special tokens the tokenizer puts before a text, and how many behind it."""
+        inner = [self.tokenizer.unk_token_id]
+        made = self.tokenizer.build_inputs_with_special_tokens(inner)
+        before = made.index(inner[0])
+        return before, len(made) - before - 1
+
+
+def refuse_half_characters(example: Example) -> None:
+    """A lone surrogate is no character: no UTF-8 file can hold it, and no tokenizer takes it."""
+    for text in (example.text, example.pair, example.target, *(example.words or ())):
+        try:
+            if text is not None:
+                text.encode()
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(error.object[error.start]):04X}"
+            raise UserError(
+                f"The text {example.id!r} holds half a character ({half}, as bytes that are not UTF-8 become): it is "
+                "no text. Save it as UTF-8."
+            ) from error
+
+
+def _without(tokens: Tokens, absent: Tensor) -> Tokens:
+    """Texts without a translation: the model must be given a start token, but nothing of it may count."""
+    if not bool(absent.any()):
+        return tokens
+    there = ~absent[:, None]
+    categories = {name: flags & there for name, flags in tokens.categories.items()}
+    return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
+
+
+_SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)
+
+
+def _runs(text: str) -> Int[np.ndarray, " place"]:
+    """For each character the number of its run between white space; white space belongs to the run behind it."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    space = np.isin(codes, _SPACES)
+    begins = space.copy()
+    begins[1:] &= ~space[:-1]
+    begins[:1] = False
+    runs = np.cumsum(begins)
+    return np.append(runs, runs[-1] if len(runs) else 0)
+
+
+def _by_offset(
+    offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...], which: int = 0
+) -> list[int]:
+    """The given word that each piece ends in, for text made of these words with a space between."""
+    ends, at = [], 0
+    for word in words:
+        at += len(word)
+        ends.append(at)
+        at += 1
+    out, number = [], 0
+    for o, (start, end) in zip(owner, offsets, strict=True):
+        if o != which or end <= start:
+            out.append(number if o == which and words else -1)
+            continue
+        while number + 1 < len(ends) and end > ends[number]:
+            number += 1
+        out.append(number)
+    return out
+
+
+def _kept(special: list[bool], limit: int) -> list[int]:
+    """Positions that stay when a text is cut: all specials, and the longest part between two of them is cut first.
+
+    So a text still closes with [SEP] or </s>, and of a pair the longer text gives way, not the second.
+    """
+    parts: list[list[int]] = [[]]
+    for position, flag in enumerate(special):
+        if flag:
+            parts.append([])
+        else:
+            parts[-1].append(position)
+    for _ in range(len(special) - limit):
+        max(parts, key=len).pop()
+    return sorted([position for part in parts for position in part] + [p for p, flag in enumerate(special) if flag])
+
+
+def _padded(rows: list[list[Any]], value: Any) -> Tensor:
+    width = max((len(row) for row in rows), default=0)
+    return torch.tensor([row + [value] * (width - len(row)) for row in rows])

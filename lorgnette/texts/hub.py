@@ -1,0 +1,137 @@
+"""Objects of the `datasets` library, and data sets of the Hugging Face hub."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from pathlib import Path
+from typing import Any
+
+from lorgnette.errors import UserError, near, optional
+from lorgnette.texts.columns import Columns
+from lorgnette.texts.corpus import Corpus, SizedCorpus
+from lorgnette.texts.example import Example
+
+GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
+
+
+def dataset_corpus(
+    dataset: Any, *, name: str | None = None, split: str | None = None, columns: Columns | None = None, **named: Any
+) -> Corpus:
+    """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples."""
+    columns = columns or Columns(**{key.removesuffix("_column"): value for key, value in named.items()})
+    if isinstance(dataset, Iterator):
+        raise UserError("this iterator can be read only once; a corpus needs something re-iterable, such as a list.")
+    if isinstance(dataset, Mapping):  # datasets.DatasetDict
+        dataset, split = dataset[_chosen(split, list(dataset), name or "the data set")], split or "train"
+    if not isinstance(dataset, Iterable):
+        raise UserError(f"a {type(dataset).__name__} is not a data set: expected a re-iterable of dicts or texts.")
+    where = name or type(dataset).__name__
+    label_names = _class_names(dataset, columns.label)
+
+    def located() -> Iterator[tuple[str, Any]]:
+        for number, row in enumerate(dataset):
+            yield f"{where}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
+
+    def read() -> Iterator[Example]:
+        # A ClassLabel column holds indices already; any other column holds the classes themselves.
+        classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
+        for number, (place, row) in enumerate(located()):
+            if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
+                row = {**row, columns.label: None}
+            yield row if isinstance(row, Example) else columns.example(row, place, number, classes)
+
+    def labels() -> tuple[str, ...] | None:
+        return label_names or (columns.labels(located()) if columns.label else None)
+
+    known = getattr(dataset, "_fingerprint", None)
+    fields: dict[str, Any] = {"split": split, "labels": labels}
+    if known is not None:
+        fields["source"] = lambda: [known.encode(), repr(columns).encode()]
+    corpus: Corpus
+    if isinstance(dataset, Sized):
+        corpus = SizedCorpus(where, read, size=len(dataset), **fields)
+    else:
+        corpus = Corpus(where, read, **fields)
+    return corpus
+
+
+def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus:
+    """A data set that `Dataset.save_to_disk` wrote."""
+    load_from_disk = optional("datasets", "train").load_from_disk
+
+    try:
+        dataset = load_from_disk(str(folder))
+    except Exception as broken:  # the library raises many kinds here; each means that the folder cannot be used
+        raise UserError(f"{folder}: not a data set that can be loaded ({_first_line(broken)}).") from None
+    return dataset_corpus(dataset, name=folder.name, split=split, columns=columns)
+
+
+def load_hub(
+    name: str, config: str | None = None, *, split: str, revision: str | None = None, what_else: str = GIVE_A_FILE
+) -> Iterable[Mapping[str, Any]]:
+    """Rows of a data set of the hub, streamed; a `UserError` says when there is no hub or no such data set.
+
+    `what_else` ends that message: what the user can do instead.
+    """
+    datasets = optional("datasets", "train")
+
+    if not _reachable():
+        raise UserError(f"{name!r} is not on this machine, and the Hugging Face hub cannot be reached. {what_else}")
+    try:
+        return datasets.load_dataset(name, config, split=split, streaming=True, revision=revision)
+    except ValueError as broken:  # a split or a configuration that is not there: the message lists those that are
+        raise UserError(f"{name} on the hub cannot be read ({_first_line(broken)}). {what_else}") from None
+    except Exception as broken:  # many kinds: offline mode, no such repository, a private one, the network in between
+        raise UserError(f"{_why(name, broken)} {what_else}") from None
+
+
+def _reachable() -> bool:
+    """Whether the hub's machine answers: asked first, because the library retries for half a minute before it gives up.
+
+    Behind a proxy, or in offline mode, the library's own answer is the right one.
+    """
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or getproxies():
+        return True
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def hub_corpus(name: str, *, split: str | None, columns: Columns) -> Corpus:
+    """A data set of the hub, by its name there ("owner/name"), streamed."""
+    split = split or "train"
+    rows = load_hub(name, split=split)
+    return dataset_corpus(rows, name=name, split=split, columns=columns)
+
+
+def _why(name: str, broken: Exception) -> str:
+    kind, said = type(broken).__name__, str(broken).lower()
+    unreachable = any(word in said for word in ("offline", "reach", "connection", "resolve", "timed out"))
+    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError") and not unreachable:
+        return f"there is no data set {name!r} on the Hugging Face hub (or it is not public)."
+    return f"{name!r} is not on this machine, and the Hugging Face hub cannot be reached ({kind})."
+
+
+def _first_line(broken: Exception) -> str:
+    lines = str(broken).splitlines()
+    return lines[0].rstrip(".") if lines else type(broken).__name__
+
+
+def _class_names(dataset: Any, label: str | None) -> tuple[str, ...] | None:
+    features = getattr(dataset, "features", None)
+    names = getattr(features.get(label), "names", None) if features and label else None
+    return tuple(names) if names else None
+
+
+def _chosen(split: str | None, present: list[str], where: str) -> str:
+    wanted = split or "train"
+    if wanted not in present:
+        raise UserError(f"{where}: no split {wanted!r}; there are {', '.join(present)}.{near(wanted, present)}")
+    return wanted

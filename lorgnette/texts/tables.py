@@ -1,0 +1,112 @@
+"""Tables with named columns: CSV, TSV and JSONL."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lorgnette.errors import UserError, reason
+from lorgnette.texts.columns import Columns
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
+from lorgnette.texts.files import LONGEST_LINE, content, found, inner_suffix, lines
+
+Row = dict[str, Any]
+
+
+def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None) -> Corpus:
+    """The rows of a CSV, TSV or JSONL file; the id of a row without an id column is the number of its line.
+
+    With a label column the file is read once more, before anything else, to know the classes.
+    """
+    path = found(path)
+    rows = {".csv": csv_rows, ".tsv": tsv_rows}.get(inner_suffix(path), jsonl_rows)
+
+    def located() -> Iterator[tuple[str, Row]]:
+        return ((f"{path}, line {number}", row) for number, row in rows(path))
+
+    def labels() -> tuple[str, ...] | None:
+        return columns.labels(located()) if columns.label else None
+
+    def read() -> Iterator[Example]:
+        classes = {label: index for index, label in enumerate(corpus.labels or ())}
+        number = 0
+        for number, row in rows(path):
+            yield columns.example(row, f"{path}, line {number}", number, classes)
+        if number == 0:
+            raise UserError(f"{path}: no rows; expected at least one.")
+
+    corpus = Corpus(name or path.name, read, labels=labels, source=lambda: content(path, repr(columns)))
+    return corpus
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Rows of a CSV file (RFC 4180: a quoted field may hold commas, quotes and line ends), with their line numbers."""
+    # The module refuses fields over 128 KiB; a review, a chapter or a log may be longer, and is read as it is.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    reader = csv.reader((line for _, line in lines(path)), strict=True)
+    header: list[str] | None = None
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as broken:
+            raise UserError(f"{path}, line {line}: malformed CSV ({broken}). Check the quotes of that row.") from None
+        if fields is None:
+            return
+        if not fields:  # a blank line
+            continue
+        if header is None:
+            header = _header(fields, path)
+        else:
+            yield line, _row(header, fields, path, line)
+
+
+def tsv_rows(path: Path, header: list[str] | None = None) -> Iterator[tuple[int, Row]]:
+    """Rows of a TSV file: one per line, fields between tabs, quotes being ordinary characters.
+
+    `header` names the columns of a file without a header line.
+    """
+    for number, line in lines(path):
+        line = line.rstrip("\r\n")
+        if not line:
+            continue
+        fields = line.split("\t")
+        if header is None:
+            header = _header(fields, path)
+        else:
+            yield number, _row(header, fields, path, number)
+
+
+def jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Rows of a JSONL file: one JSON object per line."""
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as broken:  # numbers of thousands of digits are a ValueError
+            raise UserError(
+                f"{path}, line {number}: malformed JSON ({reason(broken)}). Expected one object a line."
+            ) from broken
+        if not isinstance(row, dict):
+            kind = type(row).__name__
+            raise UserError(f"{path}, line {number}: a JSON {kind}; expected an object with named columns.")
+        yield number, row
+
+
+def _header(fields: list[str], path: Path) -> list[str]:
+    if len(set(fields)) < len(fields):
+        double = next(field for field in fields if fields.count(field) > 1)
+        raise UserError(f"{path}, line 1: two columns are called {double!r}; expected a header with different names.")
+    return fields
+
+
+def _row(header: list[str], fields: list[str], path: Path, line: int) -> Row:
+    if len(fields) != len(header):
+        raise UserError(
+            f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)} columns. "
+            f"Quote fields that hold the separator."
+        )
+    return dict(zip(header, fields, strict=True))

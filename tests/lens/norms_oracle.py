@@ -1,0 +1,220 @@
+"""The papers' definitions, literally, in float64: every term of every pair as a vector, for one text at a time."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from lorgnette.attending import Tap
+from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.texts.token_kinds import CATEGORIES
+
+
+class Watch(Tap):
+    """Keeps the weights, the residual, and what really goes into and comes out of the modules around each site."""
+
+    wants_residual = True
+
+    def __init__(self, subject):
+        self.subject, self.seen, self.before, self.after = subject, {}, {}, {}
+
+    def see(self, call):
+        residual = None if call._residual is None else call._residual.double()
+        self.seen[call.site] = (call.weights.double(), residual)
+
+    def run(self, batch) -> None:
+        """One pass; what each watched module was given and gave, in the order of its calls."""
+        handles = []
+        for site in self.subject.anatomy.sites:
+            for module in (site.value.module, site.output, site.norm, next_norm(site)):
+                if module is not None and id(module) not in self.before:
+                    self.before[id(module)], self.after[id(module)] = [], []
+                    handles.append(module.register_forward_hook(self._keep))
+        with torch.no_grad(), self.subject.tapped(self):
+            self.subject.run(batch)
+        for handle in handles:
+            handle.remove()
+
+    def _keep(self, module, arguments, output):
+        self.before[id(module)].append(arguments[0].double())
+        self.after[id(module)].append(output.double())
+
+    def turn(self, around) -> int:
+        """Which call of its modules a site's is: ALBERT uses one layer several times."""
+        shared = [s for s in self.subject.anatomy.sites if s.module is around.module]
+        return [s.site for s in shared].index(around.site)
+
+
+SECOND = {
+    "bert": "output.LayerNorm", "albert": "full_layer_layer_norm", "distilbert": "output_layer_norm",
+    "mpnet": "output.LayerNorm", "deberta-v2": "output.LayerNorm",
+}  # fmt: skip
+NEXT = {
+    "GPT2Block": "ln_2", "ModernBertEncoderLayer": "mlp_norm", "LlamaDecoderLayer": "post_attention_layernorm",
+    "Qwen2DecoderLayer": "post_attention_layernorm", "Qwen3DecoderLayer": "post_attention_layernorm",
+    "MistralDecoderLayer": "post_attention_layernorm", "GemmaDecoderLayer": "post_attention_layernorm",
+}  # fmt: skip
+
+
+def next_norm(around) -> Any:
+    """The norm whose input is x + attention in a pre-norm layer."""
+    path = NEXT.get(type(around.layer).__name__)
+    if type(around.layer).__name__ == "T5Block":
+        later = around.layer.layer[1] if around.site.kind == "self" else around.layer.layer[2]
+        return later.layer_norm
+    return None if path is None else around.layer.get_submodule(path)
+
+
+class Terms:
+    """One text at one site: α, f^h(x_j), the tensor of terms and their sums."""
+
+    def __init__(self, watch: Watch, around, text: int, asked: int, read: int) -> None:
+        weights, residual = watch.seen[around.site]
+        self.around, turn = around, watch.turn(around)
+        self.alpha = weights[text, :, :asked, :read]
+        heads = around.head_weights()
+        given = watch.before[id(around.value.module)][turn][text, :read]
+        self.f = torch.stack([
+            (given @ heads.value[h].double() + (0 if heads.value_bias is None else heads.value_bias[h].double()))
+            @ heads.output[h].double()
+            for h in range(around.heads)
+        ])  # fmt: skip
+        self.parts = self.alpha[..., None] * self.f[:, None]  # [head query key model], what nobody should build
+        self.summed = self.parts.sum(0)  # [query key model]
+        self.bias = 0 if heads.output_bias is None else heads.output_bias.double()
+        self.x = None if residual is None else residual[text, :asked]
+        self.asked, self.read = asked, read
+
+    @property
+    def residual(self) -> torch.Tensor | None:
+        """With x_i in token i's own term."""
+        if self.around.site.kind != "self" or self.around.order not in ("post", "pre"):
+            return None
+        out = self.summed.clone()
+        for i in range(self.asked):
+            out[i, i] += self.x[i]
+        return out
+
+    def through(self, norm, terms, whole) -> torch.Tensor:
+        """Each term through a norm with the statistics of the whole vector."""
+        out = torch.zeros_like(terms)
+        for i in range(self.asked):
+            if isinstance(norm, PureNorm):
+                s, gamma = whole[i].var(unbiased=True).sqrt(), 1.0
+            else:
+                s, gamma = (whole[i].var(unbiased=False) + norm.eps).sqrt(), norm.weight.double()
+            out[i] = gamma * (terms[i] - terms[i].mean(-1, keepdim=True)) / s
+        return out
+
+    @property
+    def normed(self) -> torch.Tensor | None:
+        if self.residual is None or self.around.order != "post":
+            return None
+        return self.through(self.around.norm, self.residual, self.residual.sum(1) + self.bias)
+
+    def variants(self) -> dict[str, torch.Tensor]:
+        named = {"attn_n": self.summed, "attn_res_n": self.residual, "attn_res_ln_n": self.normed}
+        return {name: terms for name, terms in named.items() if terms is not None}
+
+    def ratios(self) -> dict[str, list[float]]:
+        if self.around.site.kind != "self":
+            return {}
+        terms = self.variants()
+        average = self.alpha.mean(0)
+        terms["attn_w"] = average[..., None]
+        if "attn_res_n" in terms:
+            terms["attn_res_w"] = (average / 2 + torch.eye(self.asked, dtype=torch.float64) / 2)[..., None]
+        return {name: [ratio(t[i], i) for i in range(self.asked)] for name, t in terms.items()}
+
+    @torch.no_grad()
+    def alti(self) -> list[float] | None:
+        """Off-diagonal share of max(0, ‖y‖₁ − ‖y − T‖₁)."""
+        terms = self.normed if self.around.order == "post" else self.residual
+        if terms is None:
+            return None
+        whole = self.residual.sum(1) + self.bias
+        y = self.around.norm.double()(whole) if self.around.order == "post" else whole
+        out = []
+        for i in range(self.asked):
+            row = [max(0.0, float(y[i].abs().sum() - (y[i] - terms[i, j]).abs().sum())) for j in range(self.read)]
+            out.append(1 - row[i] / sum(row))
+        return out
+
+    @torch.no_grad()
+    def globenc(self, second_norm, second_input) -> list[float]:
+        """Off-diagonal share of ‖term through both norms‖, with the second norm's real statistics."""
+        terms = self.through(second_norm, self.normed, second_input)
+        norms = terms.norm(dim=-1)
+        return [float(1 - norms[i, i] / norms[i].sum()) for i in range(self.asked)]
+
+
+def ratio(terms: torch.Tensor, i: int) -> float:
+    others = torch.zeros_like(terms[0])
+    for j in range(len(terms)):
+        if j != i:
+            others += terms[j]
+    return float(others.norm() / (others.norm() + terms[i].norm()))
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
+
+
+@torch.no_grad()
+def oracle(subject, examples) -> dict[Any, Any]:
+    """What the lens must give, by (variable, site, …)."""
+    batch = subject.encode(examples)
+    watch = Watch(subject)
+    watch.run(batch)
+    lists: dict[Any, list[Any]] = {}
+    for around in subject.anatomy.sites:
+        site = around.site
+        asking, read = batch.queries(site), batch.keys(site)
+        for text in range(len(examples)):
+            terms = Terms(watch, around, text, int(asking.mask[text].sum()), int(read.mask[text].sum()))
+            _per_text(lists, site, terms, {name: mask[text] for name, mask in read.categories.items()})
+    return lists
+
+
+def _per_text(lists: dict[Any, list[Any]], site, terms: Terms, kinds) -> None:
+    def note(*key_and_value):
+        *key, value = key_and_value
+        lists.setdefault(tuple(key), []).append(value)
+
+    norms, f = terms.parts.norm(dim=-1), terms.f.norm(dim=-1)
+    variants = {name: variant.norm(dim=-1) for name, variant in terms.variants().items()}
+    for kind in CATEGORIES:
+        members = [j for j in range(terms.read) if kinds[kind][j]]
+        always = kind in ("punctuation", "period_comma", "other")
+        for h in range(terms.around.heads):
+            norm = norms[h]
+            if members or always:
+                note("weight", site, h, kind, float(terms.alpha[h][:, members].sum() / terms.asked))
+                note("norm", site, h, kind, float(norm[:, members].sum() / terms.asked))
+                note("norm_share", site, h, kind, float(norm[:, members].sum() / norm.sum()))
+            if members:
+                note("f_norm", site, h, kind, float(f[h, members].mean()))
+            for i in range(terms.asked):
+                for j in members:
+                    if terms.alpha[h, i, j] > 0:  # what the mask hides is no pair
+                        note("pair", site, kind, (float(terms.alpha[h, i, j]), float(f[h, j])))
+        for name, norm in variants.items():
+            if members or always:
+                note("all_heads_norm", site, name, kind, float(norm[:, members].sum() / terms.asked))
+                note("all_heads_share", site, name, kind, float(norm[:, members].sum() / norm.sum()))
+    for h in range(terms.around.heads):
+        lists.setdefault(("f", site, h), []).extend(f[h].tolist())
+    for name, values in terms.ratios().items():
+        note("mixing", site, name, values)
+    if terms.residual is not None:
+        note("expansion", site, float((terms.f.sum(0).norm(dim=-1) / terms.x.norm(dim=-1)).mean()))
+
+
+def correlation(pairs: list[tuple[float, float]]) -> float | None:
+    # Equal in 16 bits is equal, as in the lens.
+    columns = [np.frexp(np.array(column)) for column in zip(*pairs, strict=True)]
+    alpha, f = (np.ldexp(np.round(mantissa * 2**16), exponent) for mantissa, exponent in columns)
+    if len(set(alpha)) < 2 or len(set(f)) < 2:
+        return None
+    return float(spearmanr(alpha, f).statistic)

@@ -1,0 +1,74 @@
+"""Jensen–Shannon divergence against its definition, and the map of heads."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lorgnette.lens.distances.divergence import jensen_shannon, pairwise_jensen_shannon, smoothed
+from lorgnette.lens.distances.embedding import metric_mds
+
+
+def oracle_js(p, q):
+    """½ KL(p ‖ m) + ½ KL(q ‖ m), m = (p + q)/2, term by term."""
+    total = 0.0
+    for a, b in zip(p, q, strict=True):
+        m = (a + b) / 2
+        total += (a * math.log(a / m) if a > 0 else 0.0) / 2 + (b * math.log(b / m) if b > 0 else 0.0) / 2
+    return total
+
+
+def some_rows(heads=5, queries=4, keys=7, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.softmax(3 * torch.randn(heads, queries, keys, generator=generator, dtype=torch.float64), -1)
+    rows[0, :, 3:] = 0.0  # a head that never looks ahead
+    return (rows / rows.sum(-1, keepdim=True)).to(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_every_pair_is_the_definition(dtype, tolerance):
+    rows = some_rows(dtype=dtype)
+    found = pairwise_jensen_shannon(rows)
+    for a in range(5):
+        for b in range(5):
+            for i in range(4):
+                expected = oracle_js(rows[a, i].tolist(), rows[b, i].tolist())
+                assert found[a, b, i].item() == pytest.approx(expected, abs=tolerance)
+    assert torch.allclose(jensen_shannon(rows[1], rows[2]), found[1, 2], atol=tolerance)
+
+
+def test_bounds():
+    one, other = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0])
+    assert jensen_shannon(one, one).item() == 0
+    assert jensen_shannon(one, other).item() == pytest.approx(math.log(2))
+
+
+def test_smoothing_stays_a_distribution_over_the_visible_keys():
+    rows = some_rows()
+    visible = torch.ones(1, 4, 7, dtype=torch.bool).tril()
+    rows = rows * visible
+    rows = rows / rows.sum(-1, keepdim=True).clamp(min=1e-9)
+    out = smoothed(rows, visible, 0.001)
+    assert torch.allclose(out.sum(-1)[1:], torch.ones(4, 4, dtype=torch.float64), atol=1e-6)
+    assert out[~visible.expand_as(out)].abs().max() == 0
+    assert out[2, 3, 0].item() == pytest.approx(0.999 * rows[2, 3, 0].item() + 0.001 / 4)
+
+
+def test_a_flat_map_is_found_and_does_not_depend_on_the_numbering():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(12, 2))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    found, stress = metric_mds(distances)
+    again = np.linalg.norm(found[:, None] - found[None], axis=-1)
+    assert stress < 0.02
+    assert np.abs(again - distances).max() < 0.1
+    order = rng.permutation(12)
+    permuted, _ = metric_mds(distances[np.ix_(order, order)])
+    assert np.allclose(permuted, found[order], atol=1e-9)
+
+
+def test_heads_that_are_all_the_same_lie_on_one_point():
+    found, stress = metric_mds(np.zeros((3, 3)))
+    assert stress == 0
+    assert not found.any()

@@ -1,0 +1,158 @@
+"""Probes over a corpus: planted features are found, control tasks are not, and wrong input is told."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from subjects import EXAMPLES, MAKERS, TREEBANK
+
+from lorgnette.errors import UserError
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.probes.lens import Probes
+from lorgnette.lens.probes.outcome import ratio
+from lorgnette.looking.look import look
+from lorgnette.looking.probing import probe, structural_probe
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import Example
+
+WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "slept", "good", "bad")
+
+
+def sentences(number, seed=0):
+    """Words in random order; `form` says which word it is, `coin` is a coin nobody can know."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for index in range(number):
+        words = tuple(rng.choice(WORDS, size=6))
+        tags = {
+            "form": tuple("animal" if word in ("cat", "dog") else "other" for word in words),
+            "coin": tuple(rng.choice(["heads", "tails"], size=6)),
+        }
+        heads = (2, 0, 2, 3, 4, 5)
+        out.append(Example(f"s{seed}.{index}", " ".join(words), words=words, tags=tags, heads=heads, label=index % 2))
+    return out
+
+
+def corpus(examples, name="made"):
+    return Corpus(name, lambda: iter(examples), labels=("a", "b"))
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return MAKERS["bert"]()
+
+
+def test_a_planted_feature_is_found_and_a_coin_is_not(subject):
+    train, test = corpus(sentences(60)), corpus(sentences(30, seed=1))
+    found = probe(subject, train, test, "form", hidden=8, seeds=(0, 1), epochs=150).data
+    assert float(found.accuracy.min()) > 0.95
+    assert float(found.embedding_accuracy.min()) > 0.95
+    assert float(found.type_majority) == 1.0
+    coin = probe(subject, train, test, "coin", hidden=8, seeds=(0, 1), epochs=150).data
+    assert float(abs(coin.accuracy - 0.5).max()) < 0.2
+
+
+def test_selectivity_is_the_difference_and_counts_are_right(subject):
+    data = probe(subject, corpus(sentences(20)), corpus(sentences(10, seed=1)), "form", epochs=1).data
+    np.testing.assert_allclose(data.selectivity, data.accuracy - data.control, atol=1e-12)
+    assert int(data.train_items) == 120
+    assert int(data.test_items) == 60
+    assert int(data.labels) == 2
+    assert set(np.unique(data.accuracy_count)) == {10}  # texts, over which the error is
+
+
+def test_as_a_lens_the_parts_are_made_by_the_text(subject):
+    lens = Probes("form", epochs=1, hidden=None, seeds=(0,))
+    result = look(subject, corpus(sentences(40)), [lens])["probes"]
+    assert int(result.data.train_items) + int(result.data.test_items) == 240
+    assert int(result.data.train_items) % 6 == 0  # whole texts
+    assert list(result.data.probe.values) == ["linear"]
+
+
+def test_the_label_of_a_text(subject):
+    data = probe(subject, corpus(sentences(30)), corpus(sentences(10, seed=1)), "label", epochs=1).data
+    assert int(data.test_items) == 10
+
+
+def test_labels_seen_only_in_test_are_counted_and_wrong(subject):
+    strange = [replace(e, tags={"form": ("never",) * 6}) for e in sentences(5, seed=2)]
+    data = probe(subject, corpus(sentences(20)), corpus(strange), "form", epochs=1).data
+    assert int(data.unseen_labels) == 30
+    assert float(data.accuracy.max()) == 0.0
+
+
+def test_one_label_alone_is_missing_not_wrong(subject):
+    same = [replace(e, tags={"form": ("x",) * 6}) for e in sentences(8)]
+    data = probe(subject, corpus(same), corpus(same), "form", epochs=1).data
+    assert int(data.accuracy_count.max()) == 0
+    assert np.isnan(data.accuracy.values).all()
+
+
+def test_a_tag_that_is_not_there_is_told(subject):
+    with pytest.raises(UserError, match="no 'form' tags"):
+        look(subject, corpus(EXAMPLES), [Probes("form")])
+    with pytest.raises(UserError, match=r"Did you mean.*upos"):
+        look(subject, corpus(TREEBANK), [Probes("upo")])
+
+
+def test_settings_are_checked():
+    with pytest.raises(UserError, match="development"):
+        Probes(development=2.0)
+
+
+def test_the_error_is_that_of_moments(subject):
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(7, (50,), generator=generator)
+    hits = torch.rand(2, 50, generator=generator, dtype=torch.float64)
+    mean, error = ratio(hits, texts)
+    lens = Probes()
+    lens.bind(subject)
+    moments = Moments(lens, "x", {"row": (0, 1)}, at="corpus")
+    for text in texts.unique():
+        chosen = texts == text
+        moments.add(x=(hits[:, chosen].mean(-1)[None], chosen.sum().expand(1, 2)))
+    arrays = moments.arrays()
+    np.testing.assert_allclose(arrays["x"].values, mean, rtol=1e-12)
+    np.testing.assert_allclose(arrays["x_se"].values, error, rtol=1e-9)
+
+
+def test_structural_probe_runs_and_counts(subject):
+    chain = [replace(e, heads=(2, 3, 4, 5, 6, 0)) for e in sentences(12)]
+    data = structural_probe(subject, corpus(chain), corpus(chain), rank=4, epochs=1).data
+    assert float(data.chain) == 1.0
+    assert int(data.edges) == 5 * 12
+    assert ((data.uuas >= 0) & (data.uuas <= 1)).all()
+
+
+def test_structural_probe_finds_a_planted_tree():
+    """Vectors whose squared distances are those of the tree, hidden in a rotation with noise around."""
+    from lorgnette.lens.probes.structural import KeptTree, trained_maps, tree_scores
+    from lorgnette.lens.probes.tree_distance import tree_distances
+
+    rng = np.random.default_rng(0)
+    trees, noise = [], []
+    rotation = np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    for number in range(80):
+        n = 7
+        heads = [0, *(int(rng.integers(1, word + 1)) for word in range(1, n))]
+        low = np.zeros((n, 16))
+        for word, head in enumerate(heads):
+            if head:
+                low[word] = low[head - 1]
+                low[word, word] += 1.0  # one edge, one dimension: squared distance = number of edges
+        low[:, 8:] += rng.standard_normal((n, 8))
+        gold = torch.from_numpy(tree_distances(heads)).double()
+        for kept, vectors in ((trees, low @ rotation), (noise, rng.standard_normal((n, 16)))):
+            kept.append(KeptTree(str(number), torch.from_numpy(vectors)[None], gold, np.ones(n, dtype=bool)))
+    scores = []
+    for kept in (trees, noise):
+        maps = trained_maps(kept[:60], 8, 150, 20, 0.02, torch.Generator().manual_seed(0))
+        scores.append(float(tree_scores(kept[60:], maps)["uuas"][0]))
+    assert scores[0] > 0.9
+    assert scores[1] < 0.6
+
+
+def test_structural_probe_needs_trees(subject):
+    with pytest.raises(UserError, match="no gold tree"):
+        structural_probe(subject, corpus(EXAMPLES), corpus(EXAMPLES))

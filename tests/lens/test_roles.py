@@ -1,0 +1,246 @@
+"""Roles: numbers against plain loops, planted heads all named and none in the control, controls, bad input."""
+
+import numpy as np
+import pytest
+import torch
+from subjects import TREEBANK, bert, gpt2, marian
+
+from lorgnette.attending import Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.relations.lens import Relations
+from lorgnette.lens.roles.formulas import after_same_word, rare_words, same_word
+from lorgnette.lens.roles.labels import RULES
+from lorgnette.lens.roles.lens import SHIFTS, Roles
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
+from lorgnette.looking.look import look
+from lorgnette.subject.planted import HEADS, annotated, planted_subject
+from lorgnette.testing import run_lens
+from lorgnette.texts import corpus
+from lorgnette.texts.example import Example
+from lorgnette.texts.frequency import Ranks
+
+
+def numbers(subject, text, name, *, development):
+    """What the lens finds in one text, with all of it in one part."""
+    lens = run_lens(Roles(development=development), subject, [subject.encode([text])])
+    part = "development" if development > 0.5 else "held_out"
+    return lens.compute().data.number.sel(role=name, part=part)
+
+
+def pooled(hits):
+    return np.mean(hits) if len(hits) else np.nan
+
+
+def by_hand(trace, stack, layer, head):
+    """Every number of one head and text, from its weights, token by token."""
+    weights = trace[f"{stack}.{layer}.weights"][head].double().numpy()
+    asking, read = trace.tokens(stack)
+    words = [i for i in range(len(weights)) if not asking.special[0, i] and asking.mask[0, i]]
+    q_ids, k_ids = asking.ids[0].tolist(), read.ids[0].tolist()
+    keys = range(len(k_ids))
+    special = [j for j in keys if read.special[0, j]] or [0]
+    marks = [j for j in keys if read.categories["punctuation"][0, j]]
+    inside = stack != "cross"
+    seen = [sum(weights[i] > 0) for i in range(len(weights))]
+    out = {
+        "special": pooled([weights[i, special].sum() for i in words]),
+        "punctuation": pooled([weights[i, marks].sum() for i in words]),
+        "last": pooled([weights[i, -1] for i in words]),
+        "broad": pooled(
+            [-(w := weights[i][weights[i] > 0]) @ np.log(w) / np.log(seen[i]) for i in words if seen[i] > 1]
+        ),
+    }
+    same, after = [], []
+    for i in words:
+        twins = [j for j in keys if k_ids[j] == q_ids[i] and not read.special[0, j] and weights[i, j] > 0]
+        twins = [j for j in twins if not (inside and j == i)]
+        if twins:
+            same.append(weights[i, twins].sum())
+        followers = [j for j in keys if inside and 0 < j < i and k_ids[j - 1] == q_ids[i] and not read.special[0, j]]
+        if followers:
+            after.append(weights[i, followers].sum())
+    out["same_word"], out["induction"] = pooled(same), pooled(after)
+    if inside:
+        for name, shift in (("self", 0), ("previous", -1), ("next", 1)):
+            out[name] = pooled([weights[i, i + shift] for i in words if 0 <= i + shift < len(weights)])
+        shares = []
+        for shift in SHIFTS:
+            able = [i for i in words if 0 <= i + shift < len(weights)]
+            if len(able) >= len(words) / 2:
+                shares.append(pooled([weights[i].argmax() == i + shift for i in able]))
+        out["positional"] = max(shares)
+    return out
+
+
+TEXT = Example("t", "the cat sat , and the cat ran . the dog sat on the mat .", target="the cat the cat sat . dog .")
+
+
+@pytest.mark.parametrize(
+    ("make", "stack"), [(bert, "encoder"), (gpt2, "decoder"), (marian, "cross"), (marian, "decoder")]
+)
+def test_numbers_are_those_of_plain_loops(make, stack):
+    subject = make()
+    trace = subject.trace(TEXT)
+    data = run_lens(Roles(development=0.999999), subject, [subject.encode([TEXT])]).compute().data
+    for layer, head in ((1, 0), (2, 3)):
+        for name, wanted in by_hand(trace, stack, layer, head).items():
+            found = data.number.sel(stack=stack, layer=layer, head=head + 1, role=name, part="development").item()
+            assert found == pytest.approx(wanted, rel=1e-6, nan_ok=True), name
+    assert data.number.sel(part="held_out").isnull().all()
+
+
+def test_pairs():
+    ids = torch.tensor([[5, 6, 5, 7, 5, 5]])
+    same = {(i, j) for i in range(6) for j in range(6) if i != j and ids[0, i] == ids[0, j]}
+    assert {tuple(pair) for pair in same_word(ids, ids, itself=False)[0].nonzero().tolist()} == same
+    after = {(i, j) for i in range(6) for j in range(1, i) if ids[0, j - 1] == ids[0, i]}
+    assert {tuple(pair) for pair in after_same_word(ids)[0].nonzero().tolist()} == after
+    assert (5, 3) in after
+
+
+def test_rare_words():
+    rank = torch.tensor([[1.0, 900.0, 3.0, 700.0, 2.0], [1.0, 400.0, 3.0, 9.0, 2.0], [1.0, 900.0, 5.0, 5.0, 9.0]])
+    there = torch.tensor([[True] * 5, [True] * 5, [True, True, True, True, False]])
+    received = torch.eye(5)[None].repeat(3, 1, 1)  # head h reads token h most
+    rarest, rare, chance, counts = rare_words(received, rank, there)
+    assert rarest[0].tolist() == [False, True, False, False, False]
+    assert rare[0].tolist() == [False, True, False, True, False]
+    assert chance.tolist() == pytest.approx([2 / 5, 2 / 5, 3 / 4])  # two share the second place in the last text
+    assert counts.tolist() == [True, False, True]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return annotated(corpus("planted", split="test").take(200))
+
+
+def planted_roles(texts, *, control):
+    subject = planted_subject(texts, control=control)
+    if control:  # as it is made it attends nearly evenly, which is to be broad
+        with torch.no_grad():
+            subject.model.encoder.layer[0].attention.self.query.weight *= 2
+    vocabulary = subject.tokenizer.get_vocab()
+    ranks = Ranks({n: 1000 + n if word.endswith("!") else n % 450 + 1 for word, n in vocabulary.items()}, "planted")
+    return look(subject, texts, [Roles(ranks)], progress=False)["roles"].data.sel(stack="encoder", layer=1)
+
+
+def test_every_planted_head_is_named(texts):
+    data = planted_roles(texts, control=False)
+    wanted = {
+        "previous": "positional (-1), previous",
+        "next": "positional (+1), next",
+        "sep": "special, last",
+        "uniform": "broad",
+        "dead": "positional (-1), previous, dead",
+        "rare": "rare, broad",  # even where there is no rare word
+        "first": "special",
+    }
+    found = dict(zip(HEADS, data.roles.values.tolist(), strict=True))
+    assert {name: roles for name, roles in found.items() if name != "tree"} == wanted
+    assert found["tree"].startswith("syntactic (nsubj to_head, obj to_head")
+    assert "to_dependent" not in found["tree"]
+    assert data.agreement.sel(role=["positional", "syntactic", "special", "broad", "dead"]).min() == 1
+    assert data.number_low.sel(role="positional", part="held_out", head=1) > 0.9
+
+
+def test_no_head_of_the_control_has_a_role(texts):
+    data = planted_roles(texts, control=True)
+    assert set(data.roles.values.tolist()) == {"none"}
+    assert not data.label.any()
+
+
+class Repeats(Tap):
+    """Head 1 reads what followed the word before, head 2 the same word elsewhere, head 3 the next token."""
+
+    def __init__(self, batch_ids):
+        self.ids = batch_ids
+
+    def weights(self, call, weights):
+        weights = weights.clone()
+        size = weights.shape[-1]
+        for text, ids in enumerate(self.ids):
+            for i in range(min(size, len(ids))):
+                after = [j for j in range(1, i) if ids[j - 1] == ids[i]]
+                same = [j for j in range(i) if ids[j] == ids[i]]
+                for head, keys in ((0, after), (1, same), (2, [i - 1] if i else [])):
+                    row = torch.zeros(size, dtype=weights.dtype)
+                    row[keys or [i]] = 1 / len(keys or [i])
+                    weights[text, head, i] = row
+        return weights
+
+
+def test_induction_and_same_word_heads_are_found():
+    subject = gpt2()
+    words = ["cat", "dog", "mat", "good", "bad", "ran"]
+    rng = np.random.default_rng(0)
+    lines = [" ".join(2 * [words[k] for k in rng.permutation(6)]) for _ in range(40)]
+    batch = subject.encode([Example(f"{n}", line) for n, line in enumerate(lines)])
+    lens = Roles()
+    with subject.tapped(Repeats(batch.source.ids.tolist())):
+        data = run_lens(lens, subject, [batch]).compute().data.sel(stack="decoder", layer=1)
+    named = data.roles.values.tolist()
+    assert "induction" in named[0]
+    assert "same_word" not in named[0]
+    assert "same_word" in named[1]
+    assert "induction" not in named[1]
+    assert "positional (-1)" in named[2]
+    assert "induction" not in named[2]
+    assert "same_word" not in named[2]
+
+
+def test_relations_are_those_of_the_relations_lens():
+    subject = bert()
+    batch = subject.encode(TREEBANK)
+    roles, relations = (run_lens(make(), subject, [batch]) for make in (Roles, Relations))
+    shared = relations.states()
+    assert shared
+    for name, state in shared.items():
+        assert torch.equal(roles.states()[name], state), name
+    data = run_lens(Roles(least=1), subject, [batch]).compute().data
+    assert data.number.sel(role="syntactic").notnull().any()
+
+
+def test_texts_with_and_without_trees():
+    subject = bert()
+    mixed = [*TREEBANK, Example("plain", "the cat sat .")]
+    one, other = (run_lens(Roles(least=1), subject, [subject.encode(texts)]) for texts in (mixed, TREEBANK))
+    assert torch.equal(one.pairs, other.pairs)
+    alone = run_lens(Roles(), subject, [subject.encode(mixed[-1:])]).compute().data
+    assert alone.number.sel(role="syntactic").isnull().all()
+    assert set(RULES) == set(alone.role.values.tolist())
+
+
+def test_controls_are_beside_it():
+    found = roles_with_controls(bert(torch.float32), TREEBANK[:3], progress=False)
+    assert list(found) == [TRAINED, RANDOM, SHUFFLED]
+    assert found[TRAINED].provenance.weights_hash != found[RANDOM].provenance.weights_hash
+    assert found[SHUFFLED].provenance.weights_hash == found[TRAINED].provenance.weights_hash
+    assert "shuffled" in found[SHUFFLED].provenance.corpus
+    assert all(result.lens == "roles" for result in found.values())
+
+
+def test_shuffling_takes_the_tree_along():
+    example = next(e for e in TREEBANK if len(e.words) > 4)
+    mixed = shuffled(example, 1)
+    assert sorted(mixed.words) == sorted(example.words)
+    assert mixed.words != example.words
+    pairs = lambda e: sorted((w, e.words[h - 1] if h else "") for w, h in zip(e.words, e.heads, strict=True))  # noqa: E731
+    assert pairs(mixed) == pairs(example)
+    assert shuffled(example, 1) == mixed
+
+
+def test_ranks_of_the_corpus_are_counted_first():
+    subject = bert()
+    lens = Roles()
+    data = look(subject, [f"the cat sat {word}" for word in ("good", "bad", "ran", "dog")], [lens], progress=False)
+    the, good = subject.tokenizer.convert_tokens_to_ids(["the", "good"])
+    assert lens.ranks[0][the] == 1
+    assert lens.ranks[0][good] == 4
+    assert (data["roles"].data.number_count.sel(role="rare") == 0).all()  # no word outside the 500 most frequent
+
+
+def test_bad_input():
+    with pytest.raises(UserError, match="must be 'corpus', or Ranks by piece id"):
+        Roles("wikipedia")
+    with pytest.raises(UserError, match="corpus twice"):
+        look(bert(), iter(["the cat sat", "good"]), ["roles"], progress=False)

@@ -1,0 +1,160 @@
+"""Two runs: the differences and their intervals are those of the numbers, and runs that do not match are refused."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from made import SCRIPT, norms, plugin, weights
+from scipy.stats import norm
+from subjects import TREEBANK, classifier
+from typer.testing import CliRunner
+
+import lorgnette as lo
+from lorgnette.cli.app import app
+from lorgnette.errors import UserError
+from lorgnette.lens.roles.report import changed_roles
+from lorgnette.reporting import Comparison
+from lorgnette.reporting.compare import adjusted, differences
+from lorgnette.results import Result, Results
+from lorgnette.statistics.significance import two_sided_p
+
+
+@pytest.fixture(scope="module")
+def runs():
+    lenses = ["weights", "norms", "geometry", "roles", "importance"]
+    return [lo.look(classifier(seed=seed), TREEBANK, lenses, progress=False) for seed in (0, 1)]
+
+
+def test_differences_and_their_intervals(runs):
+    found = differences(*runs).results["weights"].data
+    old, new = (run["weights"].data for run in runs)
+    for layer in (1, 2, 3):
+        for head in (1, 2, 3, 4):
+            at = {"stack": "encoder", "layer": layer, "head": head}
+            value = (new["confidence"] - old["confidence"]).sel(at).item()
+            error = np.sqrt(new["confidence_se"].sel(at).item() ** 2 + old["confidence_se"].sel(at).item() ** 2)
+            assert found["confidence"].sel(at).item() == pytest.approx(value)
+            assert found["confidence_low"].sel(at).item() == pytest.approx(value - 1.96 * error)
+            assert found["confidence_high"].sel(at).item() == pytest.approx(value + 1.96 * error)
+
+
+def stepped_up(p):
+    """Benjamini and Hochberg 1995 as they wrote it: reject k where k is the largest with p_(k) ≤ k/m · 0.05."""
+    ordered = sorted(p)
+    return max((k for k, one in enumerate(ordered, 1) if one <= 0.05 * k / len(ordered)), default=0)
+
+
+def named(findings, words):
+    (found,) = [finding for finding in findings if finding.text.startswith(words)]
+    return found.numbers
+
+
+def test_sentences_count_what_is_significant(runs):
+    findings = Comparison(*runs).findings()
+    old, new = (run["weights"].data["confidence"].values.ravel() for run in runs)
+    errors = [run["weights"].data["confidence_se"].values.ravel() for run in runs]
+    p = [2 * norm.sf(abs(b - a) / np.hypot(*se)) for a, b, *se in zip(old, new, *errors, strict=True)]
+    numbers = named(findings, "Confidence:")
+    assert numbers["count"] == stepped_up(p) <= numbers["uncorrected"] == sum(one < 0.05 for one in p)
+    assert numbers["cells"] == 12
+    assert numbers["chance"] == pytest.approx(0.6)
+    assert numbers["before"] == pytest.approx(old.mean())
+    assert numbers["after"] == pytest.approx(new.mean())
+    assert "nan" not in " ".join(finding.text for finding in findings)
+    assert all(0 <= finding.numbers.get("count", 0) <= finding.numbers.get("uncorrected", 99) for finding in findings)
+
+
+def test_the_false_discovery_rate_is_that_of_the_paper():
+    draw = np.random.default_rng(0)
+    value = xr.DataArray(draw.normal(size=(2, 6, 8)) * [[[1]], [[4]]], dims=("measure", "layer", "head"))
+    value = value.assign_coords(measure=["weights", "norms"]).where(value != value[0, 0, 0])
+    p = value.copy(data=two_sided_p(value.values, np.ones(value.shape)))
+    np.testing.assert_allclose(p, 2 * norm.sf(np.abs(value)))
+    q = adjusted(p)
+    for measure in ("weights", "norms"):  # each by itself: unlike numbers do not correct each other
+        known = p.sel(measure=measure).values
+        assert (q.sel(measure=measure) < 0.05).sum() == stepped_up(known[~np.isnan(known)])
+    assert (q >= p).where(p.notnull(), True).all()
+    assert q.isnull().sum() == 1
+
+
+def test_like_is_compared_with_like(runs):
+    """No mean over queries, keys and values, over weights and norms, over stacks, or over heads of one run only."""
+    findings = Comparison(*runs).findings()
+    for vectors in ("query", "key", "value"):
+        numbers = named(findings, f"Similarity within a text, {vectors}:")
+        assert numbers["before"] == pytest.approx(runs[0]["geometry"].data["sim"].sel(vectors=vectors).mean().item())
+    assert len([finding for finding in findings if finding.text.startswith("Mixing ratio, ")]) == 5
+    stacks = Comparison(*(Results([weights(stacks=("encoder", "cross"), seed=seed)]) for seed in (0, 1))).findings()
+    assert {finding.text.split(":")[0] for finding in stacks} >= {"Confidence, encoder", "Confidence, cross"}
+
+
+def test_heads_of_one_model_only_are_left_out():
+    whole, pruned = weights(seed=0), weights(seed=1)
+    gone = {"layer": slice(2, 3), "head": [2, 4]}
+    for name in [name for name in pruned.data.data_vars if not name.endswith("_count")]:
+        pruned.data[name] = pruned.data[name].copy()
+        pruned.data[name].loc[gone] = np.nan
+    for name in [name for name in pruned.data.data_vars if name.endswith("_count")]:
+        pruned.data[name] = pruned.data[name].copy()
+        pruned.data[name].loc[gone] = 0
+    compared = Comparison(Results([whole]), Results([pruned]), ("whole", "pruned"))
+    assert compared.differences().notes == ("4 heads of whole are not in the other model; the 7 in both are compared",)
+    numbers = named(compared.findings(), "Confidence:")
+    both = pruned.data["confidence"].notnull()
+    assert numbers["before"] == pytest.approx(whole.data["confidence"].where(both).mean().item())
+    assert numbers["cells"] == 7
+
+
+def test_a_run_does_not_differ_from_itself(runs):
+    found = Comparison(runs[0], runs[0])
+    assert all(finding.numbers.get("count", 0) == 0 for finding in found.findings())
+    assert "Nothing differs" in found.html()
+    assert len(changed_roles(runs[0]["roles"], runs[0]["roles"])) == 0
+
+
+def test_changed_roles_are_named(runs):
+    data = runs[0]["roles"].data.copy(deep=True)
+    data["label"].loc[{"stack": "encoder", "layer": 2, "head": 3, "role": "broad"}] ^= True
+    other = Results([Result("roles", data, runs[0]["roles"].provenance)])
+    (finding,) = Comparison(Results([runs[0]["roles"]]), other).findings()
+    assert finding.text.startswith("1 of 12 heads changed their role: 2.3 (")
+
+
+def test_the_page_and_the_command(runs, tmp_path):
+    for name, run in zip(("before", "after"), runs, strict=True):
+        run.save(tmp_path / name)
+    page = tmp_path / "compare.html"
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    html = page.read_text(encoding="utf-8")
+    assert "What differs between before and after" in html
+    assert html.count("<svg") == html.count("<figure") > 8
+    for finding in Comparison.of(tmp_path / "before", tmp_path / "after").findings():
+        assert finding.text in done.stdout
+
+
+def test_runs_that_do_not_match_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"3 layers of 4 heads .* 2 layers of 4 heads"):
+        differences(Results([weights()]), Results([weights(layers=2)]))
+    with pytest.raises(UserError, match="no lens in common: the first run has weights, the second has norms"):
+        differences(Results([weights()]), Results([norms()]))
+    weights_only, both = Results([weights()]), Results([weights(seed=1), plugin()])
+    found = differences(weights_only, both)
+    assert found.notes == ("only the second has plug",)
+    both.save(tmp_path / "both")
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "both"), str(tmp_path / "nowhere")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("lorgnette: There is no results folder")
+
+
+def test_a_plug_in_lens_is_compared_too():
+    one, two = Results([plugin()]), Results([plugin()])
+    two["plug"].data["score"] = two["plug"].data["score"] + 1
+    found = differences(one, two).results["plug"].data
+    np.testing.assert_allclose(found["score"].values, 1.0)
+
+
+def test_names_stay_text():
+    html = Comparison(Results([weights()]), Results([weights(seed=1)]), (SCRIPT, "{x}")).html()
+    assert "<script>alert" not in html
+    assert "{x}" in html

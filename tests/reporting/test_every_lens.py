@@ -1,0 +1,32 @@
+"""Whatever lens, whatever kind of model: its result can be put on a page."""
+
+import pytest
+from subjects import EXAMPLES, classifier, marian
+
+import lorgnette as lo
+from lorgnette.errors import UserError
+from lorgnette.reporting import figures_of, findings
+
+
+@pytest.mark.parametrize("maker", [classifier, marian])
+def test_every_lens_has_figures(maker):
+    subject, shown = maker(), {}
+    for name in lo.lens.names():
+        if name in shown:
+            continue  # another lens has brought it along
+        try:
+            shown |= lo.look(subject, EXAMPLES, [name], progress=False)
+        except UserError:  # a lens for another kind of model says so, and is tested elsewhere
+            continue
+    assert {"weights", "norms", "distances"} <= set(shown)
+    results = lo.Results(shown)
+    for name, result in results.items():
+        figures = figures_of(result)
+        assert figures, name
+        for figure in figures:
+            assert figure.chart.to_dict()  # Altair checks it against its schema
+            assert len(figure.table)
+            assert len(figure.data)
+    assert "nan" not in " ".join(finding.text for finding in findings(results))
+    html = lo.Report(lo.Results({name: results[name] for name in ("weights", "norms", "distances")})).html()
+    assert html.count("<svg") == html.count("<figure")

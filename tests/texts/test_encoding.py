@@ -1,0 +1,246 @@
+"""Ids, word maps and categories, for tokenizers of every kind."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from subjects import bert, gpt2, marian
+
+from lorgnette.attending.words import to_words
+from lorgnette.errors import UserError
+from lorgnette.texts.batch import spans
+from lorgnette.texts.encoding import _runs
+from lorgnette.texts.example import Example
+
+
+def test_words_of_plain_text():
+    batch = bert().encode(["The unbelievable cat, sat."])
+    tokens = batch.source
+    assert tokens.pieces[0] == ("[CLS]", "the", "un", "##believ", "##able", "cat", ",", "sat", ".", "[SEP]")
+    assert tokens.word[0].tolist() == [-1, 0, 1, 1, 1, 2, 3, 4, 5, -1]
+    assert tokens.words[0] == ("The", "unbelievable", "cat", ",", "sat", ".")
+    named = {name: flags[0].nonzero().flatten().tolist() for name, flags in tokens.categories.items()}
+    assert named == {
+        "cls": [0],
+        "sep": [9],
+        "punctuation": [6, 8],
+        "period_comma": [6, 8],
+        "other": [1, 2, 3, 4, 5, 7],
+        "first": [0],
+        "last": [9],
+    }
+
+
+def test_given_words_keep_their_numbers():
+    """A gold word that the tokenizer splits, one that it cannot read, and punctuation inside a word."""
+    words = ("The", "cat.", "🙂", "not,ran", "unbelievable")
+    tokens = bert().encode([Example("x", "ignored", words=words)]).source
+    assert tokens.words[0] == words
+    by_word = {}
+    for piece, word in zip(tokens.pieces[0], tokens.word[0].tolist(), strict=True):
+        by_word.setdefault(word, []).append(piece)
+    assert by_word == {
+        -1: ["[CLS]", "[SEP]"],
+        0: ["the"],
+        1: ["cat", "."],
+        2: ["[UNK]"],
+        3: ["not", ",", "ran"],
+        4: ["un", "##believ", "##able"],
+    }
+
+
+def test_pairs_number_their_words_through():
+    tokens = bert().encode([Example("x", "The cat.", pair="A dog ran.")]).source
+    assert tokens.word[0].tolist() == [-1, 0, 1, 2, -1, 3, 4, 5, 6, -1]
+    assert tokens.words[0] == ("The", "cat", ".", "A", "dog", "ran", ".")
+    assert tokens.categories["sep"][0].nonzero().flatten().tolist() == [4, 9]
+    types = bert().encode([Example("x", "The cat.", pair="A dog ran.")]).inputs["token_type_ids"]
+    assert types[0].tolist() == [0] * 5 + [1] * 5
+
+
+def test_categories_that_a_tokenizer_does_not_have():
+    categories = gpt2().encode(["The cat."]).source.categories
+    assert not categories["cls"].any()
+    assert not categories["sep"].any()
+
+
+def test_padding_is_never_anything():
+    batch = bert().encode(["good", "The cat sat on the mat."])
+    tokens = batch.source
+    padding = ~tokens.mask
+    assert padding.sum() == 6
+    for flags in (tokens.special, *tokens.categories.values()):
+        assert not (flags & padding).any()
+    assert (tokens.word[padding] == -1).all()
+
+
+def test_a_translation_is_read_behind_the_start_token():
+    subject = marian()
+    batch = subject.encode([Example("x", "The cat ran.", target="le chat")])
+    assert batch.target.pieces[0] == ("[PAD]", "le", "chat")
+    assert batch.target.special[0].tolist() == [True, False, False]
+    assert batch.target.mask.all()  # the start token has the padding's id and is no padding
+    alone = subject.encode([Example("x", "The cat ran.")])
+    assert alone.target.ids.tolist() == [[0]]
+    assert alone.inputs["decoder_attention_mask"].tolist() == [[1]]
+    assert not alone.target.mask.any()  # it is there for the model, not for the lenses
+
+
+def test_truncation_keeps_what_closes_the_text():
+    subject = bert()
+    batch = subject.encode([Example("x", "cat " * 100)], truncate=True)
+    assert batch.source.ids.shape[1] == 64
+    assert batch.source.pieces[0][-1] == "[SEP]"
+    with pytest.raises(UserError, match="102 tokens and the model takes 64"):
+        subject.encode([Example("x", "cat " * 100)])
+
+
+def test_of_a_pair_the_longer_text_is_cut():
+    example = Example("x", "cat " * 90, pair="A dog ran.")
+    tokens = bert().encode([example], truncate=True).source
+    assert tokens.ids.shape[1] == 64
+    assert tokens.pieces[0][-6:] == ("[SEP]", "a", "dog", "ran", ".", "[SEP]")
+    assert tokens.pieces[0][:2] == ("[CLS]", "cat")
+    assert tokens.categories["sep"][0].sum() == 2
+
+
+def test_words_from_pieces_sum_and_average():
+    """To a word the sum, from a word the mean, against a loop."""
+    torch.manual_seed(0)
+    weights = torch.rand(2, 5, 5, dtype=torch.float64).softmax(-1)
+    word = torch.tensor([-1, 0, 0, 1, -1])
+    number = spans(word)
+    assert number.tolist() == [0, 1, 1, 2, 3]
+    out = to_words(weights, number, number)
+    groups = [[0], [1, 2], [3], [4]]
+    for h in range(2):
+        for a, rows in enumerate(groups):
+            for b, columns in enumerate(groups):
+                expected = sum(float(weights[h, i, j]) for i in rows for j in columns) / len(rows)
+                assert float(out[h, a, b]) == pytest.approx(expected, abs=1e-12)
+    torch.testing.assert_close(out.sum(-1), torch.ones(2, 4, dtype=torch.float64))
+
+
+def _made(pieces: list[str], model: type, **parts):
+    """A tokenizer with these pieces."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(["<pad>", "<unk>", *pieces]))}
+    tokenizer = Tokenizer(model(vocabulary, [], unk_token="<unk>"))
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
+
+
+def test_a_tokenizer_that_takes_a_text_for_one_word():
+    """Llama's and Gemma's do: they leave the marked text in one part, so `word_ids` is 0 everywhere."""
+    from tokenizers import models, pre_tokenizers
+
+    from lorgnette.texts.encoding import Encoder
+
+    whole = pre_tokenizers.Metaspace(split=False)
+    tokenizer = _made(list("▁thecats."), models.BPE, pre_tokenizer=whole)
+    assert set(tokenizer("the cat sat.").word_ids()) == {0}
+    encoder = Encoder(tokenizer, bert().model.config, None)
+    side = encoder.encode(Example("x", "the cat  sat.")).source
+    assert side.words == ("the", "cat", "sat.")
+    assert side.word == [0] * 4 + [1] * 4 + [2] * 6
+    side = encoder.encode(Example("x", "the cat", pair="cat sat.")).source
+    assert side.words == ("the", "cat", "cat", "sat.")
+    assert side.word == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 5
+
+
+def test_punctuation_in_pieces_of_bytes():
+    """’ is three bytes, written âĢĻ; the last byte of 你 is written ł and of û is written », which is no mark there."""
+    from tokenizers import decoders, models, pre_tokenizers
+
+    from lorgnette.texts.encoding import Encoder
+
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = _made(
+        [*sorted(pre_tokenizers.ByteLevel.alphabet()), "âĢĻ", "Ġ.", "##"],
+        models.BPE,
+        pre_tokenizer=level,
+        decoder=decoders.ByteLevel(),
+    )
+    encoder = Encoder(tokenizer, bert().model.config, None)
+    named = tokenizer.get_vocab()
+    punctuation = {piece for piece, number in named.items() if encoder.kinds._punctuation[number]}
+    assert {"âĢĻ", "Ġ.", "##", ",", "!"} <= punctuation
+    assert not {"»", "¿", "¡", "§", "a", "Ġ", "Ċ", "<pad>"} & punctuation
+    assert {piece for piece, number in named.items() if encoder.kinds._period_comma[number]} == {".", ",", "Ġ."}
+
+
+def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
+    """Marian has pieces of its own for each side; a word that is normalised to several must not mix them."""
+    from lorgnette.texts.encoding import Encoder
+
+    class TwoSided:
+        is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
+
+        def __call__(self, text=None, text_target=None, add_special_tokens=True):
+            offset, words = (10, text) if text_target is None else (20, text_target)
+            ids = [offset + len(word) for word in words.split()]
+            return {"input_ids": [*ids, 1] if add_special_tokens else ids}
+
+        def convert_ids_to_tokens(self, ids):
+            return ["x" for _ in ids]  # no mark: the count is off
+
+        def build_inputs_with_special_tokens(self, ids):
+            return [*ids, 1]
+
+    target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
+    assert target.ids == [0, 23, 22, 21]
+    assert target.word == [-1, 0, 1, 2]
+
+
+def test_special_tokens_that_are_typed_are_words():
+    """With either kind of tokenizer: special is what the tokenizer adds."""
+    from lorgnette.texts.encoding import Encoder
+
+    class Slow:
+        is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
+
+        def __call__(self, text):
+            return {"input_ids": self.build_inputs_with_special_tokens([1 if w == "</s>" else 5 for w in text.split()])}
+
+        def convert_ids_to_tokens(self, ids):
+            return ["▁</s>" if number == 1 else "▁x" for number in ids]
+
+        def build_inputs_with_special_tokens(self, ids):
+            return [*ids, 1]
+
+    slow = Encoder(Slow(), marian().model.config, None).encode(Example("x", "a </s> b")).source
+    assert slow.special == [False, False, False, True]
+    assert slow.word == [0, 1, 2, -1]
+    fast = bert().encode([Example("x", "The [SEP] cat")])
+    assert fast.source.pieces[0] == ("[CLS]", "the", "[SEP]", "cat", "[SEP]")
+    assert fast.source.special[0].tolist() == [True, False, False, False, True]
+    assert fast.source.categories["sep"][0].tolist() == [False, False, False, False, True]
+
+
+def test_padding_is_the_configs_where_the_tokenizer_has_none():
+    """A GPT-2 with a classifier looks for the last token that is not the config's padding."""
+    subject = gpt2()
+    subject.tokenizer.pad_token = None
+    subject.model.config.pad_token_id = 7
+    from lorgnette.subject import Subject
+
+    batch = Subject(subject.model, subject.tokenizer).encode(["the cat sat", "cat"])
+    assert batch.inputs["input_ids"][1, 1:].tolist() == [7, 7]
+
+
+def runs_by_hand(text):
+    """For each character the number of its run between white space, one character at a time."""
+    out, number, inside = [], 0, False
+    for character in text:
+        number += inside and character.isspace()
+        inside = not character.isspace()
+        out.append(number)
+    return [*out, number]
+
+
+@given(st.text(alphabet=st.sampled_from("ab .\t\n\u2003\u3000é😀"), max_size=30))
+def test_runs_between_white_space_are_those_counted_by_hand(text):
+    assert _runs(text).tolist() == runs_by_hand(text)
