@@ -116,7 +116,7 @@ def changed(text, *path, value):
         (("provenance", "versions"), 7),
         (("provenance", "notes"), "abc"),
     ],
-    ids=str,
+    ids=lambda part: ".".join(part) if isinstance(part, tuple) else type(part).__name__,
 )
 def test_results_that_were_edited_are_refused(saved, path, value):
     with pytest.raises(UserError):
