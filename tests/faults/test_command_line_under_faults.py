@@ -48,7 +48,8 @@ def test_bytes_that_are_no_text_and_terminals_without_emoji(model):
 
 
 STOPPED = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 sys.argv = ["lorgnette", *sys.argv[2:]] if (number := int(sys.argv[1])) else []
 import lorgnette.looking.look as looking
 passed, count = looking._pass, 0

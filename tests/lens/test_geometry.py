@@ -176,10 +176,10 @@ def test_the_baseline_takes_one_word_from_each_text():
     subject = bert()
     examples = [Example(str(n), text) for n, text in enumerate(("the cat .", "dog", "good bad", "it"))]
     lens = run_lens(Geometry(), subject, [subject.encode(examples)])
-    kept = lens.at_random.kept(0)
-    assert [len(group) for group in kept] == [1] * 4
+    groups = lens.at_random.rows(0).groups("vectors")
+    assert [len(group) for group in groups] == [1] * 4
     single = occurrences_of(subject, examples[1:2], 3)["dog"][0]
-    found = torch.cat(kept).unflatten(1, (lens.depth, lens.width))[:, 3]
+    found = torch.cat(groups).unflatten(1, (lens.depth, lens.width))[:, 3]
     assert (found - single).norm(dim=-1).min() < 1e-12
 
 

@@ -197,7 +197,7 @@ def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_p
 
 
 def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
-    with pytest.raises(UserError, match=r"there is no folder './nowhere': expected one with a model"):
+    with pytest.raises(UserError, match=r"There is no folder './nowhere'"):
         prune(settings("./nowhere", tmp_path / "out", keep=0.5))
     with pytest.raises(UserError, match="is a preset, not a trained model"):
         prune(settings("tp9-cls", tmp_path / "out", keep=0.5))
