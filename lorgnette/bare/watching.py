@@ -46,7 +46,7 @@ def _refuse(lenses: tuple[Lens, ...]) -> None:
     for lens in lenses:
         if not isinstance(lens, Lens):
             raise UserError(f"lo.watch takes lenses, such as lo.lens.get('weights'). Got {type(lens).__name__}.")
-        if lens.wants_gradients or lens.needs:
+        if lens.wants_gradients or not lens.looks:
             raise UserError(
                 f"The lens {lens.name!r} needs passes or results of its own: use lo.look for it, not lo.watch."
             )

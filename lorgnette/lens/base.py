@@ -33,8 +33,6 @@ class Lens(torchmetrics.Metric):
     wants_hidden_states: ClassVar[bool] = False
     wants_gradients: ClassVar[bool] = False
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Lenses whose results it is made from; `look` brings them along, and hands them over at the end."""
     uses_labels: ClassVar[bool] = False
     """Whether it compares the labels of the texts with the classes of a classifier: `look` then matches their names."""
     full_state_update: bool | None = False
@@ -68,15 +66,22 @@ class Lens(torchmetrics.Metric):
     def allocate(self, subject: Subject) -> None:
         """Declare the states."""
 
-    def before(self) -> "Sequence[Lens]":
-        """Lenses that must have looked through the whole corpus before this one begins."""
+    def needs(self) -> "Sequence[Lens | str]":
+        """Lenses whose results it is made from; `look` brings them along and hands their results to `take`.
+
+        A lens that looks at batches gets them before its first batch: the corpus is gone through once before. A lens
+        that looks at nothing gets them before `compute`, from the same pass.
+        """
         return ()
 
-    def prepare(self, found: Mapping[str, Result]) -> None:
-        """Take in what they found, by lens."""
+    def take(self, results: Mapping[str, Result]) -> None:
+        """Take in the results of the lenses that it needs, by lens."""
 
-    def conclude(self, found: Mapping[str, Result]) -> None:
-        """Take in the results of the lenses that it needs."""
+    @property
+    def looks(self) -> bool:
+        """Whether it takes anything from a batch, and is not made from results alone."""
+        mine = type(self)
+        return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "finish", "taps"))
 
     def taps(self, batch: Batch) -> Sequence[Tap]:
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""

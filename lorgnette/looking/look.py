@@ -126,27 +126,38 @@ def _concluded(lenses: Sequence[Lens], provenance: Any) -> Results:
         lens.provenance = provenance
     computed: list[Result] = []
     for lens in lenses:
-        lens.conclude({result.lens: result for result in computed})
+        if not lens.looks:
+            lens.take({result.lens: result for result in computed})
         computed.append(_computed(lens))
     return Results(computed)
 
 
 def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
-    """The lenses, with those that any of them is made from, which come first."""
-    there = {lens.name for lens in lenses}
-    needed = [name for name in dict.fromkeys(n for lens in lenses for n in lens.needs) if name not in there]
-    return [*map(_lens, needed), *sorted(lenses, key=lambda lens: bool(lens.needs))]
+    """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
+    needed = _needed([lens for lens in lenses if not lens.looks], besides=lenses)
+    return [*needed, *sorted(lenses, key=lambda lens: not lens.looks)]
+
+
+def _needed(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
+    """The lenses that these need, each once."""
+    out = {lens.name: lens for lens in besides}
+    for need in map(_lens, (name for lens in lenses for name in lens.needs())):
+        out.setdefault(need.name, need)
+    return list(out.values())[len(besides) :]
 
 
 def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> None:
-    """A look of its own for lenses that need to know something of the whole corpus before they begin."""
-    for lens in lenses:
-        if first := lens.before():
-            if texts.once:
-                raise UserError(
-                    f"The lens {lens.name!r} goes through the corpus twice. Give a Corpus or a list of texts."
-                )
-            lens.prepare(look(texts.subject, texts, first, **options))
+    """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
+    waiting = [lens for lens in lenses if lens.looks and lens.needs()]
+    if not waiting:
+        return
+    if texts.once:
+        raise UserError(
+            f"The lens {waiting[0].name!r} goes through the corpus twice. Give a Corpus or a list of texts."
+        )
+    results = look(texts.subject, texts, _needed(waiting), **options)
+    for lens in waiting:
+        lens.take(results)
 
 
 class Looking(Tap):

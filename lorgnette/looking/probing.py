@@ -49,18 +49,18 @@ def structural_probe(
     What it does not tell you: that the model builds or reads trees; a probe of rank 64 finds much by itself, so look
     at state 0 beside the others. Hewitt and Manning 2019.
     """
-    parts = []
+    parts, left_out = [], 0
     for corpus in (train, test):
         lens = KeptTrees(longest)
-        look(subject, corpus, [lens], truncate=True)
-        if not lens.kept:
+        left_out += int(look(subject, corpus, [lens], truncate=True)[lens.name].data["left_out"])
+        if not lens.trees:
             raise UserError(f"{corpus.name}: no sentence of 2 to {longest} words with a tree.")
         parts.append(lens)
     generator = torch.Generator().manual_seed(seed)
-    maps = trained_maps(parts[0].kept, rank, epochs, batch_size, learning_rate, generator)
-    data = tree_scores(parts[1].kept, maps)
-    data |= {"train_texts": xr.DataArray(len(parts[0].kept)), "test_texts": xr.DataArray(len(parts[1].kept))}
-    data["left_out"] = xr.DataArray(parts[0].left_out + parts[1].left_out)
+    maps = trained_maps(parts[0].trees, rank, epochs, batch_size, learning_rate, generator)
+    data = tree_scores(parts[1].trees, maps)
+    data |= {"train_texts": xr.DataArray(len(parts[0].trees)), "test_texts": xr.DataArray(len(parts[1].trees))}
+    data["left_out"] = xr.DataArray(left_out)
     for name, text in DESCRIPTIONS.items():
         data[name].attrs["description"] = text
     return Result("structural", xr.Dataset(data), parts[1].provenance)

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lorgnette.statistics.hashing import text_key
+
 STRATUM, NUMBER, ITEM, LENGTHS = range(4)
 """Columns of the index: stratum, the number of the item or of its group, the item's own, lengths of ragged columns."""
 _MOST = 2**53
@@ -105,6 +107,10 @@ class HashSample:
             new[:, place] = torch.tensor([len(part) for part in columns[name]], dtype=torch.int64)
         joined = torch.cat([self._state("index"), new])
         values = {name: torch.cat([self._state(name), *self._rows(name, columns[name])]) for name in self.columns}
+        if self.size is None and self.each is None:  # all are kept: they are put in order when they are read
+            for name, value in {"index": joined, **values}.items():
+                self._set(name, value)
+            return
         index, order = self._kept(joined, settle=True)
         self._set("index", index)
         for name in self.columns:
@@ -209,6 +215,20 @@ class Rows:
             return []
         sizes = torch.unique_consecutive(self.index[:, : NUMBER + 1], dim=0, return_counts=True)[1]
         return list(self.columns[name].split(sizes.tolist()))
+
+
+class NameSet:
+    """Names that were met, as states that merge: of texts that could not be used, say."""
+
+    def __init__(self, lens: Holder, name: str) -> None:
+        self.sample = HashSample(lens, name, {"id": NAME}, size=None)
+
+    def add(self, names: Sequence[str]) -> None:
+        self.sample.add(torch.tensor([text_key(name) >> 11 for name in names], dtype=torch.int64), id=as_names(names))
+
+    def first(self, count: int) -> list[str]:
+        """The first so many, in the order of the alphabet."""
+        return sorted(set(self.sample.rows().names()))[:count]
 
 
 def as_names(names: Sequence[str]) -> list[Tensor]:

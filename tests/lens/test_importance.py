@@ -117,7 +117,7 @@ def test_laws_with_means():
     def make():
         lens = Importance()
         lens.bind(tiny)
-        lens.prepare(means)
+        lens.take(means)
         return lens
 
     result = check_lens(make, tiny, examples(), tolerance=1e-7)

@@ -1,6 +1,6 @@
 """Which cheap signal to trust: do weights, norms, relevance and gradients rank the heads as taking them away does?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +13,8 @@ from lorgnette.lens.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.rank_agreement import reliability, spearman_matrix, within_groups
 
+SIGNALS_OF = ("weights", "norms", "relevance", "importance")
+"""Lenses that it brings along; those of `gradients` count where they are there."""
 PARTITION = ("cls", "sep", "period_comma", "other")
 DESCRIPTIONS = {
     "sharpness": "1 − normalised entropy of the weights (lens weights)",
@@ -48,19 +50,21 @@ class Agreement(Lens):
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
-    needs: ClassVar[tuple[str, ...]] = ("weights", "norms", "relevance", "importance")
 
     def __init__(self, draws: int = 2000, seed: int = 0) -> None:
         super().__init__()
         self.draws, self.seed = draws, seed
-        self.found: Mapping[str, Result] = {}
+        self.results: Mapping[str, Result] = {}
 
-    def conclude(self, found: Mapping[str, Result]) -> None:
-        self.found = found
+    def needs(self) -> Sequence[str]:
+        return SIGNALS_OF
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.results = results
 
     def compute(self) -> Result:
         """The matrix of ρ with intervals, for every stack."""
-        return agreement(self.found, draws=self.draws, seed=self.seed)
+        return agreement(self.results, draws=self.draws, seed=self.seed)
 
 
 def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0) -> Result:

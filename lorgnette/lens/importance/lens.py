@@ -74,11 +74,11 @@ class Importance(Lens):
         self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
         self.means: dict[Site, Tensor] | None = None
 
-    def before(self) -> Sequence[Lens]:
+    def needs(self) -> Sequence[Lens]:
         return (HeadMeans(),) if "mean" in self.ablations and self.means is None else ()
 
-    def prepare(self, found: Mapping[str, Result]) -> None:
-        self.means = {site: mean_outputs(found["head_means"], self.subject, site) for site in self.sites}
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.means = {site: mean_outputs(results["head_means"], self.subject, site) for site in self.sites}
 
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)

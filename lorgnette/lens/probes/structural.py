@@ -7,20 +7,23 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.hidden_states import hidden_states
+from lorgnette.lens.hidden_states import Shapes, hidden_states
 from lorgnette.lens.occurrences import word_vectors
 from lorgnette.lens.probes.outcome import ratio
 from lorgnette.lens.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
+from lorgnette.statistics.hashing import text_key
 from lorgnette.statistics.spearman import spearman
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
 from lorgnette.texts.treebank import is_tree
 
 DESCRIPTIONS = {
@@ -39,37 +42,65 @@ class KeptTree:
 
 
 class KeptTrees(Lens):
-    """Keeps whole sentences with the vectors of their words; not mergeable, for `structural_probe` alone."""
+    """Keeps whole sentences with the vectors of their words, for `structural_probe`; `trees` is there after `compute`.
+
+    They are states, so that several processes together, and a run that goes on, have the sentences of all.
+    """
 
     name: ClassVar[str] = "structural"
     wants_hidden_states: ClassVar[bool] = True
 
     def __init__(self, longest: int) -> None:
         super().__init__()
-        self.longest, self.left_out = longest, 0
-        self.kept: list[KeptTree] = []
+        self.longest = longest
+        self.trees: list[KeptTree] = []
 
     def allocate(self, subject: Subject) -> None:
         self.causal = subject.anatomy.causal
+        wide = torch.promote_types(subject.dtype, torch.float32)
+        shape = next(iter(Shapes.of(subject).states.values()))
+        columns = {
+            "id": NAME,
+            "vectors": Column(shape, wide, ragged=True),
+            "marks": Column((2,), torch.int64, ragged=True),  # head, whether it is punctuation
+        }
+        self.sample = HashSample(self, "sentences", columns, size=None)
+        self.sums("left_out")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         states = next(iter(hidden_states(outputs, self.causal).values()))
+        chosen: list[tuple[Example, Tensor]] = []
         for text, example in enumerate(batch.examples):
             if example.heads is None or example.words is None:
                 raise UserError(f"The text {example.id!r} has no gold tree. Give a treebank (.conllu).")
             n = len(example.words)
             there = set(batch.source.word[text].tolist()) - {-1}
             if not 2 <= n <= self.longest or len(there) < n or not is_tree(example.heads):
-                self.left_out += 1
                 continue
             where = torch.stack([torch.full((n,), text), torch.arange(n)], -1)
-            vectors = word_vectors(batch.source, where, states).unflatten(-1, (len(states), -1)).transpose(0, 1)
-            words = np.array([tag != "punct" for tag in (example.relations or ("",) * n)])
-            gold = torch.from_numpy(tree_distances(example.heads))
-            self.kept.append(KeptTree(example.id, vectors, gold.to(vectors), words))
+            chosen.append((example, word_vectors(batch.source, where, states).unflatten(-1, (len(states), -1))))
+        self.left_out += len(batch.examples) - len(chosen)
+        self.sample.add(
+            torch.tensor([text_key(example.id) >> 11 for example, _ in chosen], dtype=torch.int64),
+            id=as_names([example.id for example, _ in chosen]),
+            vectors=[vectors for _, vectors in chosen],
+            marks=[_marks(example) for example, _ in chosen],
+        )
 
     def compute(self) -> Result:
-        return self.result({"texts": xr.DataArray(len(self.kept))})
+        """How many sentences there are; the sentences themselves, of all processes, are then in `trees`."""
+        rows = self.sample.rows()
+        self.trees = []
+        for name, vectors, marks in zip(rows.names(), rows.pieces("vectors"), rows.pieces("marks"), strict=True):
+            gold = torch.from_numpy(tree_distances(marks[:, 0].tolist())).to(vectors)
+            self.trees.append(KeptTree(name, vectors.transpose(0, 1), gold, ~marks[:, 1].bool().numpy()))
+        return self.result({"texts": xr.DataArray(len(rows)), "left_out": xr.DataArray(int(self.left_out))})
+
+
+def _marks(example: Example) -> Int[Tensor, "word 2"]:
+    """The head of each word, and whether it is punctuation."""
+    heads = example.heads or ()
+    return torch.tensor([*zip(heads, (tag == "punct" for tag in example.relations or ("",) * len(heads)), strict=True)])
 
 
 def trained_maps(

@@ -14,6 +14,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import GoldTrees, sites_between_words, word_attention
 from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
@@ -63,7 +64,6 @@ class Relations(Lens):
         self.relations = (ALL, *(name for name in dict.fromkeys(names) if name != ALL))
         self.development = development
         self.batch: Batch | None = None
-        self.skipped: set[str] = set()
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
@@ -77,6 +77,7 @@ class Relations(Lens):
         self.of_offsets = Moments(self, "offset_accuracy", by_offset, at="corpus")
         self.sums("pairs", len(self.relations), len(PARTS))
         self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
+        self.skipped = NameSet(self, "skipped_texts")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -93,7 +94,7 @@ class Relations(Lens):
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; offsets and counts are taken in here, once."""
         self.batch, self.trees = batch, GoldTrees.of(batch)
-        self.skipped |= set(self.trees.broken)
+        self.skipped.add(sorted(self.trees.broken))
         self.members = membership(self.trees.relations, self.relations, self.trees.there.shape[1])
         self.members *= self.trees.pairs[..., None]
         self.counts = self.members.sum(1)
@@ -127,7 +128,7 @@ class Relations(Lens):
         result = self.result(variables)
         seen, unseen, lost = (int(n) for n in self.words)
         result.data.attrs |= {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
-        result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
+        result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
 
 

@@ -89,11 +89,11 @@ class Roles(Relations):
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
 
-    def before(self) -> Sequence[Lens]:
+    def needs(self) -> Sequence[Lens]:
         return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
 
-    def prepare(self, found: Mapping[str, Result]) -> None:
-        counts = found["piece_counts"].data["pieces"].values
+    def take(self, results: Mapping[str, Result]) -> None:
+        counts = results["piece_counts"].data["pieces"].values
         both = [_rank_table(counted(dict(enumerate(side.tolist())), "corpus"), len(side)) for side in counts]
         self.ranks = (both[0], both[1])
 

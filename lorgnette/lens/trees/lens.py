@@ -14,6 +14,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.statistics.hashing import text_key
 from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
@@ -77,7 +78,6 @@ class Trees(Lens):
         self.scores, self.root, self.draws, self.seed = scores, root, draws, seed
         self.relations = UNIVERSAL + (SUBTYPES if subtypes else ())
         self.batch: Batch | None = None
-        self.skipped: set[str] = set()
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
@@ -85,6 +85,7 @@ class Trees(Lens):
         self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
         self.of_baselines = _Shares(self, BASELINES, "corpus")
         self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
+        self.skipped = NameSet(self, "skipped_texts")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -109,14 +110,13 @@ class Trees(Lens):
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; baselines and counts are taken in here, once."""
         self.batch, self.trees = batch, GoldTrees.of(batch)
-        self.skipped |= set(self.trees.broken)
         members = membership(self.trees.relations, self.relations, self.trees.there.shape[1]).numpy()
         sentences = self.trees.sentences()
         kept = [s for s in sentences if s.root is not None]
         self.sentences = [(s, members[s.text, s.words]) for s in kept]
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         rootless = sum(len(s.words) for s in sentences if s.root is None)
-        self.skipped |= {s.example.id for s in sentences if s.root is None}
+        self.skipped.add([*self.trees.broken, *(s.example.id for s in sentences if s.root is None)])
         seen = sum(len(s.words) for s in kept)
         words = torch.tensor([seen, int(self.trees.unseen.sum()), lost, rootless])
         self.words += words.to(self.words)
@@ -167,7 +167,7 @@ class Trees(Lens):
         counted = {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         counted["words_in_texts_without_their_root"] = rootless
         result.data.attrs |= {"scores": self.scores, "root": self.root, "draws": self.draws, **counted}
-        result.data.attrs["skipped"] = ", ".join(sorted(self.skipped)[:10])
+        result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
 
 

@@ -60,9 +60,9 @@ def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) ->
     head counts by the size of what it does: signals with a sign enter without it.
     """
     from lorgnette.lens import get
-    from lorgnette.lens.agreement.lens import Agreement, _signals
+    from lorgnette.lens.agreement.lens import SIGNALS_OF, _signals
 
-    lenses = [get(name) for name in Agreement.needs]
+    lenses = [get(name) for name in SIGNALS_OF]
     signals = _signals(look(subject, texts, lenses, truncate=True, progress=progress))
     return mean_ranks([_cells(subject, abs(signal.value)) for signal in signals.values()])
 
