@@ -42,7 +42,7 @@ def planted(angle, spread=0.0, texts=8, right=1.0, seed=0):
         vectors = axes[label] * math.cos(off) + side * math.sin(off)
         vectors *= 1 + torch.rand(texts, 1, generator=generator, dtype=torch.float64)
         predicted = torch.where(torch.arange(texts) < right * texts, label, (label + 1) % 3)
-        lens.take([f"{CLASSES[label]} {n}" for n in range(texts)], torch.full((texts,), label), predicted, vectors)
+        lens.add_texts([f"{CLASSES[label]} {n}" for n in range(texts)], torch.full((texts,), label), predicted, vectors)
         for p in predicted.tolist():
             lens.confusion[label, p] += 1
     return lens
@@ -86,7 +86,7 @@ def test_the_control_has_no_cones():
     lens, generator = fresh(), torch.Generator().manual_seed(5)
     vectors = torch.randn(600, 24, generator=generator, dtype=torch.float64)
     labels = torch.arange(600) % 3
-    lens.take([str(n) for n in range(600)], labels, labels, vectors)
+    lens.add_texts([str(n) for n in range(600)], labels, labels, vectors)
     lens.confusion += torch.eye(3) * 200
     data = lens.compute().data
     assert (np.abs(data.auroc - 0.5) < 4 * data.auroc_se + 0.02).all()
@@ -228,7 +228,7 @@ def test_correlation_with_accuracy_over_classes():
 def test_a_class_never_classified_right_has_no_representative_but_a_mean():
     lens = fresh()
     labels = torch.tensor([0, 0, 1, 1])
-    lens.take(list("wxyz"), labels, torch.zeros(4, dtype=torch.long), torch.randn(4, 24, dtype=torch.float64))
+    lens.add_texts(list("wxyz"), labels, torch.zeros(4, dtype=torch.long), torch.randn(4, 24, dtype=torch.float64))
     lens.confusion[0, 0], lens.confusion[1, 0] = 2, 2
     data = lens.compute().data
     assert data.draws_count.values.tolist() == [2, 0, 0]
@@ -244,7 +244,7 @@ def test_no_text_classified_right_and_no_text_with_a_direction():
     labels = torch.tensor([0, 0, 1, 1])
     for vectors, directed in ((torch.randn(4, 24, dtype=torch.float64), 4), (torch.zeros(4, 24).double(), 0)):
         lens = fresh()
-        lens.take(list("wxyz"), labels, 1 - labels, vectors)
+        lens.add_texts(list("wxyz"), labels, 1 - labels, vectors)
         lens.confusion[0, 1], lens.confusion[1, 0] = 2, 2
         data = lens.compute().data
         assert data.attrs["zero_vectors"] == 4 - directed
@@ -258,7 +258,7 @@ def test_no_text_classified_right_and_no_text_with_a_direction():
 def test_a_text_without_a_direction_is_left_out_and_counted():
     lens = planted(1.0)
     nothing = torch.zeros(1, dtype=torch.int64)
-    lens.take(["nothing"], nothing, nothing, torch.zeros(1, 24, dtype=torch.float64))
+    lens.add_texts(["nothing"], nothing, nothing, torch.zeros(1, 24, dtype=torch.float64))
     result = lens.compute().data
     assert result.attrs["zero_vectors"] == 1
     assert result.attrs["texts_kept"] == 25
@@ -273,7 +273,7 @@ def test_the_sample_is_bounded_and_the_same_however_it_comes():
         lens.sampled(1)
         for n in order:
             label = torch.tensor([n])
-            lens.take([ids[n]], label, label, label[:, None].double())
+            lens.add_texts([ids[n]], label, label, label[:, None].double())
         kept.append(lens.texts.rows())
     assert len(kept[0]) == 10
     assert kept[0].names() == kept[1].names() == [ids[n] for n in kept[0]["label"].tolist()]

@@ -84,7 +84,7 @@ class Cones(Lens):
         columns = {"id": NAME, "label": known, "predicted": known, "vector": Column((width,), self.precision)}
         self.texts = HashSample(self, "texts_kept", columns, size=self.size)
 
-    def take(
+    def add_texts(
         self, ids: list[str], labels: Int[Tensor, " text"], predicted: Int[Tensor, " text"], vectors: Tensor
     ) -> None:
         """Offer texts to the sample."""
@@ -110,7 +110,7 @@ class Cones(Lens):
         predicted = outputs.logits.detach().argmax(-1).cpu()
         where = tuple(part.to(self.confusion.device) for part in (labels, predicted))
         self.confusion.index_put_(where, self.confusion.new_ones(len(batch)), accumulate=True)
-        self.take([example.id for example in batch.examples], labels, predicted, self._vectors(batch, outputs))
+        self.add_texts([example.id for example in batch.examples], labels, predicted, self._vectors(batch, outputs))
         self.entered = None
 
     def _vectors(self, batch: Batch, outputs: Any) -> Float[Tensor, "text dim"]:
