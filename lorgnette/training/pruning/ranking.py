@@ -19,16 +19,18 @@ TEXTS = 200
 """Heads are ranked on so many validation texts."""
 
 
-def importance_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
+def importance_scores(
+    subject: Subject, texts: Any, *, progress: bool = False, turns: int = TURNS
+) -> dict[tuple[Site, int], float]:
     """Heads by the turn in which they go; the larger, the dearer.
 
-    Greedy: a twelfth of the heads goes at a time, those that the loss depends on least (`need` of the lens
+    Greedy: a share of the heads goes in each turn (a twelfth), those that the loss depends on least (`need` of the lens
     `importance`), and the rest is measured again without them, so that heads that stand in for each other do not both
     go. The first turn is the order of the report. Every turn is one pass forwards and one backwards over the texts.
     """
     tokenized = TokenizedTexts(subject, texts, truncate=True)
     left = [(each.site, n) for each in subject.anatomy.sites if each.site.stack != "pooler" for n in each.numbers]
-    share = -(-len(left) // TURNS)
+    share = -(-len(left) // turns)
     scores: dict[tuple[Site, int], float] = {}
     while left:
         found = _needs(subject, tokenized, list(scores), progress=progress)
