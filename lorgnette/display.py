@@ -16,7 +16,7 @@ def html_of(thing: Any) -> str:
     return str(getattr(import_module(module), name)(thing))
 
 
-class Shown:
+class NotebookDisplay:
     """Something that shows itself in Jupyter."""
 
     def _repr_html_(self) -> str:

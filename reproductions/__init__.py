@@ -4,7 +4,7 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lorgnette.errors import UserError, near
 
@@ -18,16 +18,5 @@ def find(name: str) -> "Study":
     """The study of this name."""
     if name not in STUDIES:
         raise UserError(f"There is no reproduction {name!r}.{near(name, STUDIES)} There are: {', '.join(STUDIES)}.")
-    module: Any = import_module(f"reproductions.{name}")
-    return getattr(module, "STUDY", None) or _old(name, module)
-
-
-def _old(name: str, module: Any) -> Any:
-    """A study that is not on the frame yet."""
-    from types import SimpleNamespace
-
-    from reproductions.frame.study import ROOT
-
-    return SimpleNamespace(
-        name=name, question=module.__doc__.splitlines()[0], seeds=(0,), home=ROOT / name, reproduce=module.reproduce
-    )
+    study: Study = import_module(f"reproductions.{name}").STUDY
+    return study

@@ -28,7 +28,7 @@ def propagated(
     subject: Subject, batch: Batch, method: str, target: Target = None, *, biases: bool = False
 ) -> Explanation:
     """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one."""
-    return _Pass(subject, batch, RULES[method], biases=biases).explanation(method, target)
+    return _RelevancePass(subject, batch, RULES[method], biases=biases).explanation(method, target)
 
 
 def edge_relevance(
@@ -43,7 +43,7 @@ def edge_relevance(
     """
     if method not in EVEN:
         raise UserError(f"Relevance of edges is for {', '.join(EVEN)}. Got {method!r} instead.")
-    return _Pass(subject, batch, RULES[method]).edges(target)
+    return _RelevancePass(subject, batch, RULES[method]).edges(target)
 
 
 def without_words(subject: Subject) -> Float[Tensor, "*model"]:
@@ -62,7 +62,7 @@ def without_words(subject: Subject) -> Float[Tensor, "*model"]:
 EVEN = ("ah", "attnlrp", "gradient_x_input")
 
 
-class _Pass:
+class _RelevancePass:
     """One pass over one batch with rules in place, and where its graph begins."""
 
     def __init__(

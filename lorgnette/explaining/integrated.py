@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
-from lorgnette.explaining.backward import _options, _Pass
+from lorgnette.explaining.backward import _options, _RelevancePass
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import Target, explained, fixed, named
@@ -52,7 +52,7 @@ def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: 
 
 def _begun(subject: Subject, batch: Batch, target: Target) -> Float[Tensor, " batch"]:
     """f(x⁰)."""
-    begin = _Pass(subject, batch, RULES["gradient_x_input"], way=0.0)
+    begin = _RelevancePass(subject, batch, RULES["gradient_x_input"], way=0.0)
     return begin.forward(target, begin.rules.attention())[1].detach()
 
 
@@ -61,7 +61,7 @@ def _summed(subject: Subject, batch: Batch, target: Target, start: Tensor, steps
     tokens: Tensor | None = None
     others: Tensor | None = None
     for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
-        one = _Pass(subject, batch, RULES["gradient_x_input"], way=float(point)).explanation("", target)
+        one = _RelevancePass(subject, batch, RULES["gradient_x_input"], way=float(point)).explanation("", target)
         tokens = float(weight) * one.tokens if tokens is None else tokens + float(weight) * one.tokens
         if one.target_tokens is not None:
             part = float(weight) * one.target_tokens

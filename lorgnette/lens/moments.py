@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float
@@ -18,6 +19,7 @@ PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 """The first rows of a state; with d = m − pivot they are: pivot, n, Σ w, Σ w m, Σ w d, Σ w², Σ w² d, Σ w² d²."""
 
 _EVERY = slice(None)
+_STATISTIC, _VARIABLE = "_statistic", "_variable"
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
 """What values differ by relatively without being different."""
 
@@ -84,11 +86,16 @@ class Moments:
 
     def arrays(self) -> dict[str, xr.DataArray]:
         """`name`, `name_se` and `name_count` of every variable, on the places and the further axes, labelled."""
+        statistics = torch.stack(
+            _statistics(self._sums()), -1
+        )  # [variable … 3]: laid out at once, since labels are slow
+        laid_out = self._laid_out(statistics.movedim(0, -1), {_STATISTIC: None, _VARIABLE: None})
+        one = laid_out.isel({_STATISTIC: 0, _VARIABLE: 0}, drop=True)
         out: dict[str, xr.DataArray] = {}
-        for name, sums in zip(self.variables, self._sums().unbind(1), strict=True):
-            mean, error, count = _statistics(sums)
-            out |= {name: self._laid_out(mean), f"{name}_se": self._laid_out(error)}
-            out[f"{name}_count"] = self._laid_out(count).fillna(0).astype("int64")
+        for number, name in enumerate(self.variables):
+            mean, error, count = np.ascontiguousarray(np.moveaxis(laid_out.values[..., number], -1, 0))
+            out |= {name: one.copy(False, mean), f"{name}_se": one.copy(False, error)}
+            out[f"{name}_count"] = one.copy(False, np.nan_to_num(count).astype("int64"))
         return out
 
     def weights(self) -> dict[str, xr.DataArray]:
@@ -99,10 +106,12 @@ class Moments:
     def _sums(self) -> Float[Tensor, "sum variable *cell"]:
         return getattr(self.lens, self.state).cpu()
 
-    def _laid_out(self, cells: Float[Tensor, "*cell"]) -> xr.DataArray:
+    def _laid_out(self, cells: Float[Tensor, "*cell"], more: Mapping[str, None] | None = None) -> xr.DataArray:
+        """With `more` axes behind those of the moments."""
+        behind = {**self.axes, **(more or {})}
         if self.places is not None:
-            return self.places.grid(cells, self.axes)
-        return xr.DataArray(cells.numpy(), dims=tuple(self.axes), coords=self.axes)
+            return self.places.grid(cells, behind)
+        return xr.DataArray(cells.numpy(), dims=tuple(behind), coords=self.axes)
 
 
 def merged(states: Iterable[Float[Tensor, "sum *cell"]]) -> Float[Tensor, "sum *cell"]:

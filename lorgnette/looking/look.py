@@ -13,7 +13,7 @@ from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.memory import let_go, out_of_memory
-from lorgnette.looking.processes import Ranks
+from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import Keeper
 from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, batches
@@ -62,7 +62,7 @@ def look(
     if out is not None:
         refuse_other_folder(out, [lens.name for lens in chosen])
     _prepare(texts, chosen, batch_tokens=batch_tokens, progress=progress)
-    ranks, counts = Ranks.join(), Counts()
+    ranks, counts = ProcessRank.join(), Counts()
     keeper = None
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(texts, chosen, batch_tokens), ranks)

@@ -7,7 +7,7 @@ import xarray as xr
 
 from lorgnette.errors import UserError
 from lorgnette.lens.probes.lens import Probes
-from lorgnette.lens.probes.structural import DESCRIPTIONS, KeptTrees, trained_maps, tree_scores
+from lorgnette.lens.probes.structural import DESCRIPTIONS, ProbedTrees, trained_maps, tree_scores
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -51,7 +51,7 @@ def structural_probe(
     """
     parts, left_out = [], 0
     for corpus in (train, test):
-        lens = KeptTrees(longest)
+        lens = ProbedTrees(longest)
         left_out += int(look(subject, corpus, [lens], truncate=True)[lens.name].data["left_out"])
         if not lens.trees:
             raise UserError(f"{corpus.name}: no sentence of 2 to {longest} words with a tree.")

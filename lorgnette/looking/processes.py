@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 
 @dataclass(frozen=True)
-class Ranks:
+class ProcessRank:
     """This process's number and how many there are."""
 
     rank: int = 0
@@ -18,12 +18,12 @@ class Ranks:
         return self.rank == 0
 
     @staticmethod
-    def join() -> "Ranks":
+    def join() -> "ProcessRank":
         """Join the processes that `torchrun` started; alone if there are none."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1 and not (dist.is_available() and dist.is_initialized()):
-            return Ranks()
+            return ProcessRank()
         if not dist.is_initialized():
             # On a GPU too: the lenses' states are sums in float64 on the CPU, which nccl does not carry.
             dist.init_process_group("gloo")
-        return Ranks(dist.get_rank(), dist.get_world_size())
+        return ProcessRank(dist.get_rank(), dist.get_world_size())

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from lorgnette.errors import UserError, reason
 from lorgnette.files import hidden, written_whole
 from lorgnette.lens.base import Lens
-from lorgnette.looking.processes import Ranks
+from lorgnette.looking.processes import ProcessRank
 
 EVERY = 20.0
 """Seconds between two keepings."""
@@ -24,14 +24,14 @@ EVERY = 20.0
 class Keeper:
     """Keeps the lenses' states, with the number of batches that are in them, beside the folder to be written."""
 
-    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: Ranks) -> None:
+    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: ProcessRank) -> None:
         self.folder, self.ranks = folder, ranks
         self.fingerprint = {**fingerprint, "processes": ranks.world}
         self.file = folder / f"states-{ranks.rank}.safetensors"
         self.last = time.monotonic()
 
     @staticmethod
-    def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: Ranks) -> "Keeper":
+    def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: ProcessRank) -> "Keeper":
         keeper = Keeper(hidden(out, "unfinished"), fingerprint, ranks)
         if not resume and ranks.first:
             keeper.clear()

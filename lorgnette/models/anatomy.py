@@ -132,7 +132,7 @@ class AttentionSite:
 
 
 @dataclass(frozen=True)
-class Stack:
+class LayerStack:
     """One stack: the module whose forward is one pass, and the sites that a pass calls, in order."""
 
     name: str
@@ -145,7 +145,7 @@ class Anatomy:
     """All stacks of a model."""
 
     family: str
-    stacks: tuple[Stack, ...]
+    stacks: tuple[LayerStack, ...]
     shim: Callable[..., Any] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
 

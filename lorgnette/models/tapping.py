@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lorgnette.attending import ACTIVE, Arrival, Site, Tap
 from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
+from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
 from lorgnette.models.families import anatomy_of, drift
 from lorgnette.models.interface import NAME
 from lorgnette.models.switching import switched
@@ -40,7 +40,7 @@ class _Watch:
     def __init__(self, model: nn.Module, anatomy: Anatomy, taps: tuple[Tap, ...]) -> None:
         self.model, self.anatomy, self.taps = model, anatomy, taps
         self.modules = {id(module) for module in model.modules()}
-        self.running: _Pass | None = None
+        self.running: _WatchedPass | None = None
         self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
         self.wants_residual = any(tap.wants_residual for tap in taps)
@@ -65,13 +65,13 @@ class _Watch:
                 "contextvars.copy_context().run."
             )
 
-    def hook(self, stack: Stack, undo: ExitStack) -> None:
+    def hook(self, stack: LayerStack, undo: ExitStack) -> None:
         def before(module: nn.Module, arguments: Any) -> None:
             if not self.here():
                 self.elsewhere += not any(watch.contains(module) for watch in ACTIVE.get())
                 return
             self.passes += 1
-            self.running = _Pass(stack)  # a pass that broke off is forgotten: stacks never nest
+            self.running = _WatchedPass(stack)  # a pass that broke off is forgotten: stacks never nest
             for tap in self.taps:
                 tap.open(stack.name)
 
@@ -102,7 +102,7 @@ class _Watch:
         residual, self.residual = self.residual, None
         return Arrival(self.running.next(module, self.model), residual)
 
-    def close(self, stack: Stack) -> None:
+    def close(self, stack: LayerStack) -> None:
         finished, self.running = self.running, None
         if finished is not None:
             finished.finish(self.model)
@@ -132,8 +132,8 @@ def _residual_holder(site: AttentionSite) -> nn.Module:
     return site.norm if site.order in ("pre", "sandwich") and site.norm is not None else site.module
 
 
-class _Pass:
-    def __init__(self, stack: Stack) -> None:
+class _WatchedPass:
+    def __init__(self, stack: LayerStack) -> None:
         self.stack, self.position = stack, 0
 
     def next(self, module: nn.Module, model: nn.Module) -> Site:

@@ -11,7 +11,7 @@ from lorgnette.axes import HEAD, LAYER, STACK
 from lorgnette.figures.finding import head_places, written
 from lorgnette.figures.lens_report import HeadPlace, HeadRole, Measure
 from lorgnette.reporting.contents import in_order
-from lorgnette.reporting.head_example import Seen, seen_heads
+from lorgnette.reporting.head_example import HeadExample, head_examples
 from lorgnette.results import Results
 
 _NO_ROLE = HeadRole("no role found", "none")
@@ -38,7 +38,7 @@ class Card:
     role: str
     family: str
     facts: tuple[Fact, ...]
-    seen: Seen | None
+    seen: HeadExample | None
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ def atlas(results: Results, examples: Sequence[Mapping[str, Any]] = ()) -> list[
     known = measures(results)
     if not known:
         return []
-    roles, seen = _roles(results), seen_heads(examples)
+    roles, seen = _roles(results), head_examples(examples)
     # Without a lens that looks for roles nothing is said of them.
     without = _NO_ROLE if roles else _NOT_ASKED
     tops = {measure.name: float(abs(measure.array).max()) or 1.0 for measure in known}

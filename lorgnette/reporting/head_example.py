@@ -14,7 +14,7 @@ _LEAST = 0.02  # a weight below it is not shaded
 
 
 @dataclass(frozen=True)
-class Seen:
+class HeadExample:
     """One row of a head: `words` with the strength (0 to 9) at which each is read, `reader` the word that reads."""
 
     example: int
@@ -25,9 +25,9 @@ class Seen:
     weight: float
 
 
-def seen_heads(examples: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, int], Seen]:
+def head_examples(examples: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, int], HeadExample]:
     """For every head of the packed texts, the row with the largest weight on a word other than the reader itself."""
-    best: dict[tuple[str, int, int], Seen] = {}
+    best: dict[tuple[str, int, int], HeadExample] = {}
     for number, document in enumerate(examples):
         for stack in document["stacks"]:
             rows, cols = document["sides"][stack["queries"]], document["sides"][stack["keys"]]
@@ -36,7 +36,7 @@ def seen_heads(examples: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, in
                 weights = _unpacked(packed, stack["heads"], len(rows["pieces"]), len(cols["pieces"]))
                 words = _between_words(weights, rows["word"], cols["word"])
                 for head, matrix in enumerate(words, 1):
-                    found = _seen(matrix, rows, cols, own, number)
+                    found = _example_of(matrix, rows, cols, own, number)
                     place = (stack["name"], layer, head)
                     if found is not None and (place not in best or found.weight > best[place].weight):
                         best[place] = found
@@ -60,9 +60,9 @@ def _between_words(
     return (of / of.sum(1, keepdims=True)) @ weights @ to
 
 
-def _seen(
+def _example_of(
     matrix: Float[np.ndarray, "word other"], rows: Mapping[str, Any], cols: Mapping[str, Any], own: bool, number: int
-) -> Seen | None:
+) -> HeadExample | None:
     asking, read = _words(rows), _words(cols)
     cells = matrix.copy()
     cells[~asking] = -1
@@ -74,7 +74,7 @@ def _seen(
     i, j = np.unravel_index(int(cells.argmax()), cells.shape)
     shade = [0 if value < _LEAST else max(1, round(LEVELS * float(np.sqrt(min(1.0, value))))) for value in matrix[i]]
     words = tuple(zip(cols["words"], shade, strict=True))
-    return Seen(number, words, rows["words"][i], int(i) if own else None, cols["words"][j], float(matrix[i, j]))
+    return HeadExample(number, words, rows["words"][i], int(i) if own else None, cols["words"][j], float(matrix[i, j]))
 
 
 def _words(side: Mapping[str, Any]) -> Bool[np.ndarray, " word"]:

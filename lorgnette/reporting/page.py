@@ -31,7 +31,7 @@ Source = Results | Result | Mapping[str, Any] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownFigure:
     """A figure as the template needs it."""
 
     id: str
@@ -49,7 +49,7 @@ class Section:
     id: str
     title: str
     lens: str
-    figures: list[Shown] = field(default_factory=list)
+    figures: list[ShownFigure] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -169,18 +169,13 @@ def rendered(template: str, *, views: bool = False, **values: Any) -> str:
     )
     style = (files("lorgnette.reporting") / "page.css").read_text(encoding="utf-8")
     if views:
-        style = _only_views(source("views.css")) + style
+        style = source("views.css") + style
     script = bundle("report" if views else "plainreport")
     policy = (
         f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
     return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
-
-
-def _only_views(style: str) -> str:
-    """The rules of the token views without those of the page that they otherwise stand on."""
-    return style[style.index(".lv h3") :].replace("  body {", "  .lv-none {").replace("  h1 {", "  .lv-none {")
 
 
 def _examples(source: Source, named: Mapping[str, Results], given: Examples | None) -> dict[str, list[dict[str, Any]]]:
@@ -210,11 +205,11 @@ def _section(here: str, key: str, result: Result) -> Section:
     return Section(here, lenses.report_of(result.lens).title, key, shown)
 
 
-def shown_figure(place: str, figure: Figure) -> Shown:
+def shown_figure(place: str, figure: Figure) -> ShownFigure:
     svg = inline_svg(figure.chart, f"{place}-", figure.title)
     columns, rows = _cells(figure.table)
     csv = base64.b64encode(figure.data.to_csv(index=False).encode()).decode()
-    return Shown(place, figure, svg, columns, rows, csv)
+    return ShownFigure(place, figure, svg, columns, rows, csv)
 
 
 def _cells(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
-from lorgnette.display import Shown
+from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, optional, reason
 from lorgnette.files import folder_written_whole, recover, writing, written_whole
 from lorgnette.results import schema
@@ -34,7 +34,7 @@ _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, Overflo
 """What reading an edited document can lead to."""
 
 
-class Result(Shown):
+class Result(NotebookDisplay):
     """What one lens found: an `xarray.Dataset` whose dims are those of `axes`, and where it comes from.
 
     A mean `x` has `x_count` (how many texts it is over) and `x_se` beside it. A cell with count 0 is missing: NaN here,
@@ -133,7 +133,7 @@ class Result(Shown):
         return cls.from_json(_read(path), source=str(path))
 
 
-class Results(Shown, Mapping[str, Result]):
+class Results(NotebookDisplay, Mapping[str, Result]):
     """Results by the name of their lens; a folder holds one JSON file for each."""
 
     def __init__(self, results: Mapping[str, Result] | Iterable[Result] = ()) -> None:
@@ -287,18 +287,19 @@ def _refuse_unsound(lens: str, data: xr.Dataset) -> None:
             raise UserError(f"The lens {lens!r} labels {name!r} with a number that is not finite.")
         if array.dtype.kind == "O" and any(isinstance(cell, tuple) for cell in array.values.ravel()):
             raise UserError(f"The lens {lens!r} stacks several axes into {name!r}; unstack them.")
-    for name, array in data.data_vars.items():
+    for name in data.data_vars:
+        array = data.variables[name]  # without its labels, which are slow and only needed for what is wrong
         if array.dtype.kind != "f":
             continue
         infinite = np.asarray(np.isinf(array.values))
         if infinite.any():
-            raise UserError(f"The lens {lens!r} gave an infinite {name!r} at {_cell(array, infinite)}. {_ADVICE}")
+            raise UserError(f"The lens {lens!r} gave an infinite {name!r} at {_cell(data[name], infinite)}. {_ADVICE}")
         unexplained = np.asarray(np.isnan(array.values))
         if unexplained.any():
             why, unexplained = _without_excuse(str(name), data, unexplained)
             if unexplained.any():
                 raise UserError(
-                    f"The lens {lens!r} gave NaN for {name!r} at {_cell(array, unexplained)}, {why}. {_ADVICE}"
+                    f"The lens {lens!r} gave NaN for {name!r} at {_cell(data[name], unexplained)}, {why}. {_ADVICE}"
                 )
 
 
@@ -309,9 +310,13 @@ def _without_excuse(name: str, data: xr.Dataset, missing: np.ndarray) -> tuple[s
     """The NaN cells whose count is not zero (a spread: is above one), and the words that say so."""
     mean = next((name.removesuffix(tail) for tail in _SPREAD if name.endswith(tail)), name)
     spread = mean != name
+    sizes = data.variables[name].sizes
     for candidate, enough in ((f"{name}_count", 1), (f"{mean}_count", 1 + spread), ("count", 1 + spread)):
-        if candidate != name and candidate in data.data_vars and set(data[candidate].dims) <= set(data[name].dims):
-            count = data[candidate].broadcast_like(data[name]).transpose(*data[name].dims)
+        if candidate == name or candidate not in data.data_vars:
+            continue
+        count = data.variables[candidate]
+        if set(count.dims) <= set(sizes):
+            count = count.set_dims(sizes).transpose(*sizes)
             return f"where {candidate!r} is not {enough - 1}", np.asarray(missing & (count.values >= enough))
     return f"and no {mean + '_count'!r} says that the cell is empty", missing
 

@@ -69,13 +69,13 @@ class Prediction(Strict):
 class Without(Strict):
     """What changes when heads are switched off."""
 
-    off: list[tuple[str, int, int]] = Field(description="Stack, layer and head, counted from 0.")
+    off: list[tuple[str, int, int]] = Field(description="StackAnswer, layer and head, counted from 0.")
     prediction: Prediction | None
     explanations: list[Explained]
     moved: float = Field(description="1 − cosine of the last states, mean over tokens.")
 
 
-class Side(Strict):
+class SideAnswer(Strict):
     """Tokens that ask or are read."""
 
     pieces: list[str]
@@ -84,7 +84,7 @@ class Side(Strict):
     index: list[int] = Field(description="The number of each word in the text; −1 for special tokens.")
 
 
-class Stack(Strict):
+class StackAnswer(Strict):
     """All attention of a stack."""
 
     name: str
@@ -99,7 +99,7 @@ class Stack(Strict):
     moved: Numbers | None = Field(description="[layer head]: the sum of α‖f(x)‖ over all pairs.")
 
 
-class Trees(Strict):
+class TreesAnswer(Strict):
     """The gold tree and those of the heads; heads counted from 1, 0 is the root."""
 
     stack: str
@@ -120,11 +120,11 @@ class Document(Strict):
     target: str | None
     prediction: Prediction | None
     explained: str | None = Field(description="The class or pieces that the explanations are about.")
-    stacks: list[Stack]
+    stacks: list[StackAnswer]
     explanations: list[Explained]
     rationale: list[float] | None
-    trees: Trees | None
-    sides: list[Side]
+    trees: TreesAnswer | None
+    sides: list[SideAnswer]
     without: Without | None
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
 from lorgnette.attending.words import to_words
-from lorgnette.display import Shown
+from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names
@@ -24,7 +24,7 @@ PARTS = ("query", "key", "value", "weights", "context")
 
 
 @dataclass(frozen=True, repr=False)
-class Trace(Shown):
+class Trace(NotebookDisplay):
     """All calls of one pass, by site, with the hidden states and the model's output.
 
     `trace["weights"]` is a tensor [layer head query key]; `trace.data("weights", words=True)` the same as a labelled

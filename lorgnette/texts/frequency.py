@@ -17,7 +17,7 @@ BERT_FILE = "bert_frequency/rank_count_ids.txt"
 
 
 @dataclass(frozen=True)
-class Ranks(Generic[Kind]):
+class FrequencyRanks(Generic[Kind]):
     """Frequency ranks by word (or by word-piece id); equal counts share a rank.
 
     What was never seen ranks after everything else: `last + 1` (as in Kobayashi et al. 2020).
@@ -41,7 +41,7 @@ class Ranks(Generic[Kind]):
         return len(self.ranks)
 
 
-def counted(counts: Mapping[Kind, int | float], source: str) -> Ranks[Kind]:
+def counted(counts: Mapping[Kind, int | float], source: str) -> FrequencyRanks[Kind]:
     """Ranks from counts: 1 + the number of words that are more frequent."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     ranks: dict[Kind, int] = {}
@@ -52,10 +52,10 @@ def counted(counts: Mapping[Kind, int | float], source: str) -> Ranks[Kind]:
         ranks[kind] = rank
     if not ranks:
         raise UserError(f"{source}: nothing to count; expected at least one word.")
-    return Ranks(ranks, source)
+    return FrequencyRanks(ranks, source)
 
 
-def corpus_ranks(texts: Iterable[Example], name: str | None = None) -> Ranks[str]:
+def corpus_ranks(texts: Iterable[Example], name: str | None = None) -> FrequencyRanks[str]:
     """Ranks counted in a corpus, lower-cased: its gold words, or what stands between blanks."""
     counts: Counter[str] = Counter()
     for example in texts:
@@ -64,7 +64,7 @@ def corpus_ranks(texts: Iterable[Example], name: str | None = None) -> Ranks[str
     return counted(counts, name or str(getattr(texts, "name", "corpus")))
 
 
-def bert_ranks(data: str | Path | None = None) -> Ranks[int]:
+def bert_ranks(data: str | Path | None = None) -> FrequencyRanks[int]:
     """Ranks of the word-piece ids of bert-base-uncased in Wikipedia, the file of Kobayashi et al. 2020.
 
     Found below `data` or LORGNETTE_DATA, or `data` is the file itself: lines of rank, count and id. The ids are those
@@ -77,7 +77,7 @@ def bert_ranks(data: str | Path | None = None) -> Ranks[int]:
         if len(fields) != 3 or not all(field.isdecimal() for field in fields):
             raise UserError(f"{path}, line {number}: {line.strip()[:40]!r}; expected rank, count and word-piece id.")
         ranks[int(fields[2])] = int(fields[0])
-    return Ranks(ranks, path.name)
+    return FrequencyRanks(ranks, path.name)
 
 
 def _bert_file(data: str | Path | None) -> Path:
@@ -91,7 +91,7 @@ def _bert_file(data: str | Path | None) -> Path:
     return next((path for path in there if path.is_file()), None) or found(given / BERT_FILE)
 
 
-def wordfreq_ranks(language: str = "en", *, limit: int = 200_000) -> Ranks[str]:
+def wordfreq_ranks(language: str = "en", *, limit: int = 200_000) -> FrequencyRanks[str]:
     """Ranks of the most frequent words of a language, from the `wordfreq` package (Speer 2022).
 
     Its frequencies are rounded, so many words share a rank; digits in longer numbers are lumped together as zeros.

@@ -46,11 +46,11 @@ With `--partial` some cells are missing: say nothing about what is not there. `c
           published=Published(0.85, "Table 2"), note="0.864 against 0.853", ours=True)
 
 Estimates come from `statistics`: `mean_of(values, over)`, `difference(first, second)` of independent runs, `paired` on
-the same blocks, `welch` of other blocks, `bootstrap(statistic, *groups, over)`, `of_correlation(rho, error)`,
-`rank_correlation(groups)`, `percentile(value, draws)`. Bounds are `Bound.above(x)`, `below(x)`, `within(a, b)` (decided
-by the whole interval) and `at_least(x)` (by the value: an aim). `also=` adds estimates for which the same bound must
-hold; `bound=None` is not judged; `undecided="why"` cannot be told, whatever the interval. Ids are kebab-case and
-stable; build them from labels (`f"{model}-sink-cancels"`), and pick claims by id, never by their sentences.
+the same blocks, `welch` of other blocks, `bootstrap(statistic, *groups, over)`, `rank_correlation(groups)`,
+`percentile(value, draws)`. Bounds are `Bound.above(x)`, `below(x)`, `within(a, b)` (decided by the whole interval) and
+`at_least(x)` (by the value: an aim). `also=` adds estimates for which the same bound must hold; `bound=None` is not
+judged; `undecided="why"` cannot be told, whatever the interval. Ids are kebab-case and stable; build them from labels
+(`f"{model}-sink-cancels"`), and pick claims by id, never by their sentences.
 
 **Page** (`frame.page`, `frame.markdown`). Prose lives in the templates. They see `claims["id"].verdict` and
 `.estimate.value`, `tables`, `figure("name")`, `table("id")`, `published`, `counts`, `missing`, all of `facts`, and the
@@ -60,7 +60,7 @@ depends on an outcome asks the claim: {% if claims["x"].verdict == "holds" %}.
 
 **To write the page**: `lorgnette reproduce <name> --partial` renders README.md, APPENDIX.md, results.json, figures/ and
 the table in reproductions/README.md from committed cells in seconds. **To test it**:
-`reproductions/tests/test_pages.py` renders every study in `STUDIES` (take its name out of LATER there) and fails if a
-committed page differs from its cells; a test of the study's own asserts on ids and numbers, on made-up cells from
+`reproductions/tests/test_pages.py` renders every study in `STUDIES` and fails if a committed page differs from its
+cells; a test of the study's own asserts on ids and numbers, on made-up cells from
 `made_cells.finished(STUDY, lambda labels: result)`.
 """

@@ -19,14 +19,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.results.provenance import versions
-
-if TYPE_CHECKING:
-    from reproductions.frame.settings import Settings
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
 _FAILED = ".failed.json"
@@ -265,14 +262,3 @@ def _written(result: Any) -> dict[str, Any]:
     from lorgnette.results.schema import encode
 
     return {"dataset": encode(result)}
-
-
-def scratch_of(settings: "Settings") -> Path:
-    """Token ids lie beside the outcome until all cells are done."""
-    return settings.out.with_name(f".{settings.out.name}.unfinished")
-
-
-def cells_of(settings: "Settings", **more: str | None) -> Cells:
-    """The cells of a reproduction that trains, in its folder; `more` is told to each of them, too."""
-    local = {"data": settings.data, "scratch": str(scratch_of(settings)), **more}
-    return Cells(settings.out / "cells", local=local, device=settings.device)

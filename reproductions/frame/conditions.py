@@ -5,7 +5,7 @@ also one over heads and layers, has an interval with the blocks (documents, kind
 blocks under two conditions make a paired difference.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from lorgnette.models.opening import find
 from lorgnette.subject import Subject, load
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from reproductions.frame.cells import Cell, Cells
+from reproductions.frame.cells import Cell
 from reproductions.frame.segments import COUNT, documents, segments, shuffled_words
 from reproductions.frame.settings import Settings
 
@@ -125,21 +125,6 @@ def _hub_has(name: str) -> bool:
     except Exception:  # whatever the reason, it cannot be had
         return False
     return True
-
-
-def finished(settings: Settings, asked: Mapping[str, Cell], name: str) -> dict[str, Any]:
-    """The results of all these cells, run unless they are there (or the page is to be made of those that are); one that
-    fails is the user's to know."""
-    # Where things lie is told to every cell, and no part of what it is.
-    local = {"data": settings.data, "models": settings.models, "device": settings.device}
-    cells = Cells(settings.out / "cells", local=local, device=settings.device)
-    if settings.partial:
-        return cells.done(asked)
-    done = cells.run(asked, jobs=settings.jobs, name=name)
-    if failed := cells.failures(asked):
-        key, why = next(iter(failed.items()))
-        raise UserError(f"{len(failed)} of {len(asked)} conditions failed; {key}: {why}")
-    return done
 
 
 def _key(model: str, condition: str) -> str:

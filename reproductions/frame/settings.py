@@ -1,11 +1,11 @@
 """How a study is run."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +35,6 @@ class Settings:
     def scratch(self) -> Path:
         """Where a study may keep token ids until all its cells are done: beside the outcome."""
         return self.out.with_name(f".{self.out.name}.unfinished")
-
-    def part(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The parts to run: all, or the one that `only` names."""
-        if self.only is None:
-            return tuple(names)
-        if self.only not in names:
-            raise UserError(f"There is no part {self.only!r}.{near(self.only, names)} There are: {', '.join(names)}.")
-        return (self.only,)
 
 
 @dataclass(frozen=True)

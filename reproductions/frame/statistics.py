@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from lorgnette.statistics.intervals import CONFIDENCE, fisher_interval, percentile_interval, t_interval
+from lorgnette.statistics.intervals import CONFIDENCE, percentile_interval, t_interval
 from reproductions.frame.claims import Estimate
 
 FEWEST = 3
@@ -61,14 +61,6 @@ def welch(first: Any, second: Any, over: str = "seeds") -> Estimate:
 def paired(first: Any, second: Any, over: str = "blocks") -> Estimate:
     """The mean of the differences of what was measured on the same blocks, texts or seeds."""
     return mean_of(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), over)
-
-
-def of_correlation(rho: float | None, error: float | None, over: str = "texts") -> Estimate:
-    """ρ with its standard error: an interval that is even on Fisher's scale; with one text there is none."""
-    if rho is None or error is None or math.isnan(error):
-        return Estimate(value=rho, over=over)
-    low, high = fisher_interval(rho, error)
-    return Estimate(value=rho, low=low, high=high, over=over, method="Fisher")
 
 
 def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int = 1000) -> Estimate | None:

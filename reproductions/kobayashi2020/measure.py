@@ -7,7 +7,7 @@ from lorgnette.lens.frequency.lens import Frequency
 from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
-from lorgnette.texts.frequency import Ranks, bert_ranks
+from lorgnette.texts.frequency import FrequencyRanks, bert_ranks
 from reproductions.frame.conditions import Condition
 from reproductions.frame.settings import Machine
 from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
@@ -44,7 +44,7 @@ def measure(*, machine: Machine, model: str, condition: str, count: int, blocks:
     return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
 
 
-def piece_ranks(subject: Subject, data: str | None) -> Ranks[int] | None:
+def piece_ranks(subject: Subject, data: str | None) -> FrequencyRanks[int] | None:
     """BERT's ranks if the vocabulary is BERT's; None, and pieces are counted in the segments, if it is another."""
     known = subject.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", ",", ".", "the"])
     return bert_ranks(data) if known == [101, 102, 1010, 1012, 1996] else None

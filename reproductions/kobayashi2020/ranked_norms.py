@@ -14,7 +14,7 @@ from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.frequency import Ranks, counted
+from lorgnette.texts.frequency import FrequencyRanks, counted
 
 
 class Occurrences:
@@ -35,7 +35,7 @@ class Occurrences:
         for name, values in ratios.items():
             self.ratios[name].append(values[mask])
 
-    def correlations(self, ranks: Ranks[int] | None) -> xr.Dataset:
+    def correlations(self, ranks: FrequencyRanks[int] | None) -> xr.Dataset:
         """Spearman's ρ of frequency rank with each ratio [ratio], and its 95 % interval over texts.
 
         Without ranks, the pieces are counted here.

@@ -3,10 +3,6 @@
 import random
 
 import pytest
-import torch
-from made_up import write_vectors
-from subjects import word_pieces
-from transformers import BertConfig, BertModel
 
 WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "it", "was", "good")
 SENTENCES = ("The cat sat on the mat.", "A dog ran, and it was good!", "It was not very unbelievably bad.")
@@ -15,6 +11,12 @@ SENTENCES = ("The cat sat on the mat.", "A dog ran, and it was good!", "It was n
 @pytest.fixture(scope="session")
 def tiny_shelf(tmp_path_factory):
     """A folder with models/minilm and data/ud_en_gum, ud_en_ewt and glove_100d."""
+    # The process that only hands out the tests reads this file too, and needs none of these.
+    import torch
+    from made_up import write_vectors
+    from subjects import word_pieces
+    from transformers import BertConfig, BertModel
+
     shelf = tmp_path_factory.mktemp("shelf")
     tokenizer = word_pieces()
     tokenizer.model_max_length = 128

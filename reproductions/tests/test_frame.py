@@ -26,7 +26,6 @@ from reproductions.frame.settings import Settings
 from reproductions.frame.statistics import (
     difference,
     mean_of,
-    of_correlation,
     paired,
     percentile,
     rank_correlation,
@@ -88,8 +87,6 @@ def test_intervals_against_scipy():
     pairs = scipy.stats.ttest_rel(one[:4], other).confidence_interval()
     assert paired(one[:4], other).interval == pytest.approx(tuple(pairs))
     assert slope(one) == pytest.approx(scipy.stats.linregress(range(5), one).slope)
-    rho = of_correlation(0.6, 0.1)
-    assert math.atanh(rho.high) - math.atanh(0.6) == pytest.approx(math.atanh(0.6) - math.atanh(rho.low))
     assert percentile(2.0, range(101)).interval == pytest.approx((2.5, 97.5))
     assert mean_of([3.0]).interval is None
     assert mean_of([]).value is None

@@ -11,7 +11,7 @@ from subjects import EXAMPLES, bert
 from lorgnette.lens.norms.lens import RATIOS
 from lorgnette.looking.look import look
 from lorgnette.statistics.spearman import rounded
-from lorgnette.texts.frequency import Ranks
+from lorgnette.texts.frequency import FrequencyRanks
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Settings
 from reproductions.kobayashi2020 import STUDY
@@ -50,7 +50,7 @@ def test_mixing_ratios_of_tokens_are_those_of_the_lens():
 def test_correlations_with_frequency_rank():
     occurrences = Occurrences()
     look(bert(), EXAMPLES, [RankedNorms(occurrences, sample=0)], progress=False)
-    ranks = Ranks({piece: 1 + (7 * piece) % 40 for piece in range(40)}, "made up")
+    ranks = FrequencyRanks({piece: 1 + (7 * piece) % 40 for piece in range(40)}, "made up")
     data = occurrences.correlations(ranks)
     rank = [ranks[piece] for piece in torch.cat(occurrences.pieces).tolist()]
     for name, parts in occurrences.ratios.items():

@@ -12,12 +12,10 @@ from reproductions.frame.page import PAGES, Outcome, published
 from reproductions.frame.settings import Settings
 from reproductions.frame.study import ROOT, Study
 
-# Those that are not on the frame yet.
-LATER = {"kobayashi2020"}
 WORDS = 2000
 
 
-@pytest.fixture(scope="module", params=[name for name in reproductions.STUDIES if name not in LATER])
+@pytest.fixture(scope="module", params=reproductions.STUDIES)
 def outcome(request) -> Outcome:
     study = reproductions.find(request.param)
     return Outcome.of(study, study.finished(Settings(out=study.home, partial=True, seeds=study.seeds)))
@@ -74,7 +72,12 @@ def test_claims_have_ids_and_tell_what_their_interval_is_over(outcome):
         assert claim.verdict in VERDICTS
         assert claim.estimate.over or claim.estimate.interval is None, claim.id
         assert claim.published is None or claim.published.source, claim.id
-    assert published(study.name)["reference"]
+    numbers = published(study.name)
+    assert numbers["reference"]
+    for entry in numbers.get("numbers", {}).values():
+        assert entry["status"] in ("code", "paper", "seed", "derived", "memory")
+        assert entry["source"]
+        assert "value" in entry
 
 
 def test_the_table_of_all_studies():

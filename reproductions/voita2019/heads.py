@@ -1,13 +1,14 @@
 """The cells of the heads part as labelled arrays, and the statistics of heads that are read off them."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 
-from lorgnette.statistics.rank_agreement import spearman_matrix, within_groups
+from lorgnette.statistics.rank_agreement import correlations, ranked, spearman_matrix, within_groups
 from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished, MissingCell
 from reproductions.voita2019.grid import MAPS, MULTI30K, TRAINED, UD
@@ -24,6 +25,7 @@ Place = tuple[int, int]
 """Layer and head, from 0."""
 
 
+@cache
 def signal(
     cells: Finished, name: str, stack: str = "encoder", *, corpus: str = MULTI30K, condition: str = TRAINED
 ) -> xr.DataArray:
@@ -71,6 +73,7 @@ def head_map(blocks: xr.DataArray) -> HeadMap:
     return blocks.mean("block").values
 
 
+@cache
 def roles(cells: Finished, corpus: str, condition: str = TRAINED) -> xr.Dataset:
     """`number` with its interval and `label` [stack layer head role …], labels as text, offsets; chance of a rare word
     in the attributes, and the best head for each relation, where the text has trees."""
@@ -176,9 +179,9 @@ def reliability(blocks: xr.DataArray) -> float:
     """ρ within layers between the two halves of the texts, stepped up to all of them (Spearman-Brown)."""
     if len(blocks) < 2:
         return float("nan")
-    halves = (blocks.isel(block=slice(start, None, 2)) for start in (0, 1))
-    half = correlation(*halves).value
-    if not isinstance(half, float):
+    halves = (head_map(blocks.isel(block=slice(start, None, 2))) for start in (0, 1))
+    half = float(correlations(ranked(ranks_in_layers(*halves)))[0, 1])  # without the draws of an interval
+    if np.isnan(half):
         return float("nan")
     return 2 * half / (1 + half) if half > 0 else 0.0
 

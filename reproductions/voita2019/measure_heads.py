@@ -144,7 +144,7 @@ def _scalar(value: Any) -> Any:
 def piece_ranks(
     subject: Subject, name: str, number: int, machine: Machine
 ) -> tuple[Float[Tensor, " piece"], Float[Tensor, " piece"]]:
-    """Ranks of pieces among so many sentences of the same kind, source and target counted apart."""
+    """FrequencyRanks of pieces among so many sentences of the same kind, source and target counted apart."""
     source, split = _COUNTED[name]
     size = max(len(subject.tokenizer), int(subject.model.config.vocab_size))
     counts = torch.zeros(2, size, dtype=torch.int64)

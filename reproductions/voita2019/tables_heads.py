@@ -37,7 +37,6 @@ TITLES = {TRAINED: "trained", SHUFFLED: "shuffled words", RANDOM: "random weight
 _LEAST = 20
 """Held-out pairs below which a relation is not listed."""
 Row = dict[str, Any]
-Filler = Callable[[], Row]
 
 
 def makers(cells: Finished) -> Iterator[Callable[[], Table]]:

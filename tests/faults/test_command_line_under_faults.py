@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from processes import run
 from subjects import classifier
 
 RUN = [sys.executable, "-m", "lorgnette"]
@@ -40,7 +41,7 @@ def test_a_full_disk_behind_the_output_is_one_line():
 
 def test_bytes_that_are_no_text_and_terminals_without_emoji(model):
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = ran("trace", model, os.fsdecode(b"cat \xff"))
+    done = run("-m", "lorgnette", "trace", model, os.fsdecode(b"cat \xff"))
     assert done.returncode == 1
     assert one_line(done.stderr), done.stderr
     done = ran("trace", model, "The cat sat 🙂", env=ascii_only)
@@ -70,7 +71,7 @@ def test_a_signal_keeps_what_resume_needs(model, tmp_path, number, status):
     texts = tmp_path / "texts.txt"
     texts.write_text("The cat sat on the mat, and it was good!\n" * 40)
     look = ["look", model, "-c", str(texts), "-o", str(tmp_path / "run"), "--batch-tokens", "32"]
-    done = subprocess.run([sys.executable, "-c", STOPPED, str(int(number)), *look], capture_output=True, text=True)
+    done = run("-c", STOPPED, str(int(number)), *look)
     assert done.returncode == status, done.stderr
     assert "--resume goes on from here" in done.stderr
     assert list(tmp_path.glob(".run.unfinished/states-0.safetensors"))

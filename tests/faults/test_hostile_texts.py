@@ -1,6 +1,7 @@
 """Corpora, treebanks and results as they should not be; sizes that are bounded."""
 
 import contextlib
+import csv
 import gzip
 import json
 import lzma
@@ -11,7 +12,7 @@ from subjects import EXAMPLES, bert
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.results import Result, Results
-from lorgnette.texts import files
+from lorgnette.texts import files, tables
 from lorgnette.texts.treebank import entity_spans
 
 
@@ -28,24 +29,35 @@ def test_a_file_that_unpacks_to_gigabytes_is_refused_at_once(tmp_path, monkeypat
         list(lo.corpus(path))
 
 
+@pytest.fixture
+def short_lines(monkeypatch):
+    """The bound at an eighth, and so the files."""
+    for module in (files, tables):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1 << 17)
+    before = csv.field_size_limit(1 << 17)
+    yield
+    csv.field_size_limit(before)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.txt", b"a" * (2 << 20)),
-        ("a.csv", b'text\n"' + b"a\n" * (1 << 20) + b'"\n'),
-        ("a.tsv", b"text\n" + b"a" * (2 << 20)),
-        ("a.jsonl", b'{"text": "' + b"a" * (2 << 20) + b'"}'),
-        ("a.conllu", b"# x\n" * (1 << 19)),
+        ("a.txt", b"a" * (2 << 17)),
+        ("a.csv", b'text\n"' + b"a\n" * (1 << 17) + b'"\n'),
+        ("a.tsv", b"text\n" + b"a" * (2 << 17)),
+        ("a.jsonl", b'{"text": "' + b"a" * (2 << 17) + b'"}'),
+        ("a.conllu", b"# x\n" * (1 << 16)),
     ],
+    ids=["txt", "csv", "tsv", "jsonl", "conllu"],
 )
-def test_a_line_has_an_end(tmp_path, name, content):
+def test_a_line_has_an_end(tmp_path, short_lines, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=r"longer than|field larger"):
         list(lo.corpus(tmp_path / name))
 
 
-def test_a_paragraph_has_an_end(tmp_path):
-    (tmp_path / "a.txt").write_text("a b\n" * (1 << 19))
+def test_a_paragraph_has_an_end(tmp_path, short_lines):
+    (tmp_path / "a.txt").write_text("a b\n" * (1 << 16))
     with pytest.raises(UserError, match="longer than"):
         list(lo.corpus(tmp_path / "a.txt", paragraphs=True))
 

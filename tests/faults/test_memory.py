@@ -1,19 +1,17 @@
 """Memory that really runs out: a process with a limited address space finishes, with the numbers of one without."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 import torch
+from processes import run
 
 from lorgnette.looking.memory import out_of_memory
 
 SCRIPT = """
 import json, re, resource, sys
 import torch, transformers
-sys.path.insert(0, "tests")
 from subjects import word_pieces
 import lorgnette as lo
 from lorgnette.looking import memory
@@ -39,17 +37,15 @@ print(json.dumps({"failed": attempts.count(False), "numbers": numbers}))
 """
 
 
-def run(headroom):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(), "MALLOC_ARENA_MAX": "1"}
-    command = [sys.executable, "-c", SCRIPT, str(headroom)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=170)
+def looked(headroom):
+    done = run("-c", SCRIPT, str(headroom))
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are Linux's")
 def test_a_batch_that_does_not_fit_is_halved_until_it_does():
-    free, limited = run(0), run(100)
+    free, limited = looked(0), looked(100)
     assert free["failed"] == 0
     assert 1 <= limited["failed"] <= 16
     for name, values in free["numbers"].items():

@@ -20,7 +20,12 @@ NEEDS = {
 # Lenses that compare attention with a treebank.
 TREES = ("relations", "trees", "probes", "roles", "attention-probe", "coreference")
 # The laws do not need a probe that is trained to the end.
-OPTIONS = {"attention-probe": {"steps": 20}}
+OPTIONS = {"attention-probe": {"steps": 20}, "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8}}
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr("lorgnette.lens.probes.probe.LEAST_STEPS", 20)
 
 
 def made(name):

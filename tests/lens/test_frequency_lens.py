@@ -11,7 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.frequency.lens import Frequency, _plain
 from lorgnette.looking.look import look
 from lorgnette.testing import check_lens, run_lens
-from lorgnette.texts.frequency import Ranks, counted
+from lorgnette.texts.frequency import FrequencyRanks, counted
 
 TEXTS = examples((9, 14, 6, 12, 20, 3))
 
@@ -112,7 +112,7 @@ def test_a_planted_discount_is_found_and_not_in_the_control():
 
 def test_ranks_by_word_give_every_piece_its_words_rank():
     words = {text: number + 1 for number, text in enumerate(("w7", "w8", ".", "w9"))}
-    lens = Frequency(ranks=Ranks(words, "mine"))
+    lens = Frequency(ranks=FrequencyRanks(words, "mine"))
     tiny = subject("bert")
     run_lens(lens, tiny, [tiny.encode(["w9 w8 W50 .", "w7 w7"])])
     assert sorted(lens.sample.rows(0)["rank"].tolist()) == [
@@ -127,7 +127,7 @@ def test_ranks_by_word_give_every_piece_its_words_rank():
 
 
 def test_marks_that_a_list_of_words_leaves_out_are_not_its_rarest_words():
-    lens, tiny = Frequency(ranks=Ranks({"w7": 1, "w8": 2}, "words only")), subject("bert")
+    lens, tiny = Frequency(ranks=FrequencyRanks({"w7": 1, "w8": 2}, "words only")), subject("bert")
     run_lens(lens, tiny, [tiny.encode(["w7 . w8 , w9"])])
     assert sorted(lens.sample.rows(0)["rank"].tolist()) == [1, 2, 3]
 
@@ -150,7 +150,7 @@ def test_specials_can_be_left_out():
 
 
 def test_bad_input_is_one_line(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"one of corpus, bert, wordfreq, or Ranks\. Did you mean 'corpus'"):
+    with pytest.raises(UserError, match=r"one of corpus, bert, wordfreq, or FrequencyRanks\. Did you mean 'corpus'"):
         Frequency(ranks="corpsu")
     with pytest.raises(UserError, match="at least 2"):
         Frequency(size=1)

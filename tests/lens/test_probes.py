@@ -127,7 +127,7 @@ def test_structural_probe_runs_and_counts(subject):
 
 def test_structural_probe_finds_a_planted_tree():
     """Vectors whose squared distances are those of the tree, hidden in a rotation with noise around."""
-    from lorgnette.lens.probes.structural import KeptTree, trained_maps, tree_scores
+    from lorgnette.lens.probes.structural import ProbedTree, trained_maps, tree_scores
     from lorgnette.lens.probes.tree_distance import tree_distances
 
     rng = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_structural_probe_finds_a_planted_tree():
         low[:, 8:] += rng.standard_normal((n, 8))
         gold = torch.from_numpy(tree_distances(heads)).double()
         for kept, vectors in ((trees, low @ rotation), (noise, rng.standard_normal((n, 16)))):
-            kept.append(KeptTree(str(number), torch.from_numpy(vectors)[None], gold, np.ones(n, dtype=bool)))
+            kept.append(ProbedTree(str(number), torch.from_numpy(vectors)[None], gold, np.ones(n, dtype=bool)))
     scores = []
     for kept in (trees, noise):
         maps = trained_maps(kept[:60], 8, 150, 20, 0.02, torch.Generator().manual_seed(0))

@@ -17,7 +17,7 @@ from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.testing import run_lens
 from lorgnette.texts import corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.frequency import Ranks
+from lorgnette.texts.frequency import FrequencyRanks
 
 
 def numbers(subject, text, name, *, development):
@@ -120,7 +120,9 @@ def planted_roles(texts, *, control):
         with torch.no_grad():
             subject.model.encoder.layer[0].attention.self.query.weight *= 2
     vocabulary = subject.tokenizer.get_vocab()
-    ranks = Ranks({n: 1000 + n if word.endswith("!") else n % 450 + 1 for word, n in vocabulary.items()}, "planted")
+    ranks = FrequencyRanks(
+        {n: 1000 + n if word.endswith("!") else n % 450 + 1 for word, n in vocabulary.items()}, "planted"
+    )
     return look(subject, texts, [Roles(ranks)], progress=False)["roles"].data.sel(stack="encoder", layer=1)
 
 
@@ -240,7 +242,7 @@ def test_ranks_of_the_corpus_are_counted_first():
 
 
 def test_bad_input():
-    with pytest.raises(UserError, match="must be 'corpus', or Ranks by piece id"):
+    with pytest.raises(UserError, match="must be 'corpus', or FrequencyRanks by piece id"):
         Roles("wikipedia")
     with pytest.raises(UserError, match="corpus twice"):
         look(bert(), iter(["the cat sat", "good"]), ["roles"], progress=False)

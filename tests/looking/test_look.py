@@ -1,13 +1,12 @@
 """The loop: independent of order and batch size, resumable, sharded, and safe when memory runs out."""
 
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from processes import ranks, run
 from subjects import EXAMPLES, bert, gpt2, marian
 
 import lorgnette as lo
@@ -201,15 +200,8 @@ def test_two_processes_give_the_results_of_one(tmp_path, dtype, tolerance):
     subject.tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join(example.text for example in EXAMPLES))
     command = ["look", "model", "--corpus", "texts.txt", "--batch-tokens", "20", "--dtype", dtype, "--device", "cpu"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "lorgnette"]
-    for name, launcher in (("one", ["-m", "lorgnette"]), ("two", torchrun)):
-        done = subprocess.run(
-            [sys.executable, *launcher, *command, "--out", name],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+    alone = run("-m", "lorgnette", *command, "--out", "one", cwd=tmp_path)
+    for done in (alone, *ranks(2, "-m", "lorgnette", *command, "--out", "two", cwd=tmp_path)):
         assert done.returncode == 0, done.stderr[-3000:]
     one, two = (lo.Results.load(tmp_path / name)["weights"] for name in ("one", "two"))
     assert_close(one.data, two.data, "two processes", tolerance)

@@ -17,7 +17,7 @@ from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.example import Example
 from lorgnette.training.pruning.controls import Controls
-from lorgnette.training.pruning.ranking import agreement_scores, dearest, importance_scores
+from lorgnette.training.pruning.ranking import agreement_scores, importance_scores, top_heads
 
 SITE = Site("encoder", "self", 0)
 METHODS = {"importance": importance_scores, "agreement": agreement_scores}
@@ -60,7 +60,7 @@ def accuracy(subject, gone):
 def test_no_method_is_worse_than_random_sets(method, seed):
     carrier = (3 * seed + 1) % HEADS
     subject = watched(carrier, seed)
-    kept = dearest(METHODS[method](subject, reviews(seed)), HEADS // 2)
+    kept = top_heads(METHODS[method](subject, reviews(seed)), HEADS // 2)
     chosen = accuracy(subject, set(range(HEADS)) - set(kept[SITE]))
     draw = random.Random(seed)
     others = [accuracy(subject, draw.sample(range(HEADS), HEADS // 2)) for _ in range(9)]

@@ -17,7 +17,7 @@ from lorgnette.lens.norms.report import norm_shares
 from lorgnette.reporting.atlas import atlas
 from lorgnette.reporting.contents import in_chapters
 from lorgnette.reporting.examples import examples_of, keep_examples, kept_examples
-from lorgnette.reporting.head_example import seen_heads
+from lorgnette.reporting.head_example import head_examples
 from lorgnette.results import Results
 from lorgnette.texts.example import Example
 
@@ -68,7 +68,7 @@ def test_a_head_is_seen_where_it_reads_another_word_most(documents):
                         value = float(matrix[i, j])
                         if i != j and value > best.get((layer, head), (0.0,))[0]:
                             best[layer, head] = (value, number, side["words"][i], side["words"][j])
-    seen = seen_heads(documents)
+    seen = head_examples(documents)
     assert len(seen) == 12
     for (layer, head), (value, *_) in best.items():
         found = seen["encoder", layer + 1, head + 1]

@@ -57,7 +57,7 @@ def test_the_page_and_its_files_are_there():
     app = page()
     first = ask(app, "GET", "/")
     assert first.headers["content-type"].startswith("text/html")
-    for name in ("live.js", "viewer.js", "scene.js", "views.css", "live.css"):
+    for name in ("live.js", "viewer.js", "scene.js", "standalone.css", "views.css", "live.css"):
         found = ask(app, "GET", f"/static/{name}")
         assert found.status_code == 200
         assert found.headers["content-type"].startswith("text/")

@@ -1,9 +1,7 @@
 """ONNX of pruned models: any batch, any length, the model's logits, without transformers."""
 
-import subprocess
-import sys
-
 import pytest
+from processes import run
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
@@ -53,8 +51,6 @@ print("equal", small.config._attn_implementation)
 @pytest.mark.parametrize("family", ["marian", "mpnet"])
 def test_pruned_models_run_in_onnxruntime(family, tmp_path):
     """In a process of its own: shapes that are checked, as in these tests, cannot be exported."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, family, str(tmp_path / "model.onnx")], capture_output=True, text=True, timeout=300
-    )
+    done = run("-c", CODE, family, str(tmp_path / "model.onnx"))
     assert done.stdout.split()[-2:-1] == ["equal"], done.stderr[-3000:]
     assert done.stdout.split()[-1] != "lorgnette"

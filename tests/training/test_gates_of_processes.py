@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import processes
 import pytest
 import torch
 from families import tiny
@@ -23,7 +24,7 @@ def work(rank, folder):
 
 
 def test_gradients_of_the_gates_are_averaged(tmp_path):
-    multiprocessing.spawn(work, args=(tmp_path,), nprocs=2)
+    multiprocessing.start_processes(work, args=(tmp_path,), nprocs=2, start_method=processes.START)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert found

@@ -1,13 +1,12 @@
 """`prune` from end to end on planted reviews: what it writes, that it goes on, and what it refuses."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
+from processes import run
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -20,7 +19,7 @@ from lorgnette.training import Splits, TrainingSettings, train
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning import prune as pruning
 from lorgnette.training.pruning.prune import Pruned, prune
-from lorgnette.training.pruning.ranking import dearest, mean_ranks
+from lorgnette.training.pruning.ranking import mean_ranks, top_heads
 from lorgnette.training.pruning.removal import count_heads
 from lorgnette.training.pruning.settings import PruningSettings
 
@@ -62,7 +61,8 @@ def pruned(base, tmp_path_factory):
     out = tmp_path_factory.mktemp("pruned") / "small"
     options = ["--keep", "0.5", "--allow-empty", "--epochs", "2", "--limit", "160", "--test-limit", "60"]
     command = ["prune", str(base), "--corpus", "planted", *options, "--out", str(out)]
-    done = subprocess.run([sys.executable, "-m", "lorgnette", *command], capture_output=True, text=True, timeout=300)
+    timed = "import lorgnette.training.pruning.speed as speed; speed.SECONDS = 0.05"
+    done = run("-c", f"{timed}; from lorgnette.cli import main; main()", *command)
     assert done.returncode == 0, done.stderr
     assert "heads open" in done.stderr
     assert "at best ×" in done.stdout
@@ -164,8 +164,8 @@ def test_mean_ranks_and_the_dearest_heads():
     a = {(first, 0): 0.1, (first, 1): 0.9, (second, 0): 0.5}
     b = {(first, 0): 3.0, (first, 1): 2.0, (second, 0): 3.0}
     assert mean_ranks([a, b]) == {(first, 0): 0.75, (first, 1): 1.0, (second, 0): 1.25}
-    assert dearest(a, 2) == {first: [1], second: [0]}
-    assert dearest(a, 1) == {first: [1], second: []}
+    assert top_heads(a, 2) == {first: [1], second: [0]}
+    assert top_heads(a, 1) == {first: [1], second: []}
 
 
 @pytest.mark.parametrize(

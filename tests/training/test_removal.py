@@ -1,13 +1,12 @@
 """Removed heads: the smaller model computes what the whole one did with those heads at zero, and opens again."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
 import transformers as hf
 from families import inputs, tiny
+from processes import run
 from tiny_subjects import subject, tokenizer
 
 import lorgnette as lo
@@ -128,7 +127,7 @@ def test_a_fresh_process_opens_it(tmp_path):
         "with torch.no_grad(): found = model(**given['batch']).logits\n"
         "print(type(model).__name__, torch.equal(found, given['logits']))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    done = run("-c", code, str(tmp_path))
     assert done.stdout.split() == ["PrunedBertForSequenceClassification", "True"], done.stderr
 
 

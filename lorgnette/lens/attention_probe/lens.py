@@ -22,7 +22,7 @@ from lorgnette.lens.attention_probe.probe import (
     log_odds,
     trained,
 )
-from lorgnette.lens.attention_probe.sentences import Kept, KeptSentences
+from lorgnette.lens.attention_probe.sentences import SampledSentence, SentenceSample
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.hashing import text_key
@@ -96,7 +96,7 @@ class AttentionProbe(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
-        self.kept = KeptSentences(self, len(self.parsing) * self.heads, self.texts)
+        self.kept = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -126,7 +126,7 @@ class AttentionProbe(Lens):
             late = share(f"part/{sentence.example.id}") >= self.development
             rows = [self._vector(word) for word in np.array(sentence.example.words, dtype=object)[sentence.words]]
             keys.append(text_key("attention-probe", sentence.example.id) >> 11)
-            chosen.append(Kept(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
+            chosen.append(SampledSentence(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
         if chosen:
             self.kept.add(keys, chosen)
         self.batch, self.found = None, {}

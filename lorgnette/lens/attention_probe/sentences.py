@@ -17,7 +17,7 @@ from lorgnette.texts.example import Example
 
 
 @dataclass(frozen=True)
-class Kept:
+class SampledSentence:
     """One sentence: what its words give each other and the tokens around them, its gold tree, its words' vectors."""
 
     late: bool
@@ -27,7 +27,7 @@ class Kept:
     vectors: list[int]
 
 
-class KeptSentences:
+class SentenceSample:
     """Keeps the `size` texts of smallest key: attention (half precision), gold heads, punctuation, rows of vectors."""
 
     def __init__(self, lens: Lens, heads: int, size: int) -> None:
@@ -43,7 +43,7 @@ class KeptSentences:
     def count(self) -> int:
         return len(self.sample.rows())
 
-    def add(self, keys: list[int], sentences: Sequence["Kept"]) -> None:
+    def add(self, keys: list[int], sentences: Sequence["SampledSentence"]) -> None:
         """Take in the sentences of a batch."""
         flat = [torch.cat([s.between.flatten(1), s.special.flatten(1)], -1).flatten() for s in sentences]
         marks = [np.stack([s.sentence.gold, s.sentence.punctuation, s.vectors], -1) for s in sentences]

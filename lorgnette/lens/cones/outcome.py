@@ -78,7 +78,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-class _Table:
+class _ConeTable:
     """Named arrays being filled in; floats start missing, counts at zero, texts at nothing."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
@@ -109,7 +109,7 @@ class _Table:
 
 def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
     """Every variable of the result."""
-    table = _Table(lens.classes)
+    table = _ConeTable(lens.classes)
     classes = len(lens.classes)
     to_means = mean_direction_cosines(sample.units, sample.labels, classes, keep=lens.keep)
     for c in range(classes):
@@ -134,7 +134,7 @@ def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
     return table.arrays
 
 
-def _by_label(table: _Table, name: str, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
+def _by_label(table: _ConeTable, name: str, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
     """Mean over draws, then over the texts of each class, with its standard error; quantiles over both."""
     both = (axes.DIRECTION, axes.LABEL)
     for label in range(len(table.coordinates[axes.LABEL])):
@@ -154,14 +154,14 @@ def _by_label(table: _Table, name: str, c: int, cosines: Float[Tensor, "text dra
         table["cosine_quantile_count", *both][c] = table["cosine_count", *both][c]
 
 
-def _separated(table: _Table, name: str, c: int, found: Separation) -> None:
+def _separated(table: _ConeTable, name: str, c: int, found: Separation) -> None:
     table[name, axes.DIRECTION][c] = found.value
     table[f"{name}_se", axes.DIRECTION][c] = found.error
     # Missing as long as one side is; an error needs two on each.
     table[f"{name}_count", axes.DIRECTION][c] = min(found.own, found.other)
 
 
-def _right_and_wrong(table: _Table, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
+def _right_and_wrong(table: _ConeTable, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
     own = sample.labels == c
     for name, which in (("own_right", own & (sample.predicted == c)), ("own_wrong", own & (sample.predicted != c))):
         each = cosines[which].nanmean(1) if cosines.shape[1] else torch.zeros(0)
@@ -171,7 +171,9 @@ def _right_and_wrong(table: _Table, c: int, cosines: Float[Tensor, "text draw"],
         table[f"{name}_count", axes.DIRECTION][c] = len(each)
 
 
-def _neighbours(table: _Table, c: int, chosen: Int[Tensor, " draw"], sample: Sample, classes: tuple[str, ...]) -> None:
+def _neighbours(
+    table: _ConeTable, c: int, chosen: Int[Tensor, " draw"], sample: Sample, classes: tuple[str, ...]
+) -> None:
     """The texts closest to the first representative, of its class and of others, and those of its class farthest."""
     dims = (axes.DIRECTION, axes.NEIGHBOUR, axes.RANK)
     cosine, count = table["neighbour_cosine", *dims], table["neighbour_cosine_count", *dims]
@@ -197,7 +199,7 @@ def _pairs(labels: Int[Tensor, " text"], classes: int) -> np.ndarray:
     return torch.minimum(counts[:, None], counts[None]).numpy()
 
 
-def _accuracy(table: _Table, confusion: np.ndarray) -> None:
+def _accuracy(table: _ConeTable, confusion: np.ndarray) -> None:
     texts = confusion.sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.diag(confusion) / texts
@@ -207,7 +209,7 @@ def _accuracy(table: _Table, confusion: np.ndarray) -> None:
     table["accuracy_count", axes.LABEL][:] = texts
 
 
-def _correlated(table: _Table) -> None:
+def _correlated(table: _ConeTable) -> None:
     """Over classes: is the class whose texts lie closer together the one that is classified better?"""
     own = np.diag(table["cosine", axes.DIRECTION, axes.LABEL])
     accuracy = table["accuracy", axes.LABEL]

@@ -23,7 +23,7 @@ from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
-from lorgnette.texts.frequency import Ranks, bert_ranks, counted, wordfreq_ranks
+from lorgnette.texts.frequency import FrequencyRanks, bert_ranks, counted, wordfreq_ranks
 
 MEASURES = ("weights", "norms")
 SOURCES = ("corpus", "bert", "wordfreq")
@@ -40,7 +40,7 @@ class Frequency(Lens):
 
     Ranks: `"corpus"` counts the pieces in what is looked at, `"bert"` are those of bert-base-uncased's pieces in
     Wikipedia, `"wordfreq"` those of a `language`'s words (a piece has the rank of its word; special tokens and
-    punctuation have none), or `Ranks` of your own, by piece id or by word. What was never counted ranks last.
+    punctuation have none), or `FrequencyRanks` of your own, by piece id or by word. What was never counted ranks last.
 
     Correlations are of at most `size` occurrences, drawn at random but always the same ones; standard errors and 95 %
     intervals are over texts.
@@ -53,13 +53,18 @@ class Frequency(Lens):
     summary: ClassVar[str] = "whether frequent words are discounted: Spearman of frequency rank with α and with ‖f(x)‖"
 
     def __init__(
-        self, ranks: "str | Ranks[Any]" = "corpus", *, language: str = "en", specials: bool = True, size: int = 2**15
+        self,
+        ranks: "str | FrequencyRanks[Any]" = "corpus",
+        *,
+        language: str = "en",
+        specials: bool = True,
+        size: int = 2**15,
     ) -> None:
         super().__init__()
         if isinstance(ranks, str) and ranks not in SOURCES:
             known = ", ".join(SOURCES)
             raise UserError(
-                f"The 'ranks' parameter of Frequency must be one of {known}, or Ranks.{near(ranks, SOURCES)}"
+                f"The 'ranks' parameter of Frequency must be one of {known}, or FrequencyRanks.{near(ranks, SOURCES)}"
             )
         if size < 2:
             raise UserError(f"The 'size' parameter of Frequency must be at least 2. Got {size} instead.")
@@ -69,7 +74,7 @@ class Frequency(Lens):
         self.found: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
 
     @staticmethod
-    def _open(ranks: "str | Ranks[Any]", language: str) -> "Ranks[Any] | None":
+    def _open(ranks: "str | FrequencyRanks[Any]", language: str) -> "FrequencyRanks[Any] | None":
         if not isinstance(ranks, str):
             return ranks
         if ranks == "corpus":

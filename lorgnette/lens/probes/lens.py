@@ -11,7 +11,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.lens.hidden_states import any_text, hidden_states
 from lorgnette.lens.occurrences import word_vectors
-from lorgnette.lens.probes.outcome import Items, probed
+from lorgnette.lens.probes.outcome import ProbeItems, probed
 from lorgnette.lens.probes.probe import Recipe
 from lorgnette.lens.states import merged
 from lorgnette.results import Result
@@ -165,7 +165,7 @@ class Probes(Lens):
         part, label, kind, text = rows["codes"].mT
         vectors = rows["vectors"].transpose(0, 1).to(self.device_of_probes)
         train, test = ((part == wanted).nonzero()[:, 0] for wanted in (0, 1))
-        items = [Items(vectors[:-1, at], vectors[-1:, at], label[at], kind[at], text[at]) for at in (train, test)]
+        items = [ProbeItems(vectors[:-1, at], vectors[-1:, at], label[at], kind[at], text[at]) for at in (train, test)]
         recipes = {"linear": Recipe(epochs=self.epochs)}
         if self.hidden is not None:
             recipes["mlp"] = Recipe(hidden=self.hidden, epochs=self.epochs)

@@ -26,7 +26,7 @@ DESCRIPTIONS = {
 
 
 @dataclass(frozen=True)
-class Items:
+class ProbeItems:
     """Words or texts with their vectors; labels, types and texts are codes."""
 
     vectors: Float[Tensor, "state item width"]
@@ -40,12 +40,12 @@ class Items:
 
 
 def probed(
-    train: Items, test: Items, *, recipes: Mapping[str, Recipe], seeds: Sequence[int]
+    train: ProbeItems, test: ProbeItems, *, recipes: Mapping[str, Recipe], seeds: Sequence[int]
 ) -> dict[str, xr.DataArray]:
     """Everything about one label; missing (count 0) where a part is empty or there is but one label to learn."""
     names = train.label.unique()
     learnable = len(names) > 1 and len(test) > 0
-    out = _Table(list(recipes), len(train.vectors), len(seeds), learnable)
+    out = _ProbeTable(list(recipes), len(train.vectors), len(seeds), learnable)
     if learnable:
         wanted, asked = _numbered(train.label, names), _numbered(test.label, names)
         out.baselines(_majority(wanted, asked), _type_majority(train.type, wanted, test.type, asked), test.text)
@@ -109,7 +109,7 @@ def ratio(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> t
     return mean, error
 
 
-class _Table:
+class _ProbeTable:
     """Collects the arrays; what was not measured stays missing."""
 
     def __init__(self, probes: list[str], states: int, seeds: int, there: bool) -> None:
@@ -154,7 +154,7 @@ class _Table:
             if len(values) > 1:
                 self.values[f"{name}_se"] = values.std(0) / len(values) ** 0.5
 
-    def arrays(self, labels: int, train: Items, test: Items, unseen: int) -> dict[str, xr.DataArray]:
+    def arrays(self, labels: int, train: ProbeItems, test: ProbeItems, unseen: int) -> dict[str, xr.DataArray]:
         dims = {2: (axes.PROBE, axes.STATE), 1: (axes.PROBE,), 0: ()}
         out = {}
         for name, values in self.values.items():

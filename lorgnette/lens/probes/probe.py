@@ -36,7 +36,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Probes:
+class TrainedProbes:
     """Trained probes: what they do to vectors, layer by layer and seed by seed."""
 
     centre: Float[Tensor, "layer 1 width"]
@@ -56,7 +56,7 @@ class Probes:
 
 def train_probes(
     vectors: Vectors, labels: Int[Tensor, "#layer item"], classes: int, seeds: Sequence[int], recipe: Recipe
-) -> Probes:
+) -> TrainedProbes:
     """Softmax probes on standardised vectors: linear ones to their one minimum, others by Adam.
 
     A linear probe is the same for every seed. For the others every seed has its own initial weights and its own order
@@ -68,11 +68,11 @@ def train_probes(
     if recipe.hidden is None:
         fit = fit_linear((vectors - centre) / scale, labels, classes)
         same = tuple(part.expand(len(seeds), *part.shape) for part in (fit.weight, fit.bias))
-        return Probes(centre, scale, same, fit.converged)
+        return TrainedProbes(centre, scale, same, fit.converged)
     parameters = _initial(vectors, classes, seeds, recipe.hidden)
     with torch.enable_grad():
         _descend(vectors, labels, (centre, scale), parameters, seeds, recipe)
-    return Probes(centre, scale, tuple(p.detach() for p in parameters))
+    return TrainedProbes(centre, scale, tuple(p.detach() for p in parameters))
 
 
 def _initial(vectors: Vectors, classes: int, seeds: Sequence[int], hidden: int | None) -> list[Tensor]:

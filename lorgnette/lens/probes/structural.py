@@ -34,14 +34,14 @@ DESCRIPTIONS = {
 
 
 @dataclass(frozen=True)
-class KeptTree:
+class ProbedTree:
     id: str
     vectors: Float[Tensor, "state word width"]
     distances: Float[Tensor, "word word2"]
     words: Bool[np.ndarray, " word"]  # not punctuation
 
 
-class KeptTrees(Lens):
+class ProbedTrees(Lens):
     """Keeps whole sentences with the vectors of their words, for `structural_probe`; `trees` is there after `compute`.
 
     They are states, so that several processes together, and a run that goes on, have the sentences of all.
@@ -53,7 +53,7 @@ class KeptTrees(Lens):
     def __init__(self, longest: int) -> None:
         super().__init__()
         self.longest = longest
-        self.trees: list[KeptTree] = []
+        self.trees: list[ProbedTree] = []
 
     def allocate(self, subject: Subject) -> None:
         self.causal = subject.anatomy.causal
@@ -93,7 +93,7 @@ class KeptTrees(Lens):
         self.trees = []
         for name, vectors, marks in zip(rows.names(), rows.pieces("vectors"), rows.pieces("marks"), strict=True):
             gold = torch.from_numpy(tree_distances(marks[:, 0].tolist())).to(vectors)
-            self.trees.append(KeptTree(name, vectors.transpose(0, 1), gold, ~marks[:, 1].bool().numpy()))
+            self.trees.append(ProbedTree(name, vectors.transpose(0, 1), gold, ~marks[:, 1].bool().numpy()))
         return self.result({"texts": xr.DataArray(len(rows)), "left_out": xr.DataArray(int(self.left_out))})
 
 
@@ -104,7 +104,7 @@ def _marks(example: Example) -> Int[Tensor, "word 2"]:
 
 
 def trained_maps(
-    trees: Sequence[KeptTree], rank: int, epochs: int, batch_size: int, rate: float, generator: torch.Generator
+    trees: Sequence[ProbedTree], rank: int, epochs: int, batch_size: int, rate: float, generator: torch.Generator
 ) -> Float[Tensor, "state width rank"]:
     states, _, width = trees[0].vectors.shape
     start = torch.empty(width, rank).uniform_(-0.05, 0.05, generator=generator)  # as the authors do
@@ -122,7 +122,7 @@ def trained_maps(
     return maps.detach()
 
 
-def _padded(trees: Sequence[KeptTree]) -> tuple[Tensor, Tensor, Tensor]:
+def _padded(trees: Sequence[ProbedTree]) -> tuple[Tensor, Tensor, Tensor]:
     n = max(len(tree.words) for tree in trees)
     states, _, width = trees[0].vectors.shape
     vectors = trees[0].vectors.new_zeros(states, len(trees), n, width)
@@ -133,7 +133,7 @@ def _padded(trees: Sequence[KeptTree]) -> tuple[Tensor, Tensor, Tensor]:
     return vectors, gold, there
 
 
-def tree_scores(trees: Sequence[KeptTree], maps: Float[Tensor, "state width rank"]) -> dict[str, xr.DataArray]:
+def tree_scores(trees: Sequence[ProbedTree], maps: Float[Tensor, "state width rank"]) -> dict[str, xr.DataArray]:
     hits, edges, chained, correlations = [], [], [], []
     for tree in trees:
         probed = probed_distances(tree.vectors[:, None], maps)[:, 0].double().numpy()

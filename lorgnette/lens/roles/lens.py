@@ -27,7 +27,7 @@ from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import parsed_sites
 from lorgnette.texts.batch import Batch, Tokens
-from lorgnette.texts.frequency import Ranks, counted
+from lorgnette.texts.frequency import FrequencyRanks, counted
 
 REACH = 5
 SHIFTS = tuple(range(-REACH, REACH + 1))
@@ -66,7 +66,7 @@ class Roles(Relations):
     are over the queries that are words (no special tokens) and for which the question makes sense, pooled over the
     part, with standard errors over texts. With a treebank a head is also tested as a parser, by the `relations` lens,
     of which this is one. Ranks of rare words are counted in the corpus, which `look` goes through once before, or
-    `Ranks` by word-piece id.
+    `FrequencyRanks` by word-piece id.
 
     What it does not tell you: what the model does with it. A label is a description of where the weight goes;
     `importance` says whether the head matters.
@@ -77,7 +77,7 @@ class Roles(Relations):
 
     def __init__(
         self,
-        ranks: "str | Ranks[int]" = "corpus",
+        ranks: "str | FrequencyRanks[int]" = "corpus",
         *,
         relations: Sequence[str] | None = None,
         development: float = 0.5,
@@ -85,7 +85,9 @@ class Roles(Relations):
     ) -> None:
         super().__init__(relations, development=development)
         if isinstance(ranks, str) and ranks != "corpus":
-            raise UserError(f"The 'ranks' parameter of Roles must be 'corpus', or Ranks by piece id. Got {ranks!r}.")
+            raise UserError(
+                f"The 'ranks' parameter of Roles must be 'corpus', or FrequencyRanks by piece id. Got {ranks!r}."
+            )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
 
@@ -105,7 +107,7 @@ class Roles(Relations):
         by_part = {axes.PART: PARTS}
         self.of_roles = Moments(self, NUMBERS, by_part)
         self.of_offsets_read = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
-        if isinstance(self.source, Ranks):
+        if isinstance(self.source, FrequencyRanks):
             table = _rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
             self.ranks = (table, table)
 
@@ -205,7 +207,9 @@ class Roles(Relations):
         """Numbers with intervals by part, labels, and how well both parts agree."""
         parsed = Relations.compute(self).data if self.parsing and bool(self.pairs.any()) else None
         result = self.result(labelled(self, parsed))
-        source = self.source.source if isinstance(self.source, Ranks) else "pieces counted in the corpus itself"
+        source = (
+            self.source.source if isinstance(self.source, FrequencyRanks) else "pieces counted in the corpus itself"
+        )
         result.data.attrs |= {"ranks": source, "development": self.development, "least": self.least}
         if parsed is not None:
             result.data.attrs |= parsed.attrs
@@ -218,7 +222,7 @@ def _sink(read: Tokens) -> Bool[Tensor, "text key"]:
     return (read.special & read.mask) | (none & read.categories["first"])
 
 
-def _rank_table(ranks: Ranks[int], size: int) -> Float[Tensor, " piece"]:
+def _rank_table(ranks: FrequencyRanks[int], size: int) -> Float[Tensor, " piece"]:
     return torch.tensor([ranks[piece] for piece in range(size)], dtype=torch.float32)
 
 

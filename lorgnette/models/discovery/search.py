@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import Anatomy, AttentionSite, Stack
+from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
 from lorgnette.models.discovery.events import Attended, Pass, explored, small_batch
 from lorgnette.models.discovery.proofs import proved
-from lorgnette.models.discovery.stacks import Found, Place, stacks_of, unchanged
+from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.switching import evaluating, switched
@@ -63,7 +63,7 @@ def _output(base: Any, given: dict[str, Tensor], how: str) -> Tensor:
 
 def _anatomy(base: Any, seen: Pass) -> Anatomy:
     stacks = [
-        Stack(found.name, found.module, tuple(_site(place, seen, found) for place in found.places))
+        LayerStack(found.name, found.module, tuple(_site(place, seen, found) for place in found.places))
         for found in stacks_of(base, seen)
     ]
     doubled = [site.site for stack in stacks for site in stack.sites]
@@ -72,7 +72,7 @@ def _anatomy(base: Any, seen: Pass) -> Anatomy:
     return Anatomy(str(getattr(base.config, "model_type", "")), tuple(stacks))
 
 
-def _site(place: Place, seen: Pass, found: Found) -> AttentionSite:
+def _site(place: Place, seen: Pass, found: DiscoveredStack) -> AttentionSite:
     call = seen.events[place.at]
     assert isinstance(call, Attended)
     around = proved(seen.events, place.at, place.layer)

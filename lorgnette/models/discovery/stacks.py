@@ -23,7 +23,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredStack:
     """A stack: the module whose forward is one pass, its calls in order, and the layers that have none."""
 
     name: str
@@ -43,7 +43,7 @@ class _Home:
     layers: int
 
 
-def stacks_of(base: nn.Module, seen: Pass) -> list[Found]:
+def stacks_of(base: nn.Module, seen: Pass) -> list[DiscoveredStack]:
     """Every list of layers with attention in it is a stack; its owner's forward is a pass."""
     homes = _homes(base, seen)
     owners: dict[str, list[int]] = {}
@@ -56,7 +56,7 @@ def stacks_of(base: nn.Module, seen: Pass) -> list[Found]:
             raise drift(base, f"the stack {inner[0]!r} lies inside another ({one or type(base).__name__!r})")
     names = _names(base, seen.events, owners)
     return [
-        Found(names[owner], base.get_submodule(owner), *_places(seen.events, places, homes, names[owner]))
+        DiscoveredStack(names[owner], base.get_submodule(owner), *_places(seen.events, places, homes, names[owner]))
         for owner, places in owners.items()
     ]
 

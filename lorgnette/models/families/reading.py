@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.attending import Site
-from lorgnette.models.anatomy import Anatomy, AttentionSite, Projection, Stack
+from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack, Projection
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record
 from lorgnette.models.families.record import Family, Part
@@ -50,7 +50,7 @@ def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:
         module = _descend(base, stack.module)
         if module is None:  # T5EncoderModel has no decoder
             continue
-        stacks.append(Stack(stack.name, module, _sites(model, module, stack, family, kept or {})))
+        stacks.append(LayerStack(stack.name, module, _sites(model, module, stack, family, kept or {})))
     if not stacks:
         raise drift(model, f"no stack of the {family.name} family was found in it")
     return Anatomy(family.name, tuple(stacks), family.shim)
@@ -82,7 +82,7 @@ def _count_heads(config: Any, stack: record.Stack, family: Family) -> int:
 def _site(
     model: Any,
     layer: nn.Module,
-    attention: record.Attention,
+    attention: record.AttentionLayout,
     site: Site,
     numbers: tuple[int, ...],
     total: int,

@@ -17,7 +17,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionLayout:
     """One attention of a layer; paths are relative to the layer."""
 
     module: str
@@ -43,7 +43,7 @@ class Stack:
     name: str
     module: str
     layers: str | Callable[[Any], Sequence[nn.Module]]
-    attentions: tuple[Attention, ...]
+    attentions: tuple[AttentionLayout, ...]
     heads: int | tuple[str, ...] | None = None
     """a number, or names of it in the config; None: the family's names"""
 
@@ -93,13 +93,13 @@ class Family:
     """None: heads cannot be removed"""
 
 
-def separate(module: str, names: str, output: str | None, norm: str | None, **more: Any) -> Attention:
+def separate(module: str, names: str, output: str | None, norm: str | None, **more: Any) -> AttentionLayout:
     """An attention with a linear map each for query, key and value, named inside the module."""
     query, key, value = (Part(f"{module}.{name}") for name in names.split())
-    return Attention(module, query, key, value, output, norm, **more)
+    return AttentionLayout(module, query, key, value, output, norm, **more)
 
 
-def fused(module: str, name: str, output: str | None, norm: str | None, **more: Any) -> Attention:
+def fused(module: str, name: str, output: str | None, norm: str | None, **more: Any) -> AttentionLayout:
     """An attention whose one linear map gives query, key and value in turn."""
     query, key, value = (Part(f"{module}.{name}", which, 3) for which in range(3))
-    return Attention(module, query, key, value, output, norm, **more)
+    return AttentionLayout(module, query, key, value, output, norm, **more)

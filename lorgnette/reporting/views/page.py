@@ -31,7 +31,7 @@ def page_html(document: dict[str, Any], *, title: str | None = None, notebook: b
 
     The document stands in it as JSON with `<` escaped, so that no text can end the element that holds it.
     """
-    style, script = source("views.css"), bundle("start")
+    style, script = source("standalone.css") + source("views.css"), bundle("start")
     policy = (
         f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

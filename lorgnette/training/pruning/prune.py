@@ -25,7 +25,7 @@ from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning.controls import Controls, measure_controls
 from lorgnette.training.pruning.export import export_onnx, refuse_without_packages
-from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, dearest, importance_scores
+from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
 from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.settings import PruningSettings
@@ -204,7 +204,7 @@ def _ranked(work: _Work, whole: Any) -> dict[Site, list[int]]:
     scores = {"importance": importance_scores, "agreement": agreement_scores}[settings.method]
     texts = work.ready.parts.validation.take(TEXTS)
     found = scores(subject, texts, progress=settings.training.progress)
-    kept = dearest(found, wanted(settings, work.heads), settings.stacks)
+    kept = top_heads(found, wanted(settings, work.heads), settings.stacks)
     with written_whole(file) as partial:
         rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in kept.items()]
         partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")

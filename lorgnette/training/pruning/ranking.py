@@ -78,7 +78,7 @@ def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site,
     return dict(zip(heads, ranks.tolist(), strict=True))
 
 
-def dearest(
+def top_heads(
     scores: Mapping[tuple[Site, int], float], count: int, stacks: tuple[str, ...] | None = None
 ) -> dict[Site, list[int]]:
     """The `count` heads with the largest scores, by site; of the sites in `stacks` only, ties to the first."""

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+SECONDS = 4.0
+"""How long two models are timed."""
+
 
 @dataclass(frozen=True)
 class SpeedUp:
@@ -28,11 +31,6 @@ class SpeedUp:
         """If time were proportional to multiplications and additions."""
         return 1 / (1 - self.saved)
 
-    @property
-    def realised(self) -> float:
-        """(t_full − t_pruned) / (t_full · saved share): 1 if every operation that went took its time with it."""
-        return (self.before - self.after) / (self.before * self.saved) if self.saved else 0.0
-
 
 def operations(model: Any, batch: Mapping[str, Tensor]) -> int:
     """Multiplications and additions of the matrix products of one forward pass."""
@@ -46,11 +44,11 @@ def operations(model: Any, batch: Mapping[str, Tensor]) -> int:
     return int(counter.get_total_flops())
 
 
-def speed_up(whole: Any, pruned: Any, batch: Mapping[str, Tensor], *, seconds: float = 4.0) -> SpeedUp:
+def speed_up(whole: Any, pruned: Any, batch: Mapping[str, Tensor]) -> SpeedUp:
     """Passes over one batch, whole and pruned in turns for some seconds; medians."""
     saved = 1 - operations(pruned, batch) / operations(whole, batch)
     times: dict[int, list[float]] = {0: [], 1: []}
-    until = time.perf_counter() + seconds
+    until = time.perf_counter() + SECONDS
     with torch.inference_mode():
         while len(times[1]) < 3 or time.perf_counter() < until:
             for number, model in enumerate((whole, pruned)):

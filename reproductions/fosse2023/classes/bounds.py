@@ -53,12 +53,6 @@ def least_largest_absolute_cosine(vectors: int, dim: int) -> float:
     return math.sqrt((vectors - dim) / (dim * (vectors - 1))) if vectors > dim else 0.0
 
 
-def least_mean_cosine(vectors: int) -> float:
-    """−1/(C−1): the mean cosine of C unit vectors is never less, in any dimension, since ‖Σ u‖² ≥ 0."""
-    _check(vectors, 1)
-    return -1 / (vectors - 1)
-
-
 def cap_radius(share: float, dim: int) -> float:
     """The angle φ ≤ π/2 at which the cap of the unit sphere around a point has this share of the sphere's area.
 
