@@ -15,6 +15,7 @@ import torch
 import lorgnette as lo
 from lorgnette.attending import Call
 from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -27,21 +28,20 @@ class Reach(Lens):
     summary: ClassVar[str] = "how far back each head looks"
 
     def allocate(self, subject: Subject) -> None:
-        self.sums("totals", 2, len(self.sites), self.heads)
+        self.reaches = Moments(self, "reach")  # a mean over queries with its standard error, for every head
 
     def update(self, call: Call, batch: Batch) -> None:
         if call.site.kind != "self":
-            return
+            return  # a decoder's position in the other text is no distance
         mask = batch.queries(call.site).mask
         place = torch.arange(mask.shape[1], device=mask.device, dtype=call.query.dtype)
         attended = call.average(place.expand(len(mask), -1)[..., None])[..., 0]  # Σ_j α_ij j
-        reach = ((place - attended) * mask[:, None]).sum((0, 2)).to(self.totals)  # states are on the model's device
-        self.totals[0, self.position[call.site], : len(reach)] += reach
-        self.totals[1, self.position[call.site], : len(reach)] += mask.sum().to(self.totals)
+        queries = mask.sum(-1, keepdim=True)
+        of_text = ((place - attended) * mask[:, None]).sum(-1) / queries.clamp(min=1)  # [text head]
+        self.reaches.add(call.site, reach=(of_text, queries))
 
     def compute(self) -> Result:
-        total, count = self.totals
-        return self.result({"reach": self.grid(total / count)})
+        return self.result(self.reaches.arrays())
 
 
 if __name__ == "__main__":

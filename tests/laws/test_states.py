@@ -9,7 +9,7 @@ from test_lenses import NEEDS, TREES, made
 
 from lorgnette import lens as lenses
 from lorgnette.lens import base
-from lorgnette.lens.probes.structural import KeptTrees
+from lorgnette.lens.probes.structural import ProbedTrees
 from lorgnette.looking.look import look
 from lorgnette.looking.processes import Ranks
 from lorgnette.looking.resume import Keeper
@@ -75,10 +75,10 @@ def test_split_and_resumed_as_one_pass(name, tmp_path, monkeypatch):
 
 def test_the_structural_probe_trains_on_the_sentences_of_all(tmp_path, monkeypatch):
     texts, subject = (*TREEBANK, *BROKEN), MAKERS["bert"]()
-    whole, lens = check(lambda: KeptTrees(40), subject, texts, tmp_path, monkeypatch)
+    whole, lens = check(lambda: ProbedTrees(40), subject, texts, tmp_path, monkeypatch)
     assert int(whole.data["texts"]) == 6
     assert int(whole.data["left_out"]) == 4  # one word alone, three that are no tree
-    alone = run_lens(KeptTrees(40), subject, [subject.encode(list(texts))])
+    alone = run_lens(ProbedTrees(40), subject, [subject.encode(list(texts))])
     alone.compute()
     assert [tree.id for tree in lens.trees] == [tree.id for tree in alone.trees]
     for one, other in zip(lens.trees, alone.trees, strict=True):
