@@ -11,7 +11,7 @@ from lorgnette import lens as lenses
 from lorgnette.lens import base
 from lorgnette.lens.probes.structural import ProbedTrees
 from lorgnette.looking.look import look
-from lorgnette.looking.processes import Ranks
+from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.resume import Keeper
 from lorgnette.testing import assert_close, run_lens
 
@@ -36,7 +36,7 @@ def ready(make, subject, texts):
 
 def resumed(lens, make, subject, texts, folder):
     """The states as an interrupted run leaves them, in a new lens."""
-    keeper = Keeper(folder, {}, Ranks())
+    keeper = Keeper(folder, {}, ProcessRank())
     keeper.keep([lens], 1)
     again = ready(make, subject, texts)
     assert keeper.restore([again]) == 1
