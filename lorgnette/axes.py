@@ -44,6 +44,8 @@ KIND: Final = "kind"
 DECODING: Final = "decoding"
 PROBE: Final = "probe"
 CIRCUIT: Final = "circuit"
+THRESHOLD: Final = "threshold"
+CHANGE: Final = "change"
 METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -84,6 +86,8 @@ DESCRIPTION: Final[dict[str, str]] = {
     WAY: "to_head: the dependent's row peaks at its head; to_dependent: the head's row peaks at the dependent; "
     "read_by_head: of all rows, the head's gives the dependent most",
     CIRCUIT: "what attends to what (qk: W_Q W_Kᵀ), or what is written there (ov: W_V W_O)",
+    THRESHOLD: "share of a head's weight above which a token counts as a sink",
+    CHANGE: "what was removed: the value or the key of the sink, or of the token in the middle of the text",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
     CANDIDATES: '"mentions": head words of earlier mentions; "words": all other words',
     KIND: "kind of mention by its head word: all, pronoun, proper, nominal",

@@ -18,6 +18,7 @@ GROUP = "lorgnette.lenses"
 OURS = {
     "weights": "lorgnette.lens.weights.lens:Weights",
     "norms": "lorgnette.lens.norms.lens:Norms",
+    "sinks": "lorgnette.lens.sinks.lens:Sinks",
     "frequency": "lorgnette.lens.frequency.lens:Frequency",
     "distances": "lorgnette.lens.distances.lens:Distances",
     "rollout": "lorgnette.lens.rollout.lens:Rollout",

@@ -50,7 +50,7 @@ class Moments:
         self,
         lens: "Lens",
         variables: str | Sequence[str],
-        axes: Mapping[str, Sequence[str | int]] | None = None,
+        axes: Mapping[str, Sequence[str | int | float]] | None = None,
         *,
         at: "str | Places" = "head",
         state: str | None = None,

@@ -11,7 +11,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Site
 
-Labels = Sequence[str | int] | None
+Labels = Sequence[str | int | float] | None
 
 
 @dataclass(frozen=True)

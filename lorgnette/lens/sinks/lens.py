@@ -1,0 +1,174 @@
+"""Which tokens take a head's weight over a whole text, what is sent from there, and what the loss does without it."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.norms import head_norms
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.sinks.removal import CHANGES, Keys, Removed, middle_keys
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.token_kinds import CATEGORIES
+
+PLACES = ("all", *CATEGORIES)
+_OF_SINKS = ("arrives", "value_ratio", "activation_ratio")
+_DESCRIPTIONS = {
+    "rate": "share of texts in which one token of this kind receives more than the threshold of the head's weight",
+    "arrives": "share of the summed norms ‖α f(x)‖ that comes from the sink; texts with a sink",
+    "value_ratio": "‖f(x)‖ of the sink over the mean of the other tokens; texts with a sink",
+    "activation_ratio": "largest |component| of the sink's hidden state over that of the median token; texts with one",
+    "learnt": "weight that a learnt sink, which is no token, takes of a row, mean over queries",
+    "loss": "loss of the intact model, mean over texts",
+    "loss_change": "loss without the tokens' values or keys minus the intact loss, all heads with a sink at once",
+}
+
+
+class Sinks(Lens):
+    """Sink rates of every head, the norm of what a sink sends, its activations, and the loss without it.
+
+        s_j = (1/n) Σ_i α_ij          the share of a head's weight over the text that token j receives
+        rate(ε)                       share of texts with max_j s_j > ε (Gu et al. 2025, with means over all queries)
+        arrives                       s_k ‖f(x_k)‖ / Σ_j s_j ‖f(x_j)‖, k = argmax_j s_j (Kobayashi et al. 2020)
+        activation_ratio              max_d |x_kd| / median_j max_d |x_jd| (massive activations: Sun et al. 2024)
+
+    `arrives`, `value_ratio` and `activation_ratio` are over texts whose strongest token takes more than `threshold`.
+    With `effect` the model runs again on every batch: the sink's value is set to zero, or its key hidden and the other
+    weights renormalised, in all heads that have a sink; and the same for the token in the middle of the text.
+
+    What it does not tell you: short texts have larger shares (of n tokens one has at least 1/n). A token that takes the
+    weight and sends nothing is a way not to read; whether the model needs that is the loss's to say, not the rate's.
+    """
+
+    name: ClassVar[str] = "sinks"
+    summary: ClassVar[str] = "tokens that take most of a head's weight, what they send, and the loss without them"
+    wants_residual: ClassVar[bool] = True
+
+    def __init__(
+        self, thresholds: Sequence[float] = (0.2, 0.3, 0.5, 0.8), threshold: float = 0.3, effect: bool = False
+    ) -> None:
+        super().__init__()
+        if isinstance(thresholds, str) or not thresholds or not all(0 < each < 1 for each in thresholds):
+            raise UserError(f"The 'thresholds' of Sinks must be numbers between 0 and 1. Got {thresholds!r} instead.")
+        if not 0 < threshold < 1:
+            raise UserError(f"The 'threshold' of Sinks must be between 0 and 1. Got {threshold!r} instead.")
+        self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
+        self.projections: SiteWeights | None = None
+        self.sinks: dict[Site, Keys] = {}
+
+    def bind(self, subject: Subject) -> None:
+        super().bind(subject)
+        if self.projections is None:  # it was pickled, and the model stayed behind
+            self.projections = SiteWeights(subject, layer_norm=False)
+
+    def allocate(self, subject: Subject) -> None:
+        self.projections = SiteWeights(subject, layer_norm=False)
+        self.rates = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
+        self.of_sinks = Moments(self, _OF_SINKS)
+        self.learnt = Moments(self, "learnt")
+        if self.effect:
+            self.task, self.subject = task_of(subject), subject
+            self.changes = Moments(self, "loss_change", {axes.CHANGE: tuple(CHANGES)}, at="corpus")
+            self.intact = Moments(self, "loss", at="corpus")
+
+    def update(self, call: Call, batch: Batch) -> None:
+        site = call.site
+        asking, read = batch.queries(site), batch.keys(site)
+        query = asking.mask.to(torch.float32)
+        counts = query.sum(-1)
+        has_sink = call.scores.sink is not None
+        rows = call.measure(Wanted(received=query, sink=has_sink))
+        share = (rows["received"] / counts.clamp(min=1)[:, None, None]).masked_fill(~read.mask[:, None], 0.0)
+        self._rates(site, share, read)
+        top = share.max(-1)
+        sink = Keys(top.indices, top.values > self.threshold)
+        self._of_sinks(call, share, sink, read)
+        if has_sink:
+            taken = (rows["sink"] * query[:, None]).sum(-1) / counts.clamp(min=1)[:, None]
+            self.learnt.add(site, learnt=(taken, (counts > 0).to(taken.dtype)[:, None]))
+        if self.effect:
+            self.sinks[site] = sink
+
+    def _rates(self, site: Site, share: Float[Tensor, "text head key"], read: Tokens) -> None:
+        """For every kind of token, whether one of them takes more than each threshold; texts that have such tokens."""
+        kinds = torch.stack([read.mask, *(read.categories[name] & read.mask for name in CATEGORIES)], 1)
+        largest = share[:, :, None].masked_fill(~kinds[:, None], -1.0).amax(-1)  # [text head kind]
+        limits = torch.tensor(self.thresholds, dtype=share.dtype, device=share.device)
+        over = (largest[:, :, None] > limits[:, None]).to(share.dtype)
+        self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
+
+    def _of_sinks(self, call: Call, share: Float[Tensor, "text head key"], sink: Keys, read: Tokens) -> None:
+        """What the strongest token of each text sends, and how large its state is."""
+        assert self.projections is not None
+        products = self.projections[call.site].products
+        f = head_norms(call.value.to(products.dtype), products).masked_fill(~read.mask[:, None], 0.0)
+        sent = share.to(f.dtype) * f
+        all_sent, others = sent.sum(-1), (read.mask.sum(-1) - 1).to(f.dtype)[:, None]
+        own = sink.pick(f)
+        mean = (f.sum(-1) - own) / others.clamp(min=1)
+        exists = sink.exists.to(f.dtype)
+        values = {
+            "arrives": (sink.pick(sent) / all_sent.where(all_sent > 0, 1.0), exists * (all_sent > 0)),
+            "value_ratio": (own / mean.where(mean > 0, 1.0), exists * (mean > 0) * (others > 0)),
+        }
+        if call.site.kind == "self":
+            size = call.residual.abs().amax(-1).to(f.dtype)
+            typical = size.masked_fill(~read.mask, torch.nan).nanmedian(-1).values[:, None]
+            ratio = sink.pick(size[:, None].expand(f.shape)) / typical.where(typical > 0, 1.0)
+            values["activation_ratio"] = (ratio, exists * (typical > 0))
+        else:
+            values["activation_ratio"] = (torch.zeros_like(own), torch.zeros_like(exists))
+        self.of_sinks.add(call.site, **values)
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """With `effect`: the loss as it is, and with values or keys of the sinks, or of the middle token, removed."""
+        if not self.effect:
+            return
+        labels = None
+        if self.task == "masked":
+            batch, labels = masked(self.subject, batch)
+        intact, exists = self._losses(batch, labels)
+        self.intact.add(loss=(intact, exists))
+        some = torch.stack([keys.exists.any(-1) for keys in self.sinks.values()]).any(0).to(exists.dtype)
+        changes = []
+        for whose, what in CHANGES.values():
+            keys = self.sinks
+            if whose == "middle":
+                keys = {site: middle_keys(sink, batch.keys(site).mask) for site, sink in self.sinks.items()}
+            changes.append(self._losses(batch, labels, Removed(keys, what))[0] - intact)
+        self.changes.add(loss_change=(torch.stack(changes, -1), (exists * some)[:, None]))
+        self.sinks = {}
+
+    def _losses(
+        self, batch: Batch, labels: Tensor | None, *taps: Removed
+    ) -> tuple[Float[Tensor, " text"], Float[Tensor, " text"]]:
+        with torch.no_grad(), self.subject.tapped(*taps):
+            outputs = self.subject.run(batch, return_dict=True)
+        return text_losses(self.subject, self.task, batch, outputs, labels)
+
+    def compute(self) -> Result:
+        """Rates by threshold and kind of token, what sinks send, and the loss without them."""
+        variables = self.rates.arrays() | self.of_sinks.arrays()
+        if bool((learnt := self.learnt.arrays())["learnt_count"].any()):
+            variables |= learnt
+        if self.effect:
+            variables |= self.intact.arrays() | self.changes.arrays()
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text
+        result = self.result(variables)
+        result.data.attrs |= {"threshold": self.threshold}
+        if self.effect:
+            result.data.attrs |= {"task": self.task, "loss": TASKS[self.task]}
+        return result

@@ -1,0 +1,91 @@
+"""What the pages show of sinks: how many heads have one, where, and what it sends."""
+
+from collections.abc import Iterator
+
+from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
+from lorgnette.figures.sentences import the_category
+from lorgnette.figures.variables import figure_per_variable, titled_figures
+from lorgnette.results import Result
+
+_KINDS = ("cls", "sep", "period_comma", "other")
+
+
+def _narrow(result: Result) -> Result:
+    """At the threshold that the other numbers use, or the nearest one."""
+    threshold = result.data.attrs["threshold"]
+    chosen = min(result.data[THRESHOLD].values.tolist(), key=lambda each: abs(each - threshold))
+    return Result(result.lens, result.data.sel({THRESHOLD: chosen}), result.provenance)
+
+
+def figures(result: Result) -> list[Figure]:
+    titles = {
+        "rate": "Sink rate by kind of token",
+        "arrives": "Share of the norm that comes from the sink",
+        "activation_ratio": "Largest activation of the sink over that of a typical token",
+    }
+    return titled_figures(_narrow(result), titles) or figure_per_variable(result)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    data = _narrow(result).data
+    rate = data["rate"]
+    over = heads(rate.sel({CATEGORY: "all"}))
+    if not over:
+        return
+    threshold = float(data[THRESHOLD])
+    with_sink = [head for head in over if head.value > 0.5]
+    numbers = {"count": len(with_sink), "heads": len(over), "threshold": threshold}
+    yield Finding(
+        "{count} of {heads} heads have a sink in most texts: one token that receives more than {threshold:.0%} of the "
+        "head's weight.",
+        numbers,
+    )
+    if not with_sink:
+        return
+    kinds = [kind for kind in _KINDS if bool(rate.sel({CATEGORY: kind}).notnull().any())]
+    means = {kind: float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds}
+    most = max(means, key=lambda kind: means[kind])
+    yield Finding(
+        "The sink is most often {kind} (mean rate over heads: {rate:.0%}).",
+        {"kind": the_category(most), "rate": means[most]},
+    )
+    arrives = float(data["arrives"].mean())
+    yield Finding("{share:.0%} of the summed norms ‖α f(x)‖ comes from the sink (mean over heads).", {"share": arrives})
+    yield from _without(result)
+
+
+def _without(result: Result) -> Iterator[Finding]:
+    if "loss_change" not in result.data:
+        return
+    change, error = result.data["loss_change"], result.data["loss_change_se"]
+    for what, words in (("value", "values set to zero"), ("key", "keys hidden")):
+        numbers = {"loss": float(result.data["loss"])}
+        for whose in ("sink", "middle"):
+            numbers[whose] = float(change.sel({CHANGE: f"{whose}_{what}"}))
+            numbers[f"{whose}_half"] = 1.96 * float(error.sel({CHANGE: f"{whose}_{what}"}))
+        yield Finding(
+            f"With the sinks' {words} the loss changes by {{sink:+.3f}}±{{sink_half:.3f}} (intact {{loss:.3f}}), with "
+            f"those of the middle token by {{middle:+.3f}}±{{middle_half:.3f}} (95 % intervals over texts).",
+            numbers,
+        )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    rate = _narrow(result).data["rate"].sel({CATEGORY: "all"})
+    yield Measure("sink rate", "share of texts in which one token takes most of the weight", rate)
+
+
+REPORT = LensReport(
+    title="Sinks: tokens that take the weight",
+    chapter=READING,
+    figures=figures,
+    findings=findings,
+    compared=(
+        Compared("rate", "sink rate", select={CATEGORY: ("all",)}),
+        Compared("arrives", "share of the norm from the sink"),
+    ),
+    cards=cards,
+)
