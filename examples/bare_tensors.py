@@ -3,14 +3,13 @@
 import torch
 
 import lorgnette as lo
-from lorgnette.bare.attention import attention
 
 subject = lo.load("minilm")  # any Hugging Face model will do: AutoModel.from_pretrained(…)
 model, tokenizer = subject.model, subject.tokenizer
 
 inputs = tokenizer(["The cat sat on the mat.", "It was tired."], padding=True, return_tensors="pt")
 with torch.no_grad():
-    seen = attention(model, layers=[2, 3], **inputs)
+    seen = lo.attention(model, layers=[2, 3], **inputs)
 
 weights = seen["encoder.2.weights"]  # [batch head query key]
 norms = seen["encoder.2.norms"]  # ‖α f(x)‖: how much each token contributes

@@ -4,7 +4,6 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import lorgnette as lo
-from lorgnette.bare.attention import attention
 
 tokenizer = lo.load("minilm").tokenizer
 torch.manual_seed(0)
@@ -16,7 +15,7 @@ good, bad = (tokenizer(text, return_tensors="pt") for text in ("a good film", "a
 off = lo.effect(model, good, without=["1.2", "2.3"])
 print("two heads off:", [round(change, 4) for change in off.logits[0].tolist()])
 
-other = attention(model, parts=["context"], **bad)
+other = lo.attention(model, parts=["context"], **bad)
 for head in ("1.1", "2.4"):
     patched = lo.effect(model, good, patched=(other, [head]))
     print(f"head {head} from the other text: divergence {patched.divergence:.2e} nats")

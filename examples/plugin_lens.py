@@ -2,7 +2,8 @@
 
     reach_h = mean over queries i of Σ_j α_ij (i − j)
 
-In a package, name it in `pyproject.toml`, and `look`, the report, `compare` and `lorgnette list lenses` know it:
+`lorgnette new lens reach` writes a whole package with one. It is named in `pyproject.toml`, and `look`, the report,
+`compare` and `lorgnette list lenses` know it:
 
     [project.entry-points."lorgnette.lenses"]
     reach = "my_package.reach:Reach"
@@ -14,8 +15,7 @@ import torch
 
 import lorgnette as lo
 from lorgnette.attending import Call
-from lorgnette.lens.base import Lens
-from lorgnette.lens.moments import Moments
+from lorgnette.lens import Lens, Moments
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -49,4 +49,4 @@ if __name__ == "__main__":
     texts = ["The cat sat on the mat.", "Dogs bark at night.", "Slow, but moving."]
     reach = lo.look(subject, texts, [Reach()], progress=False)["reach"]
     print(reach.data["reach"].squeeze().mean("head").round(2).values)
-    lo.Report(reach).write("reach.html")
+    lo.report(reach, "reach.html")

@@ -1,5 +1,6 @@
 """The vocabulary of axes: what the dimensions of a result are called, everywhere."""
 
+from collections.abc import Sequence
 from typing import Final
 
 STACK: Final = "stack"
@@ -100,3 +101,6 @@ DESCRIPTION: Final[dict[str, str]] = {
 
 # Every per-head result starts with these, in this order.
 PER_HEAD: Final = (STACK, LAYER, HEAD)
+
+Selected = str | int | float | Sequence[str] | Sequence[int]
+"""One label of an axis, or several: `category="cls"`, `layer=[1, 2]`."""

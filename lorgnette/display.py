@@ -1,26 +1,65 @@
-"""How things show themselves in a notebook: the drawing lies above what is drawn, so it is named here, not imported."""
+"""How things show themselves: the drawing lies above what is drawn, so it is named here, not imported."""
 
+import os
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lorgnette.errors import UserError
+
+if TYPE_CHECKING:
+    from lorgnette.figures.plot import Plot
 
 _DRAWN_BY = {
     "Trace": ("lorgnette.reporting.notebook", "trace_html"),
     "Result": ("lorgnette.reporting.notebook", "result_html"),
     "Results": ("lorgnette.reporting.notebook", "results_html"),
+    "Views": ("lorgnette.reporting.views.bare", "views_html"),
+    "Plot": ("lorgnette.figures.plot", "plot_html"),
+}
+_PLOTTED_BY = {
+    "Trace": ("lorgnette.reporting.plots", "trace_plot"),
+    "Result": ("lorgnette.reporting.plots", "result_plot"),
+    "LensCallback": ("lorgnette.reporting.plots", "steps_plot"),
 }
 
 
-def html_of(thing: Any) -> str:
+def html_of(thing: object) -> str:
     """The HTML of a trace or a result: it needs no network."""
     module, name = _DRAWN_BY[type(thing).__name__]
     return str(getattr(import_module(module), name)(thing))
 
 
+def plot_of(thing: object, *what: object, **selection: object) -> "Plot":
+    """A chart of a result, a trace or a training."""
+    module, name = _PLOTTED_BY[type(thing).__name__]
+    made: Plot = getattr(import_module(module), name)(thing, *what, **selection)
+    return made
+
+
+def page_of(trace: object, path: str | os.PathLike[str]) -> Path:
+    """Writes the views of a trace as one page."""
+    return Path(import_module("lorgnette.reporting.notebook").trace_page(trace, path))
+
+
 class NotebookDisplay:
     """Something that shows itself in Jupyter."""
+
+    def show(self) -> None:
+        """Draw it here, in a notebook: what the last line of a cell does by itself."""
+        try:
+            from IPython import get_ipython
+            from IPython.display import display
+        except ImportError:
+            shell = None
+        else:
+            shell = get_ipython()
+        if shell is None:
+            raise UserError("show() draws in a notebook, and this is none: write a file instead.")
+        display(self)
 
     def _repr_html_(self) -> str:
         return html_of(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

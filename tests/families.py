@@ -6,6 +6,8 @@ from typing import Any
 import torch
 import transformers as hf
 
+from lorgnette.models.families import anatomy_of
+
 SIZE: dict[str, Any] = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 BERT: dict[str, Any] = {**SIZE, "intermediate_size": 40, "max_position_embeddings": 64}
 LLAMA: dict[str, Any] = {
@@ -138,3 +140,19 @@ def inputs(model: Any, lengths: tuple[int, ...] = (9, 4, 1), seed: int = 0, pad:
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "lm_head"):
         out["decoder_input_ids"] = torch.randint(5, 97, (len(lengths), 6), generator=generator)
     return out
+
+
+# These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
+FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}
+
+
+def eager_attentions(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """transformers' own weights, by what results call the stack."""
+    if not type(model).__name__.startswith(("MPNet", "DebertaV2")):
+        model.set_attn_implementation("eager")
+    output = model(**given, output_attentions=True)
+    if hasattr(output, "cross_attentions") and output.get("encoder_attentions") is not None:
+        named = {"encoder": output.encoder_attentions, "decoder": output.decoder_attentions}
+        return {**named, "cross": output.cross_attentions}
+    causal = anatomy_of(model).causal
+    return {"decoder" if causal else "encoder": output.attentions}

@@ -45,6 +45,11 @@ def attend(
 ) -> tuple[Float[Tensor, "batch query head value_dim"], Float[Tensor, "batch head query key"] | None]:
     """softmax(scaling · q kᵀ + position_bias) v, with the signature of transformers' attention interface.
 
+        >>> q, k, v = torch.rand(3, 1, 4, 5, 8)             # [batch head token dim]
+        >>> context, _ = lo.attend(torch.nn.Module(), q, k, v, None, scaling=8**-0.5, is_causal=False)
+        >>> context.shape                                   # [batch query head dim]
+        torch.Size([1, 5, 4, 8])
+
     Windows and padding come in the mask; a causal model that passes no mask is masked here. `s_aux` is a learnt sink's
     score for each head; `indices` [batch query kept] are the only keys that a row may see. A keyword that is not known
     to be harmless is refused.

@@ -16,7 +16,11 @@ from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """A place in a model where attention happens: which stack, self or cross, which layer (from 0)."""
+    """A place in a model where attention happens: which stack, self or cross, which layer (from 0).
+
+    >>> subject.sites[0]
+    Site(stack='encoder', kind='self', layer=0)
+    """
 
     stack: str
     kind: str
@@ -33,6 +37,10 @@ class Site:
 
 class Call:
     """One attention call of one forward pass: α = softmax(scale · q kᵀ + bias) over the keys a row may see, y = α v.
+
+        >>> call = next(iter(subject.trace("the cat sat")))
+        >>> torch.allclose(call.weights @ call.value, call.context)
+        True
 
     Query, key and value are [batch head token dim] with grouped keys and values already repeated for their query heads,
     and rotary positions already applied. Every statistic is exact. With the matrix at hand (somebody asked for

@@ -13,6 +13,12 @@ from lorgnette.attending.call import Call, Site
 class Tap:
     """Sees or edits every call of a tapped model. Override what you need.
 
+        >>> class Uniform(lo.Tap):
+        ...     def weights(self, call, weights):
+        ...         return weights.new_full(weights.shape, 1 / weights.shape[-1])
+        >>> with lo.tapped(model, Uniform()):
+        ...     logits = model(**inputs).logits
+
     `scores` and `weights` edits build the matrix; `context` edits do not. Edits of several taps apply in order.
     """
 

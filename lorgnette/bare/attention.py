@@ -1,6 +1,6 @@
 """`lo.attention(model, **inputs)`: what was seen of one pass of any Hugging Face model, by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,12 @@ _DIMS = {
 class Attention:
     """Queries, keys, values, weights and contexts of one pass, by site.
 
-    `seen["encoder.3.weights"]` is [batch head query key]; `seen["weights"]` has all layers of the only stack in front.
+        >>> seen = lo.attention(model, **inputs)
+        >>> seen["encoder.3.weights"].shape                 # [batch head query key]
+        torch.Size([2, 4, 11, 11])
+        >>> seen.data("weights").dims                       # all layers of the only stack in front
+        ('layer', 'text', 'head', 'query', 'key')
+
     `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), made from weights, values and the output projection.
     `output` is what the model returned.
     """
@@ -51,7 +56,7 @@ class Attention:
             for part in self._parts(parts)
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __len__(self) -> int:
@@ -74,7 +79,7 @@ class Attention:
         tensor = self[name].detach().float().cpu()
         numbers = self.subject.anatomy[sites[0]].numbers
         chosen = numbers if self.heads is None else [numbers[head] for head in self.heads]
-        coordinates: dict[str, Any] = {axes.HEAD: [number + 1 for number in chosen]}
+        coordinates: dict[str, list[int]] = {axes.HEAD: [number + 1 for number in chosen]}
         dims: tuple[str, ...] = _DIMS[part]
         if len(where) < 2:
             dims = (axes.LAYER, *dims)
@@ -122,13 +127,14 @@ def attention(
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
     parts: Sequence[str] = PARTS,
-    **inputs: Any,
+    **inputs: object,
 ) -> Attention:
     """Run `model(**inputs)` once and keep what its attention did.
 
-        tokens = tokenizer("The cat sat.", return_tensors="pt")
-        seen = lo.attention(model, **tokens)
-        seen["encoder.1.weights"]                           # [batch head query key]
+        >>> tokens = tokenizer("the cat sat", return_tensors="pt")
+        >>> seen = lo.attention(model, **tokens, layers=[1], parts=["weights", "context"])
+        >>> seen["encoder.1.weights"].shape                 # [batch head query key]
+        torch.Size([1, 4, 5, 5])
 
     `inputs` are whatever the model takes (input_ids, inputs_embeds, pixel_values, …). `layers` and `heads` count from
     1, `rows` are query positions from 0: only they are kept, and weights of the other rows are never built. Under
@@ -138,14 +144,29 @@ def attention(
     What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
     """
     subject = model if isinstance(model, Subject) else Subject(model, None)
+    refuse_elsewhere(subject, inputs)
     sites = _chosen_sites(subject, layers)
     picked = _chosen_heads(subject, heads)
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
     with tapped(subject, recorder):
-        output = subject.model(**inputs)
+        try:
+            output = subject.model(**inputs)
+        except IndexError as error:
+            if rows is None:
+                raise
+            raise UserError(f"The rows {list(rows)} are not all in this text: query positions count from 0.") from error
     if not recorder.records:
         raise UserError(f"{subject.name!r} made no attention call in this pass: are these its inputs?")
     return Attention(subject, dict(recorder.records), output, picked)
+
+
+def refuse_elsewhere(subject: Subject, inputs: Mapping[str, object]) -> None:
+    """Tensors on another device than a model that is on one."""
+    places = {parameter.device for parameter in subject.model.parameters()}
+    for name, tensor in inputs.items():
+        if len(places) == 1 and isinstance(tensor, Tensor) and tensor.device not in places:
+            home = next(iter(places))
+            raise UserError(f"{name} is on {tensor.device} and the model on {home}: move it there, .to({str(home)!r}).")
 
 
 def _known_parts(parts: Sequence[str]) -> Sequence[str]:

@@ -1,11 +1,11 @@
 """`lo.batch(inputs)`: a Batch from tensors, with or without a tokenizer."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import Batch, Tokens
@@ -15,20 +15,20 @@ from lorgnette.texts.token_kinds import TokenKinds
 
 def batch(
     inputs: Mapping[str, Tensor],
-    tokenizer: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     words: Sequence[Sequence[str]] | None = None,
     *,
     word_ids: Int[Tensor, "batch token"] | None = None,
-    config: Any = None,
+    config: PreTrainedConfig | None = None,
     tokens: int | None = None,
     labels: Sequence[int] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Batch:
     """A batch for lenses from what a tokenizer (or an image or sound processor) gave.
 
-        inputs = tokenizer(texts, padding=True, return_tensors="pt")
-        with lo.watch(model, lens, batch=lo.batch(inputs, tokenizer)):
-            model(**inputs)
+        >>> inputs = tokenizer(texts, padding=True, return_tensors="pt")
+        >>> lo.batch(inputs, tokenizer).lengths             # tokens that are no padding
+        tensor([ 9, 11])
 
     Without a tokenizer no token is special or punctuation: categories are `other`, `first` and `last` alone. `word_ids`
     says which word each token belongs to (−1: none), `words` what the words are; without them every token is a word.
@@ -36,6 +36,8 @@ def batch(
     without an attention mask has no padding.
     """
     inputs = dict(inputs)
+    pad = getattr(tokenizer if tokenizer is not None else config, "pad_token_id", None)
+    refuse_unmasked(inputs, pad, getattr(tokenizer if tokenizer is not None else config, "eos_token_id", None))
     source = _side(inputs, "input_ids", "attention_mask", tokenizer, config, words, word_ids, tokens)
     target = None
     if "decoder_input_ids" in inputs:
@@ -51,8 +53,20 @@ def batch(
     return Batch(inputs, source, target, examples)
 
 
+def refuse_unmasked(inputs: Mapping[str, Tensor], pad: int | None, end: int | None = None) -> None:
+    """Padding that no mask names would be counted as text."""
+    for name, mask in (("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask")):
+        ids = inputs.get(name)
+        if ids is None or mask in inputs or pad is None or pad == end or ids.dim() != 2 or not ids.shape[1]:
+            continue
+        edges = ids[:, -1:] if name == "decoder_input_ids" else ids[:, [0, -1]]  # a decoder may begin with padding
+        if bool((edges == pad).any()):
+            raise UserError(f"{name} hold padding (id {pad}) and there is no {mask}: give it as the tokenizer made it.")
+
+
 def _side(
-    inputs: dict[str, Tensor], name: str, mask_name: str, tokenizer: Any, config: Any,
+    inputs: dict[str, Tensor], name: str, mask_name: str, tokenizer: PreTrainedTokenizerBase | None,
+    config: PreTrainedConfig | None,
     words: Sequence[Sequence[str]] | None, word_ids: Tensor | None, tokens: int | None,
 ) -> Tokens:  # fmt: skip
     mask = _mask(inputs, name, mask_name, tokens)
@@ -82,7 +96,9 @@ def _mask(inputs: Mapping[str, Tensor], name: str, mask_name: str, tokens: int |
     return torch.ones(first.shape[0], tokens, dtype=torch.bool, device=first.device)
 
 
-def _special(inputs: dict[str, Tensor], ids: Tensor, mask: Tensor, tokenizer: Any) -> Bool[Tensor, "batch token"]:
+def _special(
+    inputs: dict[str, Tensor], ids: Tensor, mask: Tensor, tokenizer: PreTrainedTokenizerBase | None
+) -> Bool[Tensor, "batch token"]:
     given = inputs.pop("special_tokens_mask", None)  # a tokenizer gives it, and no model takes it
     if given is not None and given.shape == mask.shape:
         return given.bool() & mask
@@ -97,7 +113,7 @@ def _each_its_own(mask: Tensor, special: Tensor) -> Int[Tensor, "batch token"]:
     return torch.where(word, word.long().cumsum(-1) - 1, -1)
 
 
-def _pieces(ids: Tensor, mask: Tensor, tokenizer: Any) -> tuple[tuple[str, ...], ...]:
+def _pieces(ids: Tensor, mask: Tensor, tokenizer: PreTrainedTokenizerBase | None) -> tuple[tuple[str, ...], ...]:
     rows = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
     if tokenizer is None:
         return tuple(tuple(str(place if i < 0 else i) for place, i in enumerate(row)) for row in rows)
@@ -116,7 +132,13 @@ def _as_words(pieces: tuple[tuple[str, ...], ...], owner: Tensor) -> tuple[tuple
     return tuple(out)
 
 
-def _kinds(ids: Tensor, mask: Tensor, special: Tensor, tokenizer: Any, config: Any) -> dict[str, Tensor]:
+def _kinds(
+    ids: Tensor,
+    mask: Tensor,
+    special: Tensor,
+    tokenizer: PreTrainedTokenizerBase | None,
+    config: PreTrainedConfig | None,
+) -> dict[str, Tensor]:
     if tokenizer is not None:
         kinds = TokenKinds(tokenizer, config, int(ids.max()) + 1, translates=False)
         return {name: flags.to(ids.device) for name, flags in kinds.of(ids.cpu(), mask.cpu(), special.cpu()).items()}

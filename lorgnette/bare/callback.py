@@ -1,14 +1,21 @@
 """`lo.LensCallback`: lenses during training with the Trainer of transformers."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import xarray as xr
-from transformers import TrainerCallback
+from transformers import (
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
-from lorgnette.axes import HEAD
+from lorgnette.axes import HEAD, Selected
+from lorgnette.display import plot_of
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
 from lorgnette.results import Result
@@ -19,15 +26,19 @@ from lorgnette.texts.example import Example
 if TYPE_CHECKING:
     from transformers import Trainer
 
+    from lorgnette.figures.plot import Plot
+
 STEP = "step"
 
 
 class LensCallback(TrainerCallback):
     """Looks at some texts every so many steps, logs a mean for each variable, and keeps the results by step.
 
-        callback = lo.LensCallback(["weights"], corpus=texts, every=100).attach(trainer)
-        trainer.train()
-        callback.by_step("weights")["entropy"]              # [step stack layer head]
+        >>> callback = lo.LensCallback(["weights"], corpus=texts, every=100, tokenizer=tokenizer)
+        >>> callback.attach(trainer)                        # doctest: +SKIP
+        >>> trainer.train()                                 # doctest: +SKIP
+        >>> callback.by_step("weights")["entropy"]          # doctest: +SKIP
+        >>> callback.plot("weights", "entropy").save("entropy.svg")     # doctest: +SKIP
 
     `attach` adds it to a trainer and lets it log to whatever the trainer reports to (TensorBoard, W&B, MLflow), as
     `lens/weights/entropy`, the mean over heads. Handed over as `callbacks=[…]` it keeps its results, and logs nothing.
@@ -41,7 +52,7 @@ class LensCallback(TrainerCallback):
         corpus: Corpus | Iterable[Example | str],
         *,
         every: int = 100,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         batch_tokens: int = 4096,
     ) -> None:
         if every < 1:
@@ -59,15 +70,21 @@ class LensCallback(TrainerCallback):
         self.trainer = trainer
         return self
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
+    ) -> None:
         if state.global_step == 0:
             self._look(state.global_step, given)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
+    ) -> None:
         if state.global_step % self.every == 0:
             self._look(state.global_step, given)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
+    ) -> None:
         if state.global_step not in self.results:
             self._look(state.global_step, given)
 
@@ -78,7 +95,11 @@ class LensCallback(TrainerCallback):
             raise UserError(f"There is no result of {lens!r} yet. This callback has: {', '.join(self.lenses)}.")
         return xr.concat([self.results[step][lens].data for step in steps], xr.IndexVariable(STEP, steps))
 
-    def _look(self, step: int, given: dict[str, Any]) -> None:
+    def plot(self, lens: str, variable: str, **selection: Selected) -> "Plot":
+        """A variable over the steps, a line for each layer: `callback.plot("weights", "entropy").save("x.svg")`."""
+        return plot_of(self, lens, variable, **selection)
+
+    def _look(self, step: int, given: dict[str, object]) -> None:
         tokenizer = self.tokenizer or given.get("processing_class")
         if tokenizer is None:
             raise UserError("LensCallback needs a tokenizer: give tokenizer=, or processing_class= to the Trainer.")

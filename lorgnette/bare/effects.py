@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.bare.attention import refuse_elsewhere
 from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
@@ -20,7 +21,12 @@ from lorgnette.subject.knockout import Head
 
 @dataclass(frozen=True)
 class Effect:
-    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over rows of logits."""
+    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over rows of logits.
+
+    >>> off = lo.effect(model, inputs, without=["1.2"])
+    >>> off.logits.shape, off.divergence > 0            # [batch label]
+    (torch.Size([2, 2]), True)
+    """
 
     before: Float[Tensor, "*batch label"]
     after: Float[Tensor, "*batch label"]
@@ -43,7 +49,7 @@ class Effect:
 
 def effect(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     *,
     without: Iterable[Head] = (),
     scaled: Mapping[Head, float] | None = None,
@@ -51,6 +57,10 @@ def effect(
     positions: Sequence[int] | None = None,
 ) -> Effect:
     """Run the model twice, as it is and with heads off, scaled or patched, and compare what it says.
+
+        >>> labelled = {**inputs, "labels": torch.tensor([0, 1])}
+        >>> isinstance(lo.effect(model, labelled, scaled={"2.3": 0.5}).loss_change, float)
+        True
 
     The loss is there if `inputs` have labels. What it does not tell you: what the model would do had it been trained
     without the head; other heads may take over within a pass (self-repair).
@@ -64,7 +74,9 @@ def effect(
         taps.append(patching(model, patched[0], patched[1], positions))
     if not taps:
         raise UserError("Nothing to compare: give heads in without=, scaled= or patched=.")
-    network = model.model if isinstance(model, Subject) else model
+    subject = model if isinstance(model, Subject) else Subject(model, None)
+    refuse_elsewhere(subject, inputs)
+    network = subject.model
     with torch.no_grad():
         intact = network(**inputs)
         with tapped(model, *taps):
@@ -77,7 +89,7 @@ def effect(
 
 def gradient_effects(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     from_: Source | None = None,
     *,
     metric: Callable[[Any], Tensor] | None = None,
@@ -86,11 +98,17 @@ def gradient_effects(
 
         Σ (c' − c) · ∂metric/∂c        c the head's context, c' its context in the other pass, or zero
 
-    (attribution patching; Syed et al. 2023.) `metric` takes the model's output; by default the loss if there are
+    (attribution patching; Syed et al. 2023.)
+
+        >>> lo.gradient_effects(model, inputs).dims
+        ('stack', 'layer', 'head')
+
+    `metric` takes the model's output; by default the loss if there are
     labels, else the sum of the largest logits. Gives [stack layer head]. Exact for a metric that is linear in the
     head's output; a saturated softmax or a large change makes it wrong, which `effect` shows.
     """
     subject = model if isinstance(model, Subject) else Subject(model, None)
+    refuse_elsewhere(subject, inputs)
     other = None if from_ is None else contexts_of(from_)
     leaves = _Leaves()
     with torch.enable_grad(), tapped(subject, leaves):
@@ -134,14 +152,14 @@ def _by_head(subject: Subject, effects: Mapping[Site, Tensor]) -> xr.DataArray:
     return xr.DataArray(out.numpy(), dims=axes.PER_HEAD, coords=coordinates, name="effect")
 
 
-def _logits(output: Any) -> Tensor:
+def _logits(output: object) -> Tensor:
     logits = getattr(output, "logits", None)
     if logits is None:
         raise UserError(f"The model returns no logits ({type(output).__name__}): give one with an output head.")
     return logits.detach()
 
 
-def _default_metric(output: Any) -> Tensor:
+def _default_metric(output: object) -> Tensor:
     loss = getattr(output, "loss", None)
     if loss is not None:
         return loss

@@ -58,6 +58,9 @@ class Patched(Tap):
                 f"A pass of {other.shape[2]} positions cannot be patched into one of {context.shape[2]} ({call.site}): "
                 "give two texts with as many tokens, or pad them alike."
             )
+        far = [place for place in self.positions or () if not -context.shape[2] <= place < context.shape[2]]
+        if far:
+            raise UserError(f"There is no position {far[0]} to patch: the text has {context.shape[2]}, from 0.")
         context = context.clone()
         rows = slice(None) if self.positions is None else list(self.positions)
         for head in heads:
@@ -93,10 +96,12 @@ def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequ
 def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
     """Switch heads off: their output is zero before the output projection (Michel et al. 2019).
 
-        with lo.without(model, ["3.7", (4, 2)]):
-            model(**inputs)
+        >>> with lo.without(model, ["1.2", (3, 4)]):
+        ...     logits = model(**inputs).logits
 
     A head is `LAYER.HEAD`, or `STACK.LAYER.HEAD` where there are several stacks, counted from 1.
+
+    What it does not tell you: what the model would do had it been trained without the head.
     """
     with tapped(model, knockout(model, heads)):
         yield
@@ -104,7 +109,11 @@ def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
 
 @contextmanager
 def scaled(model: Model, factors: Mapping[Head, float]) -> Iterator[None]:
-    """Multiply the output of heads: `with lo.scaled(model, {"3.7": 0.5}): …`"""
+    """Multiply the output of heads, before the output projection, by a factor each; 0 is `without`, 1 changes nothing.
+
+    >>> with lo.scaled(model, {"1.2": 0.5, "3.4": 2.0}):
+    ...     logits = model(**inputs).logits
+    """
     with tapped(model, scaling(model, factors)):
         yield
 
@@ -115,11 +124,14 @@ def patched(
 ) -> Iterator[None]:
     """Give heads the output that they had in another pass (activation patching; Vig et al. 2020).
 
-        other = lo.attention(model, parts=["context"], **other_inputs)
-        with lo.patched(model, from_=other, heads=["3.7"]):
-            model(**inputs)
+        >>> good, bad = (tokenizer(text, return_tensors="pt") for text in ("it was good", "it was not"))
+        >>> other = lo.attention(model, parts=["context"], **bad)
+        >>> with lo.patched(model, from_=other, heads=["1.2"], positions=[0]):
+        ...     logits = model(**good).logits
 
     Both passes must have as many positions; `positions` limits the patch to some queries.
+
+    What it does not tell you: that the head alone carries what changed; later layers see the patch too.
     """
     with tapped(model, patching(model, from_, heads, positions)):
         yield

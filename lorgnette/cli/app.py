@@ -16,8 +16,10 @@ from lorgnette.cli.check import check
 from lorgnette.cli.compare import compare
 from lorgnette.cli.demo import demo
 from lorgnette.cli.induced import induced
+from lorgnette.cli.lens import lens
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
+from lorgnette.cli.new import new
 from lorgnette.cli.probe import probe
 from lorgnette.cli.prune import prune
 from lorgnette.cli.rationales import rationales
@@ -114,6 +116,7 @@ def _flowing(text: str) -> str:
 _COMMANDS: dict[Callable[..., None], str] = {
     check: "Look",
     look: "Look",
+    lens: "Look",
     trace: "Look",
     induced: "Look",
     probe: "Look",
@@ -126,12 +129,16 @@ _COMMANDS: dict[Callable[..., None], str] = {
     demo: "Show",
     reproduce: "Show",
     list_: "Show",
+    new: "Build",
 }
 
 
 def _add(command: Callable[..., None], panel: str) -> None:
     text = _flowing(inspect.getdoc(command) or "")
-    app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel)(command)
+    # `lens NAME --help` is about the lens.
+    app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel, add_help_option=command is not lens)(
+        command
+    )
 
 
 for _command, _panel in _COMMANDS.items():

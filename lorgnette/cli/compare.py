@@ -23,12 +23,12 @@ def compare(
       lorgnette compare runs/before runs/after
       lorgnette compare runs/before runs/after --out compare.html
     """
-    from lorgnette.reporting.comparison import Comparison
+    from lorgnette import compare as compared_runs
 
-    compared = Comparison.of(before, after)
+    compared = compared_runs(before, after, out)
     for finding in compared.findings():
         typer.echo(finding.text)
     for note in compared.differences().notes:
         typer.echo(f"Note: {note}.")
     if out is not None:
-        typer.echo(compared.write(out))
+        typer.echo(out)

@@ -15,13 +15,14 @@ class Kind(StrEnum):
     presets = "presets"
     corpora = "corpora"
     lenses = "lenses"
+    explanations = "explanations"
     all = "all"
 
 
 def list_(
     what: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.all,
 ) -> None:
-    """List the model families, presets, corpora and lenses that are known.
+    """List the model families, presets, corpora, lenses and explanations that are known.
 
     [bold]Examples[/bold]
 
@@ -37,6 +38,7 @@ def list_(
         Kind.presets: _presets,
         Kind.corpora: _corpora,
         Kind.lenses: _lenses,
+        Kind.explanations: _explanations,
     }
     for kind, rows in tables.items():
         if what in (kind, Kind.all):
@@ -49,7 +51,8 @@ _TITLES = {
     Kind.families: "Families: what `lorgnette check` says of a tiny model of each architecture (docs/models.md)",
     Kind.presets: "Presets: classifiers and translators that lorgnette train makes",
     Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
-    Kind.lenses: "Lenses",
+    Kind.lenses: "Lenses: `lorgnette lens NAME` says what one measures, and its options",
+    Kind.explanations: "Explanations of a prediction: `lorgnette trace … --explain NAME`",
 }
 
 
@@ -72,14 +75,9 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _families() -> list[tuple[str, str]]:
-    from lorgnette.models.families.verified import table
+    from lorgnette import families
 
-    _, rows = table()
-    return [(row.model_type, f"{row.outcome}{_more(row.why or row.left_out, row.outcome)}") for row in rows]
-
-
-def _more(text: str, outcome: str) -> str:
-    return "" if not text else f", without {text}" if outcome == "exact" else f": {text}"
+    return list(families().items())
 
 
 def _presets() -> list[tuple[str, str]]:
@@ -90,12 +88,18 @@ def _presets() -> list[tuple[str, str]]:
 
 
 def _corpora() -> list[tuple[str, str]]:
-    from lorgnette.texts import corpus_names
+    from lorgnette import corpora
 
-    return [(name, "") for name in corpus_names()]
+    return list(corpora().items())
 
 
 def _lenses() -> list[tuple[str, str]]:
-    from lorgnette import lens as lenses
+    from lorgnette import lenses
 
-    return [(name, lenses.find(name).summary) for name in lenses.names()]
+    return list(lenses().items())
+
+
+def _explanations() -> list[tuple[str, str]]:
+    from lorgnette import explanations
+
+    return list(explanations().items())

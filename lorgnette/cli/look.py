@@ -45,18 +45,19 @@ def look(
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert --resume
       lorgnette look ./my-model -c reviews.csv --text-column review --limit 500
+      lorgnette look bert-base-uncased -c texts.txt --lens weights,norms:sample=0
       lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     from lorgnette import lens as lenses
+    from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus
     from lorgnette.texts.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
-    names = [part.strip() for one in lens for part in one.split(",") if part.strip()]
-    chosen = [lenses.get(name) for name in dict.fromkeys(names)]
+    chosen = [lenses.get(one) for one in lenses_in(lens)]
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
                         label_column=label_column)  # fmt: skip

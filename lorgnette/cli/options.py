@@ -105,7 +105,10 @@ Truncate = Annotated[
 ]
 
 Lenses = Annotated[
-    list[str], typer.Option("--lens", "-l", help="What to measure; repeat it for several.", rich_help_panel=_RUN)
+    list[str],
+    typer.Option(
+        "--lens", "-l", help="What to measure, with options: norms:sample=0. Repeat it.", rich_help_panel=_RUN
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder for the results.", rich_help_panel=_RUN)]
 Resume = Annotated[

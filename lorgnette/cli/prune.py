@@ -1,6 +1,6 @@
 """`lorgnette prune MODEL --corpus C --out DIR`: the same model with fewer heads, really smaller."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,6 @@ from lorgnette.cli import options
 from lorgnette.cli.options import asking, command_line, option
 
 if TYPE_CHECKING:
-    from lorgnette.training import PruningSettings
     from lorgnette.training.pruning.prune import Pruned
 
 _HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
@@ -18,7 +17,7 @@ _HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
 
 @dataclass(frozen=True)
 class PruneOptions:
-    """What `lorgnette prune` is told: fields of `PruningSettings` and of `TrainingSettings`, under the same names."""
+    """What `lorgnette prune` is told: what `lo.prune` is told, under the same names."""
 
     model: Annotated[str, typer.Argument(help="A trained classifier or translation model: a folder, or a hub name.")]
     corpus: options.Corpus
@@ -72,13 +71,10 @@ class PruneOptions:
     label_column: options.LabelColumn = None
     data: options.Data = None
 
-    def settings(self) -> "PruningSettings":
-        from lorgnette.training import PruningSettings, TrainingSettings
-
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        own = {each.name: given.pop(each.name) for each in fields(PruningSettings) if each.name in given}
-        own["stacks"] = None if self.stacks is None else tuple(part.strip() for part in self.stacks.split(","))
-        return PruningSettings(training=TrainingSettings(**given, progress=True, command=command_line()), **own)
+    def given(self) -> dict[str, Any]:
+        """The same for `lo.prune`."""
+        stacks = None if self.stacks is None else tuple(part.strip() for part in self.stacks.split(","))
+        return {**vars(self), "stacks": stacks}
 
 
 @asking(PruneOptions)
@@ -95,9 +91,9 @@ def prune(options: PruneOptions) -> None:
       lorgnette prune runs/minilm-sst2 --corpus sst2 --lambda 0.05 --out runs/found
       lorgnette prune runs/en-fr --corpus multi30k:en-fr --stacks encoder --train gated --out runs/en-fr-small
     """
-    from lorgnette.training import prune
+    from lorgnette import prune
 
-    _show(prune(options.settings()))
+    _show(prune(**options.given(), progress=True, command=command_line()))
 
 
 def _show(pruned: "Pruned") -> None:

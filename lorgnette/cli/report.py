@@ -28,15 +28,7 @@ def report(
       lorgnette report runs/bert --out bert.html
       lorgnette report runs/bert --figures png,pdf
     """
-    from lorgnette.figures.drawing import known_formats
-    from lorgnette.reporting import Report
-    from lorgnette.reporting import figures as draw
-    from lorgnette.results import Results
+    from lorgnette import report as write
 
-    formats = None if figures is None else known_formats(figures)
-    results = Results.load(run)
-    page = Report(run).write(out or run / "report.html")
-    typer.echo(page)
-    if formats is not None:
-        for path in draw(results, page.parent / "figures", formats):
-            typer.echo(path)
+    for path in write(run, out, figures=figures):
+        typer.echo(path)

@@ -1,6 +1,6 @@
 """`lorgnette train MODEL --corpus C --out DIR`: a classifier or translator, trained, as an ordinary checkpoint."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +10,14 @@ from lorgnette.cli import options
 from lorgnette.cli.options import asking, command_line, option
 
 if TYPE_CHECKING:
-    from lorgnette.training import Penalty, Trained, TrainingSettings
+    from lorgnette.training.functions import Runs
 
 _SHAPE, _LOSS, _TEXTS, _RUN = "The model (presets)", "The loss", "The corpus", "The run"
-_FIELDS = ("layers", "heads", "width", "positions", "pooling", "dropout")  # of the preset's config
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What `lorgnette train` is told; most of it are fields of `TrainingSettings`, under the same names."""
+    """What `lorgnette train` is told: what `lo.train` is told, under the same names; lists are words with commas."""
 
     model: Annotated[str, typer.Argument(help="A preset (lorgnette list presets), or a model to fine-tune.")]
     corpus: options.Corpus
@@ -82,35 +81,14 @@ class TrainOptions:
     label_column: options.LabelColumn = None
     data: options.Data = None
 
-    def settings(self) -> "TrainingSettings":
-        from lorgnette.training import TrainingSettings
-
-        shared = {each.name for each in fields(TrainingSettings)} & {each.name for each in fields(self)}
-        return TrainingSettings(
-            **{name: getattr(self, name) for name in shared},
-            overrides=dict(map(_assigned, self.override)) | self._sizes(),
-            penalties=self._penalties(),
-            progress=True,
-            command=command_line(),
-        )
-
-    def _sizes(self) -> dict[str, Any]:
-        """Fields of the preset's config that have an option of their own."""
-        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
-
-    def _penalties(self) -> "tuple[Penalty, ...]":
-        """Those that were given a weight."""
-        from lorgnette.training import EntropyPenalty, HeuristicPenalty, Penalty, RationalePenalty
-
-        out: list[Penalty] = []
-        if self.entropy is not None:
-            layers = None if self.entropy_layers is None else _numbers(self.entropy_layers, "--entropy-layers")
-            out.append(EntropyPenalty(self.entropy, rows=self.entropy_rows, layers=layers))
-        if self.rationale_weight is not None:
-            out.append(RationalePenalty(self.rationale_weight, self.rationale_loss))
-        if self.heuristic_weight is not None:
-            out.append(HeuristicPenalty(self.heuristic_weight))
-        return tuple(out)
+    def given(self) -> dict[str, Any]:
+        """The same for `lo.train`."""
+        given = dict(vars(self))
+        given["overrides"] = dict(map(_assigned, given.pop("override")))
+        given["seeds"] = _numbers(self.seeds, "--seeds")
+        if self.entropy_layers is not None:
+            given["entropy_layers"] = _numbers(self.entropy_layers, "--entropy-layers")
+        return given
 
 
 @asking(TrainOptions)
@@ -128,10 +106,10 @@ def train(options: TrainOptions) -> None:
       lorgnette train minilm --corpus sst2 --out runs/minilm-sst2 --epochs 3
       lorgnette train marian-small --corpus multi30k:en-fr --out runs/en-fr --batch-size 256
     """
-    from lorgnette.training import train_seeds
+    given = options.given()
+    from lorgnette import train
 
-    seeds, settings = _numbers(options.seeds, "--seeds"), options.settings()
-    _show(train_seeds(settings, seeds), settings)
+    _show(train(**given, progress=True, command=command_line()), options)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -154,7 +132,7 @@ def _assigned(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
+def _show(runs: "Runs", options: TrainOptions) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -170,7 +148,7 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
         table.add_column(column, justify="right")
     for run in runs:
         record, metrics = run.record, run.metrics
-        kept = record["epochs"] if settings.keep_last else record["best"]["epoch"]
+        kept = record["epochs"] if options.keep_last else record["best"]["epoch"]
         row = [str(record["seed"]), f"{record['epochs']:g}", f"{kept:g}"]
         row += [f"{record['seconds']['training']:.1f}", f"{metrics['validation']['accuracy']:.4f}"]
         if translated:
@@ -180,7 +158,7 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
         table.add_row(*row)
     sizes, counts = first["texts"], first["parameters"]
     console.print(
-        f"{escape(settings.model)} on {escape(first['corpus'])}: {sizes['train']:,} texts to train on, "
+        f"{escape(options.model)} on {escape(first['corpus'])}: {sizes['train']:,} texts to train on, "
         f"{sizes['validation']:,} to validate, {sizes['test'] or 0:,} to test; {counts['trained']:,} of "
         f"{counts['total']:,} parameters trained"
     )
@@ -195,7 +173,7 @@ def _show(runs: "list[Trained]", settings: "TrainingSettings") -> None:
         console.print(f"{which} accuracy {_mean([run.accuracy for run in runs])}")
     for note in dict.fromkeys(note for run in runs for note in run.record["notes"]):
         console.print(f"note: {escape(note)}")
-    console.print(f"The model is in {escape(str(runs[0].folder if len(runs) == 1 else settings.folder))}.")
+    console.print(f"The model is in {escape(str(runs.folder))}.")
 
 
 def _mean(values: list[float], digits: int = 4) -> str:

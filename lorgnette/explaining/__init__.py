@@ -1,5 +1,7 @@
 """Explanations: how much of what a model says comes from each token, and through which heads."""
 
+from collections.abc import Sequence
+
 from lorgnette.errors import UserError, near
 from lorgnette.explaining.backward import edge_relevance, propagated
 from lorgnette.explaining.explanation import Explanation
@@ -7,9 +9,11 @@ from lorgnette.explaining.integrated import integrated
 from lorgnette.explaining.mixing import MEASURES, mixed
 from lorgnette.explaining.target import Target, class_number, require_head
 from lorgnette.subject import Subject
+from lorgnette.subject.trace import translated
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
 
-__all__ = ["Explanation", "Target", "class_number", "edge_relevance", "explain", "explanation_methods"]
+__all__ = ["Explanation", "Target", "class_number", "edge_relevance", "explain", "explanations"]
 
 METHODS = {
     "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
@@ -27,22 +31,32 @@ METHODS = {
 }
 
 
-def explanation_methods() -> dict[str, str]:
-    """Every method that `explain` knows, with one line on each."""
+def explanations() -> dict[str, str]:
+    """Every method that `explain` knows, with one line on each.
+
+    >>> import lorgnette as lo
+    >>> lo.explanations()["gradient_x_input"]
+    'the true gradient times the word vectors'
+    """
     return dict(METHODS)
 
 
 def explain(
     subject: Subject,
-    batch: Batch,
+    batch: Batch | str | Example | Sequence[str | Example],
     method: str = "attnlrp",
     target: Target | str = None,
     *,
     steps: int | None = None,
     biases: bool = False,
 ) -> Explanation:
-    """How much of a logit comes from each token of each text, and through each head.
+    """How much of a logit comes from each token of each text, and through each head: `lorgnette trace … --explain`.
 
+        >>> explanation = lo.explain(subject, texts, "attnlrp", "LABEL_1")
+        >>> explanation.tokens.shape                        # [batch token]; zero at padding
+        torch.Size([2, 11])
+
+    `batch` is a text, several, or a `Batch`; a translation model's own translation is taken where none is given.
     `target`: None explains the largest logit of each text; a class (its name or number) explains that one, a tensor one
     for each text, and (a, b) the difference of two; `explained` of the result names it. Where a model predicts at every
     token, the predictions of a text are added up (translation: all pieces of the target; masked-LM: the masked pieces).
@@ -56,6 +70,8 @@ def explain(
             f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
         )
     require_head(subject)
+    if not isinstance(batch, Batch):
+        batch = _encoded(subject, batch)
     if isinstance(target, str):
         target = class_number(subject, target)
     if method in MEASURES:
@@ -63,3 +79,9 @@ def explain(
     if method == "integrated_gradients":
         return integrated(subject, batch, target, steps=steps)
     return propagated(subject, batch, method, target, biases=biases)
+
+
+def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:
+    several = [texts] if isinstance(texts, str | Example) else texts
+    examples = [text if isinstance(text, Example) else Example(f"text {n + 1}", text) for n, text in enumerate(several)]
+    return subject.encode([translated(subject, example) for example in examples])

@@ -13,7 +13,12 @@ from lorgnette.texts.batch import Tokens
 
 @dataclass(frozen=True)
 class Explanation:
-    """Relevance of one batch, by text; zero at padding. Several predictions of a text (a translation) are added up."""
+    """Relevance of one batch, by text; zero at padding. Several predictions of a text (a translation) are added up.
+
+    >>> explanation = lo.explain(subject, texts, "gradient_x_input")
+    >>> [len(words) for words in explanation.words(subject.encode(texts).source)]
+    [7, 9]
+    """
 
     method: str
     start: Float[Tensor, " batch"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, PER_HEAD, STACK
+from lorgnette.axes import CATEGORY, HEAD, LAYER, PER_HEAD, STACK, Selected
 from lorgnette.errors import UserError, near
 from lorgnette.results import Result
 
@@ -39,7 +39,7 @@ BESIDE = ("_se", "_count", "_low", "_high", "_q", "_pairs")
 """Ends of names that belong to a mean and are not shown by themselves."""
 
 
-def chosen(result: Result, variable: str, selection: Mapping[str, Any]) -> xr.DataArray:
+def chosen(result: Result, variable: str, selection: Mapping[str, Selected]) -> xr.DataArray:
     """One variable, cut down to the selected labels (a label, or several); an axis with one label left stays."""
     names = [str(name) for name in result.data.data_vars]
     if variable not in names:
@@ -78,7 +78,7 @@ def shown(result: Result) -> list[str]:
     return names
 
 
-def said(label: Any) -> str:
+def said(label: object) -> str:
     """A label in words; one that is not ours is left as it is."""
     return KINDS.get(str(label), str(label))
 

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, Selected
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import beside, chosen, number, panels, partition, records, said, titled
 from lorgnette.results import Result
@@ -26,7 +26,7 @@ _PAGE = 860
 _FEW = 4  # heads below which an interval of their mean says nothing
 
 
-def heat_map(result: Result, variable: str, **selection: Any) -> Any:
+def heat_map(result: Result, variable: str, **selection: Selected) -> Any:
     """Layer × head, a cell per head; what else the variable has (categories, stacks) as small multiples.
 
     `heat_map(result, "mass", category="cls")` selects. The colours of small multiples mean the same numbers.
@@ -82,7 +82,7 @@ def class_matrix(frame: Any, down: str, across: str, value: str) -> Any:
     return cells + base.mark_text().encode(text=alt.Text(field="label", type="nominal"))
 
 
-def layer_curves(result: Result, variable: str, **selection: Any) -> Any:
+def layer_curves(result: Result, variable: str, **selection: Selected) -> Any:
     """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
 
     Fewer than four heads have no interval. A variable without heads is drawn with its standard error over texts
@@ -126,7 +126,7 @@ def _curves(result: Result, array: Any, names: list[str], width: int) -> Any:
     return alt.layer(*layers)
 
 
-def categories_by_layer(result: Result, **selection: Any) -> Any:
+def categories_by_layer(result: Result, **selection: Selected) -> Any:
     """How each layer shares out its weight (mean over heads) among kinds of token; with norms, the norm beside it."""
     arrays = {name: partition(chosen(result, variable, selection)) for variable, name in shares(result).items()}
     rows = [row for name, array in arrays.items() for row in _share_rows(name, array)]
@@ -174,7 +174,7 @@ def shares(result: Result) -> dict[str, str]:
     return there
 
 
-def head_map(result: Result, **selection: Any) -> Any:
+def head_map(result: Result, **selection: Selected) -> Any:
     """Heads as points, near each other where their attention is alike, coloured by what they attend to."""
     arrays = {name: chosen(result, name, selection) for name in ("x", "y", "kind")}
     maps: dict[str, list[dict[str, Any]]] = {}

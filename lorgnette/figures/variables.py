@@ -1,9 +1,9 @@
 """Figures of the variables of any result: heat maps by head, curves by layer, shares of a whole."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE
+from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, STATE, Selected
 from lorgnette.figures import charts
 from lorgnette.figures.cells import beside, chosen, partition, shown, table, titled
 from lorgnette.figures.figure import Figure
@@ -17,7 +17,7 @@ OF_HEADS = "Each dot is a head; the band is the 95 % confidence interval of thei
 OF_TEXTS = "The band is the 95 % confidence interval over texts (± 1.96 standard errors)."
 
 
-def variable_figure(result: Result, variable: str, title: str | None = None, **selection: Any) -> Figure:
+def variable_figure(result: Result, variable: str, title: str | None = None, **selection: Selected) -> Figure:
     """A heat map for a variable with heads, curves for one with layers only."""
     array = chosen(result, variable, selection)
     count = array.size // max(1, array.sizes["layer"] * array.sizes.get(HEAD, 1))

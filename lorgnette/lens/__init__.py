@@ -41,12 +41,28 @@ OURS = {
 }
 """name → module:class, as an entry point says it; in the order of the report; loaded when first used."""
 
+_TO_BUILD_ON = {
+    "Lens": "lorgnette.lens.base",
+    "Moments": "lorgnette.lens.moments",
+    "Places": "lorgnette.lens.places",
+}
+"""What a lens is made of, for those who write one."""
 _CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 
 def names() -> tuple[str, ...]:
     """Every lens that can be asked for."""
     return tuple(sorted(registered()))
+
+
+def lenses() -> dict[str, str]:
+    """Every lens that can be asked for, ours and those of installed packages, with what it measures.
+
+    >>> import lorgnette as lo
+    >>> "weights" in lo.lenses()
+    True
+    """
+    return {name: find(name).summary for name in names()}
 
 
 def find(name: str) -> "type[Lens]":
@@ -58,8 +74,17 @@ def find(name: str) -> "type[Lens]":
 
 
 def get(name: str, **options: Any) -> "Lens":
-    """A new lens by its name."""
-    return find(name)(**options)
+    """A new lens by its name, with options as keywords or, as on the command line, behind a colon.
+
+    >>> import lorgnette as lo
+    >>> lo.lens.get("norms:sample=0,by=token").sample
+    0
+    """
+    from lorgnette.lens.options import parse
+
+    name, _, text = name.partition(":")
+    kind = find(name.strip())
+    return kind(**{**parse(kind, text), **options})
 
 
 def report_of(name: str) -> "LensReport":
@@ -95,10 +120,12 @@ def _report_module(module: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _TO_BUILD_ON:
+        return getattr(import_module(_TO_BUILD_ON[name]), name)
     if name in _CLASSES:
         return find(_CLASSES[name])
     raise AttributeError(f"module 'lorgnette.lens' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_CLASSES})
+    return sorted({*globals(), *_CLASSES, *_TO_BUILD_ON})

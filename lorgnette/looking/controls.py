@@ -54,7 +54,7 @@ def with_random_weights(subject: Subject, seed: int) -> Subject:
     torch.manual_seed(seed)
     model = type(subject.model)(subject.model.config)
     model = model.to(subject.device, subject.dtype).eval()
-    return Subject(model, subject.tokenizer, name=f"{subject.name}, random weights")
+    return Subject(model, subject.tokenizer if subject.has_tokenizer else None, name=f"{subject.name}, random weights")
 
 
 def shuffled(example: Example, seed: int = 0) -> Example:

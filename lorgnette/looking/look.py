@@ -41,7 +41,11 @@ def look(
     seed: int | None = None,
     command: str | None = None,
 ) -> Results:
-    """Run every text of a corpus through a subject once, with these lenses looking on.
+    """Run every text of a corpus through a subject once, with these lenses looking on: the command `lorgnette look`.
+
+        >>> found = lo.look(subject, texts, ["weights", "norms:sample=0"], progress=False)
+        >>> found["norms"]["norm"].data.dims
+        ('stack', 'layer', 'head', 'category')
 
     Batches hold texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on their
     order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
@@ -236,15 +240,17 @@ def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: boo
 
 def _lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
     """Lenses in the order in which they were given; a name that comes twice counts once."""
+    from lorgnette.lens.options import split
+
     out: list[Lens] = []
-    names: set[str] = set()
-    for given in [lenses] if isinstance(lenses, Lens | str) else lenses:
-        if isinstance(given, Lens):
-            out.append(given)
-            continue
-        fresh = [name for name in dict.fromkeys(part.strip() for part in given.split(",")) if name not in names]
-        names.update(fresh)
-        out += [_lens(name) for name in fresh]
+    texts: set[str] = set()
+    for one in [lenses] if isinstance(lenses, Lens | str) else lenses:
+        fresh = [one] if isinstance(one, Lens) else [text for text in split(one) if text not in texts]
+        texts.update(text for text in fresh if isinstance(text, str))
+        out += map(_lens, fresh)
+    names = [lens.name for lens in out]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"The lens {twice!r} is there twice: look with one, and then with the other.")
     return out
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lorgnette.attending import ACTIVE, Arrival, Site, Tap
@@ -18,10 +19,20 @@ from lorgnette.models.switching import switched
 def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
     """Hand every attention call of a subject (or bare model) to these taps; everything is as before on exit.
 
+        >>> class Sites(lo.Tap):
+        ...     def see(self, call):
+        ...         print(call.site)
+        >>> with lo.tapped(model, Sites()):
+        ...     output = model(**inputs)
+        encoder layer 1
+        encoder layer 2
+        encoder layer 3
+
     Tappings nest, end in any order, and two threads may tap two models, or one, without seeing each other's calls. A
     thread that is started under a tap is another thread: give it `contextvars.copy_context().run`.
     """
     model: nn.Module = subject.model if hasattr(subject, "anatomy") else subject
+    refuse_compiled(model)
     anatomy: Anatomy = subject.anatomy if hasattr(subject, "anatomy") else anatomy_of(model)
     watch = _Watch(model, anatomy, taps)
     with ExitStack() as undo:
@@ -70,6 +81,7 @@ class _Watch:
             if not self.here():
                 self.elsewhere += not any(watch.contains(module) for watch in ACTIVE.get())
                 return
+            _refuse_checkpointing(self.model, stack)
             self.passes += 1
             self.running = _WatchedPass(stack)  # a pass that broke off is forgotten: stacks never nest
             for tap in self.taps:
@@ -108,6 +120,26 @@ class _Watch:
             finished.finish(self.model)
         for tap in self.taps:
             tap.close(stack.name)
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """A compiled graph does not come by our attention function, or keeps it after the end."""
+    compiled = [part for part in model.modules() if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
+    if compiled or torch.compiler.is_compiling():
+        raise CaptureError(
+            f"{type(model).__name__} is compiled (torch.compile), so its attention cannot be watched. Look at the "
+            "model that it was made from (model._orig_mod), or compile afterwards."
+        )
+
+
+def _refuse_checkpointing(model: nn.Module, stack: LayerStack) -> None:
+    if not (stack.module.training and torch.is_grad_enabled()):
+        return  # nothing is computed again
+    if any(getattr(part, "gradient_checkpointing", False) for part in stack.module.modules()):
+        raise CaptureError(
+            f"{type(model).__name__} has gradient checkpointing on: its attention runs again in the backward pass, "
+            "where it cannot be watched. Call model.gradient_checkpointing_disable(), or model.eval()."
+        )
 
 
 class _Hook:

@@ -31,19 +31,27 @@ MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs of models of the same shape: `Comparison(before, after).write("compare.html")`."""
+    """Two runs of models of the same shape; `lo.compare` makes it.
+
+    >>> compared = lo.Comparison(results, results)
+    >>> float(compared.differences().results["weights"].data["confidence"].max())
+    0.0
+    """
 
     before: Results
     after: Results
     names: tuple[str, str] = ("before", "after")
 
     @classmethod
-    def of(cls, before: str | os.PathLike[str], after: str | os.PathLike[str]) -> "Comparison":
-        """From the folders of two runs; they are called after their folders."""
+    def of(cls, before: Results | str | os.PathLike[str], after: Results | str | os.PathLike[str]) -> "Comparison":
+        """From the folders of two runs, after which they are called, or from their results."""
+        runs = [run if isinstance(run, Results) else Results.load(run) for run in (before, after)]
+        if isinstance(before, Results) or isinstance(after, Results):
+            return cls(runs[0], runs[1])
         names = (Path(before).resolve().name, Path(after).resolve().name)
         if names[0] == names[1]:
             names = (str(before), str(after))
-        return cls(Results.load(before), Results.load(after), names)
+        return cls(runs[0], runs[1], names)
 
     def differences(self) -> Differences:
         """after − before, lens by lens, with intervals."""

@@ -1,11 +1,13 @@
 """What a notebook shows of a trace and of results: the same components as the report, offline."""
 
+import os
 from html import escape
+from pathlib import Path
 
 from lorgnette.figures.drawing import inline_svg
 from lorgnette.reporting.contents import figures_of
 from lorgnette.reporting.views.gather import document_of
-from lorgnette.reporting.views.page import notebook_html
+from lorgnette.reporting.views.page import notebook_html, write_page
 from lorgnette.results import Result, Results
 from lorgnette.subject.trace import Trace
 
@@ -15,6 +17,11 @@ MOST_FIGURES = 2  # of a result; the report has them all
 def trace_html(trace: Trace) -> str:
     """All views of the text, with the default explanations where the model predicts something."""
     return notebook_html(document_of(trace))
+
+
+def trace_page(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """The same as a file."""
+    return write_page(document_of(trace), path)
 
 
 def result_html(result: Result) -> str:

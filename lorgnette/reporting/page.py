@@ -90,7 +90,10 @@ Examples = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]
 
 
 class Report:
-    """Results as a page: `Report(results).write("report.html")`.
+    """Results as a page.
+
+        >>> lo.Report(results, title="A small model").write("report.html").name
+        'report.html'
 
     `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. `examples`
     (from `examples_of`; by subject where there are several) are texts to show heads at work in; a run's folder may have

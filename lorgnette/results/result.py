@@ -11,17 +11,19 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
-from lorgnette.display import NotebookDisplay
+from lorgnette.display import NotebookDisplay, plot_of
 from lorgnette.errors import UserError, optional, reason
 from lorgnette.files import folder_written_whole, recover, writing, written_whole
 from lorgnette.results import schema
 from lorgnette.results.provenance import Provenance
+from lorgnette.results.variable import ResultVariable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
+    from lorgnette.figures.plot import Plot
 
+__all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
 SCHEMA_VERSION = 1
 _FORMAT = "lorgnette-result"
 _FOLDER_FORMAT = "lorgnette-results"
@@ -36,6 +38,10 @@ _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, Overflo
 
 class Result(NotebookDisplay):
     """What one lens found: an `xarray.Dataset` whose dims are those of `axes`, and where it comes from.
+
+        >>> result = results["weights"]
+        >>> result.data["entropy"].dims, result.provenance.texts
+        (('stack', 'layer', 'head'), 2)
 
     A mean `x` has `x_count` (how many texts it is over) and `x_se` beside it. A cell with count 0 is missing: NaN here,
     null in JSON. Any other NaN, and any infinity, is refused, so that a result never carries a wrong number silently.
@@ -60,6 +66,14 @@ class Result(NotebookDisplay):
         shape = " × ".join(f"{dim} {size}" for dim, size in self.data.sizes.items())
         names = ", ".join(map(str, self.data.data_vars))
         return f"Result({self.lens!r}: {names} | {shape} | {self.provenance.model} on {self.provenance.corpus})"
+
+    def __getitem__(self, variable: str) -> ResultVariable:
+        """One variable: `result["entropy"].data`, `.to_dataframe()`, `.plot()`."""
+        return ResultVariable(self, next(name for name in self._chosen(variable) if name == variable))
+
+    def plot(self, variable: str | None = None, **selection: axes.Selected) -> "Plot":
+        """The figures of the report, or one variable; `plot("mass", category="cls").save("cls.pdf")` selects by label."""
+        return plot_of(self, variable, **selection)
 
     def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
         """A row per cell, a column per coordinate and per variable.
@@ -88,6 +102,7 @@ class Result(NotebookDisplay):
         return [name for name in names if name in {variable, *(variable + tail for tail in (*_SPREAD, "_count"))}]
 
     def to_json(self) -> str:
+        """Everything as text, exactly; `from_json` reads it."""
         head = {"format": _FORMAT, "schema": SCHEMA_VERSION, "lens": self.lens}
         document = {**head, "provenance": self.provenance.to_dict(), "data": schema.encode(self.data)}
         return json.dumps(document, allow_nan=False) + "\n"
@@ -134,7 +149,12 @@ class Result(NotebookDisplay):
 
 
 class Results(NotebookDisplay, Mapping[str, Result]):
-    """Results by the name of their lens; a folder holds one JSON file for each."""
+    """Results by the name of their lens; a folder holds one JSON file for each.
+
+    >>> folder = results.save("runs/mine")
+    >>> lo.Results.load(folder)["weights"] == results["weights"]
+    True
+    """
 
     def __init__(self, results: Mapping[str, Result] | Iterable[Result] = ()) -> None:
         pairs = results.items() if isinstance(results, Mapping) else [(result.lens, result) for result in results]

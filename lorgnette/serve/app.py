@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from lorgnette import __version__
 from lorgnette.errors import UserError
-from lorgnette.explaining import explanation_methods
+from lorgnette.explaining import explanations
 from lorgnette.reporting.views.gather import METHODS, gathered, knocked_out, methods_of, target_of
 from lorgnette.serve import shapes
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
@@ -119,7 +119,7 @@ def _questions(app: FastAPI, models: Models, desk: Desk, texts: Texts | None) ->
         limits = {"text": shapes.LONGEST_TEXT, "body": LARGEST_BODY, "waiting": MOST_WAITING,
                   "methods": shapes.MOST_METHODS}  # fmt: skip
         name = None if texts is None else texts.corpus.name
-        return shapes.PageState(models=known, methods=explanation_methods(), default_methods=list(METHODS),
+        return shapes.PageState(models=known, methods=explanations(), default_methods=list(METHODS),
                                 corpus=name, limits=limits)  # fmt: skip
 
     @app.get("/api/corpus", summary="Texts of the corpus")

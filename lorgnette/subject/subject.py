@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from lorgnette.attending import Site, Tap
 from lorgnette.errors import UserError
@@ -14,7 +15,7 @@ from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.switching import evaluating
-from lorgnette.models.tapping import tapped
+from lorgnette.models.tapping import refuse_compiled, tapped
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoded, Encoder
 from lorgnette.texts.example import Example
@@ -33,13 +34,25 @@ DTYPES = {
 
 
 class Subject:
-    """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already."""
+    """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already.
+
+    >>> lo.Subject(model, tokenizer)
+    Subject('BertForSequenceClassification': BertForSequenceClassification, 3 encoder layers of 4 heads)
+    """
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, name: str | None = None, loaded: Loaded | None = None
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        name: str | None = None,
+        loaded: Loaded | None = None,
     ) -> None:
+        refuse_compiled(model)
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module  # which it calls, so that what is watched there is what runs
         self.model = model
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self.name = name or type(model).__name__
         self.loaded = loaded
         refuse_unreadable(self.name, model)
@@ -49,13 +62,22 @@ class Subject:
         stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
         return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks} of {self.heads} heads)"
 
-    @cached_property
-    def encoder(self) -> Encoder:
-        """What makes ids of texts; a subject of a bare model has none."""
-        if self.tokenizer is None:
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Its tokenizer; a subject of a bare model has none, and whoever needs one is told so."""
+        if self._tokenizer is None:
             raise UserError(
                 f"{self.name!r} has no tokenizer, so it takes tensors only. Give one: Subject(model, tokenizer)."
             )
+        return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """What makes ids of texts."""
         return Encoder(self.tokenizer, self.model.config, self.limit)
 
     @property
@@ -100,7 +122,7 @@ class Subject:
     @property
     def limit(self) -> int | None:
         """The longest text, in tokens, specials included, that the model takes; None if any."""
-        return longest_text(self.model.config, self.tokenizer)
+        return longest_text(self.model.config, self._tokenizer)
 
     @cached_property
     def weights_hash(self) -> str:
@@ -120,6 +142,7 @@ class Subject:
         return self.collate([self.tokenize(example, truncate=truncate) for example in made])
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
+        """Tokenised texts as a padded batch on the model's device."""
         return self.encoder.collate(list(encoded)).to(self.device)
 
     @contextmanager
@@ -174,6 +197,11 @@ class Subject:
 
 def load(name: object, *, dtype: str = "float32", device: str | None = None, allow_pickle: bool = False) -> Subject:
     """Open a model as a subject: a hub name, a folder, `minilm` from lorgnette[demo], or one of our own classifiers.
+
+        >>> model.save_pretrained("mine"), tokenizer.save_pretrained("mine")    # doctest: +ELLIPSIS
+        (None, (...))
+        >>> lo.load("./mine", dtype="float64").heads
+        4
 
     Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
     never made up: the part that would need them is left out and named in `subject.missing`.

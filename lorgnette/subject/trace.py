@@ -1,8 +1,10 @@
 """Everything of one pass over one text, kept."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import xarray as xr
@@ -12,13 +14,16 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
 from lorgnette.attending.words import to_words
-from lorgnette.display import NotebookDisplay
+from lorgnette.display import NotebookDisplay, page_of, plot_of
 from lorgnette.errors import UserError, near
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names
 from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
+
+if TYPE_CHECKING:
+    from lorgnette.figures.plot import Plot
 
 PARTS = ("query", "key", "value", "weights", "context")
 
@@ -27,8 +32,13 @@ PARTS = ("query", "key", "value", "weights", "context")
 class Trace(NotebookDisplay):
     """All calls of one pass, by site, with the hidden states and the model's output.
 
-    `trace["weights"]` is a tensor [layer head query key]; `trace.data("weights", words=True)` the same as a labelled
-    array between words: to a word the sum over its pieces, from a word the mean.
+        >>> trace = subject.trace("the cat sat")
+        >>> trace["weights"].shape                          # [layer head query key]
+        torch.Size([3, 4, 5, 5])
+        >>> plot = trace.plot(layer=2, head=3)
+
+    `trace.data("weights", words=True)` is a labelled array between words: to a word the sum over its pieces, from a
+    word the mean. In a notebook a trace draws its views (`trace.show()`), `trace.save("page.html")` writes them.
     """
 
     subject: Subject
@@ -53,9 +63,7 @@ class Trace(NotebookDisplay):
     @staticmethod
     def of(subject: Subject, example: Example, *taps: Tap) -> "Trace":
         """Run one example; further taps (a head knocked out, say) act on the pass."""
-        if subject.encoder.translates and example.target is None:
-            example = replace(example, target=_translation(subject, example))
-        encoded = subject.tokenize(example)
+        encoded = subject.tokenize(translated(subject, example))
         if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
         batch = subject.collate([encoded])
@@ -171,6 +179,14 @@ class Trace(NotebookDisplay):
         named = {part: part if part in ("weights", "context") else f"{part}_vector" for part in PARTS}
         return xr.Dataset({name: self.data(part, stack=stack) for part, name in named.items()})
 
+    def plot(self, layer: int, head: int, *, stack: str | None = None, words: bool = True) -> "Plot":
+        """One head's weights, queries in rows and keys in columns: `trace.plot(3, 7).save("head.svg")`."""
+        return plot_of(self, layer, head, stack=stack, words=words)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook."""
+        return page_of(self, path)
+
     def _only_stack(self) -> str:
         if len(self.stacks) > 1:
             raise UserError(f"{self.subject.name!r} has several stacks: say which of {', '.join(self.stacks)}.")
@@ -200,6 +216,13 @@ def _with_weights(call: Call) -> Call:
     """The call, its matrix built while the pass is where it is."""
     _ = call.weights
     return call
+
+
+def translated(subject: Subject, example: Example) -> Example:
+    """The example with the model's own translation, where it translates and none is given."""
+    if subject.encoder.translates and example.target is None:
+        return replace(example, target=_translation(subject, example))
+    return example
 
 
 def _translation(subject: Subject, example: Example, *taps: Tap) -> str:

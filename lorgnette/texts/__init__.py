@@ -8,7 +8,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
 
-__all__ = ["Corpus", "Example", "SizedCorpus", "corpus", "corpus_names"]
+__all__ = ["Corpus", "Example", "SizedCorpus", "corpora", "corpus", "corpus_names"]
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 TREEBANKS = (".conllu",)
@@ -20,6 +20,22 @@ def corpus_names() -> tuple[str, ...]:
     from lorgnette.texts.named import NAMED
 
     return (*NAMED, "planted")
+
+
+def corpora() -> dict[str, str]:
+    """Every corpus that is known by name, with its splits and what else it has.
+
+        >>> import lorgnette as lo
+        >>> lo.corpora()["sst2"]
+        'train, dev, test; classes negative, positive'
+
+    What it does not tell you: whether the files are on this machine; `lo.corpus` does.
+    """
+    from lorgnette.texts.named import NAMED
+    from lorgnette.texts.planted import SIZES
+
+    known = {name: named.about() for name, named in NAMED.items()}
+    return {**known, "planted": f"{', '.join(SIZES)}; made on the spot, its truth is known"}
 
 
 def corpus(
@@ -39,7 +55,10 @@ def corpus(
 ) -> Corpus:
     """The corpus of that name or in that file; `limit` keeps the first n examples.
 
-    A name is one of `corpus_names()`, perhaps with its variant or split ("hatexplain:test", "multi30k:en-fr:val"), read
+        >>> [example.label for example in lo.corpus("planted", split="test", limit=2)]
+        [1, 1]
+
+    A name is one of `lo.corpora()`, perhaps with its variant or split ("hatexplain:test", "multi30k:en-fr:val"), read
     from the folder `data` (or LORGNETTE_DATA), else from the Hugging Face hub; any other "owner/name" (or "hub:name")
     is a data set of the hub. A path is a file (text, .csv, .tsv, .jsonl, .conllu, also .gz or .xz) or a folder (a saved
     data set, or one with a file per split). A `datasets.Dataset`, or a list of dicts or texts, is taken as it is.

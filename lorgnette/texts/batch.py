@@ -77,7 +77,12 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples together with their tokens; `Subject.encode` makes it."""
+    """Examples together with their tokens: `subject.encode` makes it from texts, `lo.batch` from tensors.
+
+    >>> batch = subject.encode(texts)
+    >>> batch.source.pieces[1][:4], batch.inputs["input_ids"].shape
+    (('[CLS]', 'a', 'dog', 'ran'), torch.Size([2, 11]))
+    """
 
     inputs: dict[str, Tensor]  # goes to model(**inputs)
     source: Tokens
@@ -104,6 +109,7 @@ class Batch:
         return self.source if site.kind == "cross" else self.queries(site)
 
     def to(self, device: torch.device | str) -> "Batch":
+        """The same on another device."""
         return replace(
             self,
             inputs={name: tensor.to(device) for name, tensor in self.inputs.items()},

@@ -16,6 +16,10 @@ Labels = tuple[str, ...] | None
 class Corpus:
     """A re-iterable, lazy stream of examples: each iteration reads the source again, so memory does not grow with it.
 
+        >>> mine = lo.corpus(texts)
+        >>> [example.text[:7] for example in mine]
+        ['the cat', 'a dog r']
+
     `len()` works only where the size is known without reading (`SizedCorpus`). `skipped` holds the ids of the examples
     that the last iteration had to leave out (sentences whose gold tree is no tree).
     """

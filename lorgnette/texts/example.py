@@ -9,6 +9,9 @@ from typing import Any
 class Example:
     """One text of a corpus; whatever the corpus does not know is None (or an empty mapping).
 
+        >>> lo.Example("1", "a dog ran", words=("a", "dog", "ran"), rationale=(0.0, 0.0, 1.0), label=1).label
+        1
+
     Everything that is "per word" has one entry for each of `words`. With a `pair`, the words are those of the text,
     then those of the pair from `extra["pair_start"]` on.
     """

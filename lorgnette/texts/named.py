@@ -45,6 +45,14 @@ class Named:
     needs_split: bool = False
     sorted_by_class: bool = False  # then the classes are made to take turns, so that the first n are balanced
 
+    def about(self) -> str:
+        """Splits, classes, variants, in one line."""
+        parts = [", ".join(self.splits), "dependency trees" if self.read is None else ""]
+        parts.append(f"classes {', '.join(self.labels)}" if self.labels else "")
+        variants = ", ".join(filter(None, self.variants))
+        parts.append(f"variants {variants}" if variants else "")
+        return "; ".join(filter(None, parts))
+
 
 def _by_split(pattern: str) -> Callable[[str, str], tuple[str, ...]]:
     return lambda split, variant: (pattern.format(split=split, variant=variant),)

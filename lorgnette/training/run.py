@@ -30,7 +30,11 @@ from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, curve
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run: where it lies, its final numbers, and how it came there."""
+    """A finished run: where it lies, its final numbers, and how it came there.
+
+    >>> lo.Trained.load("runs/residual").accuracy       # doctest: +SKIP
+    0.8731
+    """
 
     folder: Path
     metrics: dict[str, Any]

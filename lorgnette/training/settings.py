@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ class Splits:
     test: Corpus | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrainingSettings:
     """One run of one seed. None means: what suits the model (see `resolved`).
 
@@ -48,6 +48,7 @@ class TrainingSettings:
     model: str
     corpus: str | Splits
     out: Path | str
+    _: KW_ONLY
     overrides: Mapping[str, Any] = field(default_factory=dict)
     embeddings: str | None = None
     freeze: bool | None = None

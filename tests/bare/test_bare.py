@@ -132,7 +132,7 @@ def test_texts_of_other_lengths_cannot_be_patched():
         model(**inputs_of(length=7))
 
 
-@pytest.mark.parametrize("name", ["weights", "norms"])
+@pytest.mark.parametrize("name", ["weights", "norms", "distances"])
 def test_watching_batches_gives_what_look_gives(name):
     whole, texts = subject("bert"), examples()
     looked = lo.look(whole, texts, [name], progress=False)[name]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
-from lorgnette.explaining import explain, explanation_methods
+from lorgnette.explaining import explain, explanations
 from lorgnette.lens.relevance.lens import Relevance
 
 TEXT = "The unbelievably cat sat."
@@ -65,4 +65,4 @@ def test_the_lens_normalises_within_the_layer_and_over_layers():
 
 
 def test_methods_have_one_line_each():
-    assert all(text and "\n" not in text for text in explanation_methods().values())
+    assert all(text and "\n" not in text for text in explanations().values())

@@ -12,7 +12,7 @@ from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.explaining import explain, explanation_methods
+from lorgnette.explaining import explain, explanations
 from lorgnette.lens.rationales.gold import gold_share, gold_words
 from lorgnette.lens.rationales.lens import CHEAP, MEASURES, Rationales
 from lorgnette.lens.rationales.plausibility import chosen_scores, span_scores
@@ -199,13 +199,13 @@ def test_equal_scores_are_not_the_first_words():
 
 def test_every_method_can_be_asked_for():
     found = looked(classifier(), TREEBANK, "all", share=0.4, perturbation="mask").data
-    assert found["explanation"].values.tolist() == [*explanation_methods(), *BLIND]
+    assert found["explanation"].values.tolist() == [*explanations(), *BLIND]
     assert (found["seconds_per_text"] > 0).all()
     assert found.attrs["k"] == "40.0% of the words"
 
 
 def test_the_default_methods_are_known():
-    assert set(CHEAP) < set(explanation_methods())
+    assert set(CHEAP) < set(explanations())
 
 
 def test_models_without_special_tokens_keep_at_least_one_token():

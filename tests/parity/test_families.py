@@ -2,14 +2,12 @@
 
 import pytest
 import torch
-from families import FAMILIES, inputs, tiny
+from families import FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny
 
 from lorgnette.attending import Call, Tap
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 
-# These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
-FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}
 TOLERANCE = {**dict.fromkeys(FLOAT32_SOFTMAX, 2e-5), "deberta-v2": 1e-6}  # DeBERTa's scale is a float32 tensor
 
 
@@ -26,18 +24,6 @@ class Keep(Tap):
         self.weights_seen[key] = call.weights
 
 
-def _attentions(model, given):
-    """transformers' own weights, by what results call the stack."""
-    if not type(model).__name__.startswith(("MPNet", "DebertaV2")):
-        model.set_attn_implementation("eager")
-    output = model(**given, output_attentions=True)
-    if hasattr(output, "cross_attentions") and output.get("encoder_attentions") is not None:
-        named = {"encoder": output.encoder_attentions, "decoder": output.decoder_attentions}
-        return {**named, "cross": output.cross_attentions}
-    causal = anatomy_of(model).causal
-    return {"decoder" if causal else "encoder": output.attentions}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outputs_weights_and_mixing(family):
     model = tiny(family, dtype=torch.float32 if family in FLOAT32_SOFTMAX else torch.float64)
@@ -45,7 +31,7 @@ def test_outputs_weights_and_mixing(family):
     mask = given["attention_mask"].bool()
     tolerance = TOLERANCE.get(family, 1e-9)
     with torch.no_grad():
-        theirs = _attentions(model, given)
+        theirs = eager_attentions(model, given)
         plain = model(**given)[0]
         keep = Keep()
         with tapped(model, keep):

@@ -177,4 +177,4 @@ def test_folders(tmp_path, monkeypatch):
 
 
 def test_names():
-    assert lo.corpus_names() == (*NAMED, "planted")
+    assert tuple(lo.corpora()) == (*NAMED, "planted")

@@ -134,7 +134,7 @@ class Circuits(Lens):
 
     def _tokens(self, subject: Subject, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
         """Which tokens each OV circuit turns into which, from the input to the output embeddings."""
-        network, tokenizer = subject.model, subject.tokenizer
+        network, tokenizer = subject.model, subject.tokenizer if subject.has_tokenizer else None
         get = getattr(network, "get_output_embeddings", None)
         head = None if get is None else get()
         weight = getattr(head, "weight", None)

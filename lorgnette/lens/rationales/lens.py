@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.errors import UserError, near
-from lorgnette.explaining import explanation_methods
+from lorgnette.explaining import explanations
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
@@ -200,7 +200,7 @@ _NONE = (
 
 
 def _methods(wanted: Sequence[str] | str) -> tuple[str, ...]:
-    known = explanation_methods()
+    known = explanations()
     names = tuple(known) if wanted == "all" else (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
         if name not in known and name not in BLIND:

@@ -46,6 +46,24 @@ def table() -> tuple[str, tuple[Verified, ...]]:
     return document["transformers"], tuple(rows)
 
 
+def families() -> dict[str, str]:
+    """Every architecture that was tried, with what `check` says of a tiny model of it: exact, refused, or not tried.
+
+        >>> import lorgnette as lo
+        >>> lo.families()["bert"]
+        'exact'
+
+    What it does not tell you: whether your checkpoint, whose config may choose other code, is exact: `check` it.
+    """
+    return {row.model_type: f"{row.outcome}{_more(row)}" for row in table()[1]}
+
+
+def _more(row: Verified) -> str:
+    if row.outcome == "exact":
+        return f", without {row.left_out}" if row.left_out else ""
+    return f": {row.why}" if row.why else ""
+
+
 def page() -> str:
     """docs/models.md."""
     version, rows = table()

@@ -38,7 +38,11 @@ _RUN, _KEPT = "run.json", "kept.json"
 
 @dataclass(frozen=True)
 class Pruned:
-    """A finished pruning: where the smaller model lies, and all of its record."""
+    """A finished pruning: where the smaller model lies, and all of its record.
+
+    >>> lo.Pruned.load("runs/small").record["heads"]["after"]       # doctest: +SKIP
+    {'encoder': [3, 4, 2, 5, 6, 2]}
+    """
 
     folder: Path
     record: dict[str, Any]

@@ -17,10 +17,9 @@ PRESSURE: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruningSettings:
+class HeadChoice:
     """How heads are chosen, and how the rest learns to do without them.
 
-    training    the model, the corpus, the folder, and how to train: epochs, step size, seed …
     method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head, |∂L/∂ξ|,
                 Michel et al. 2019) or "agreement" (the mean rank over several signals); the last two need `keep`
     keep        the share of the heads to keep; with gates, λ presses only while more are expected open, and in the
@@ -33,7 +32,6 @@ class PruningSettings:
                 that are gone: the weights have learnt without them already)
     """
 
-    training: TrainingSettings
     method: str = "gates"
     keep: float | None = None
     weight: float | None = None
@@ -47,6 +45,13 @@ class PruningSettings:
     controls: int = 5
     allow_empty: bool = False
     onnx: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningSettings(HeadChoice):
+    """What one pruning is told: the choice of heads, and `training`: the model, the corpus, the folder, epochs …"""
+
+    training: TrainingSettings
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

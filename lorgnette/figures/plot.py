@@ -1,0 +1,64 @@
+"""`Plot`: a chart that shows itself in a notebook and writes itself to a file."""
+
+import hashlib
+import json
+import os
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from lorgnette.display import NotebookDisplay
+from lorgnette.errors import UserError, near
+from lorgnette.figures.drawing import FORMATS, drawn, inline_svg
+from lorgnette.files import written_whole
+
+
+class Plot(NotebookDisplay):
+    """A chart: in a notebook it is drawn; `save` writes it as .svg, .png (300 dots per inch), .pdf or .html.
+
+        >>> results["weights"].plot("entropy").save("entropy.svg").name
+        'entropy.svg'
+
+    `chart` is the Altair chart, to be changed or put beside others. No file asks for anything from the network.
+    """
+
+    def __init__(self, chart: Any, title: str) -> None:
+        self.chart, self.title = chart, title
+
+    def __repr__(self) -> str:
+        return f"Plot({self.title!r})"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the file, whole or not at all; its ending says the format."""
+        path, known = Path(path), (*FORMATS, "html")
+        ending = path.suffix.removeprefix(".").lower()
+        if ending not in known:
+            raise UserError(f"A plot cannot be saved as {path.name!r}.{near(ending, known)} Give .{', .'.join(known)}.")
+        content = _page(self).encode() if ending == "html" else drawn(self.chart, ending)
+        with written_whole(path) as partial:
+            partial.write_bytes(content)
+        return path
+
+    @classmethod
+    def below_each_other(cls, charts: dict[str, Any], title: str) -> "Plot":
+        """Several charts under their titles, each with scales of its own."""
+        named = [chart.properties(title=name) for name, chart in charts.items()]
+        if len(named) == 1:
+            return cls(named[0], title)
+        return cls(alt.vconcat(*named).resolve_scale(color="independent"), title)
+
+
+def plot_html(plot: Plot) -> str:
+    """The drawing as SVG; ids differ between charts, since several cells of a notebook stand on one page."""
+    known = hashlib.sha256(json.dumps(plot.chart.to_dict(), sort_keys=True).encode()).hexdigest()[:8]
+    return inline_svg(plot.chart, f"lorgnette-{known}-", plot.title)
+
+
+def _page(plot: Plot) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(plot.title)}</title></head>\n<body>{plot_html(plot)}</body></html>\n"
+    )

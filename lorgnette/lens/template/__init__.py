@@ -1,0 +1,52 @@
+"""`lorgnette new lens NAME`: a small package with a lens, its oracle, its report and its pyproject, to be changed."""
+
+import keyword
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from lorgnette.errors import UserError
+from lorgnette.files import writing
+
+_FILES = {
+    "pyproject.txt": "pyproject.toml",
+    "readme.txt": "README.md",
+    "init.txt": "@package@/__init__.py",
+    "lens.txt": "@package@/lens.py",
+    "report.txt": "@package@/report.py",
+    "test.txt": "tests/test_@package@.py",
+}
+
+
+def new_lens(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
+    """Writes the package into a new folder (by default one of the lens's name) and returns it."""
+    from lorgnette import __version__
+    from lorgnette.lens import registered
+
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or keyword.iskeyword(name):
+        raise UserError(f"{name!r} cannot name a lens: use small letters, digits, '_' and '-', such as my_lens.")
+    if name in registered():
+        raise UserError(f"There is a lens {name!r} already. Choose another name.")
+    package = name.replace("-", "_")
+    known = {
+        "lens": name,
+        "package": package,
+        "distribution": name.replace("_", "-"),
+        "class": "".join(part.capitalize() for part in package.split("_") if part),
+        "version": __version__,
+    }
+    out = Path(folder or name)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists already; nothing was written. Choose another folder with --out.")
+    with writing(out):
+        for source, target in _FILES.items():
+            path = out / _filled(target, known)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = (files("lorgnette.lens.template") / source).read_text(encoding="utf-8")
+            path.write_text(_filled(text, known), encoding="utf-8")
+    return out
+
+
+def _filled(text: str, known: dict[str, str]) -> str:
+    return re.sub(r"@(\w+)@", lambda place: known[place[1]], text)

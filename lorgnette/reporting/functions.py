@@ -1,0 +1,60 @@
+"""`lo.report` and `lo.compare`: the commands as functions."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lorgnette.errors import UserError
+from lorgnette.figures.drawing import known_formats
+from lorgnette.reporting.comparison import Comparison
+from lorgnette.reporting.page import Report
+from lorgnette.reporting.page import figures as draw
+from lorgnette.results import Result, Results
+
+Run = str | os.PathLike[str] | Results
+
+
+def report(
+    run: Run | Result | Mapping[str, Results],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    figures: str | Sequence[str] | None = None,
+    title: str | None = None,
+) -> list[Path]:
+    """Write results as one HTML page that needs no network: the command `lorgnette report`.
+
+        >>> [path.name for path in lo.report(results, "bert.html")]
+        ['bert.html']
+        >>> folder = results.save("runs/bert")
+        >>> page, *files = lo.report(folder, figures="svg")          # runs/bert/report.html, runs/bert/figures/…
+        >>> both = lo.report({"before": results, "after": results}, "both.html")    # several subjects on one page
+
+    `run` is the folder of a run, or what `lo.look` gave; `out` is needed where there is no folder. Returns the files
+    that were written, the page first.
+    """
+    formats = None if figures is None else known_formats(figures if isinstance(figures, str) else list(figures))
+    page = Report(run, title=title).write(_page(run) if out is None else out)
+    return [page, *(draw(run, page.parent / "figures", formats) if formats is not None else ())]
+
+
+def _page(run: Run | Result | Mapping[str, Results]) -> Path:
+    if not isinstance(run, str | os.PathLike):
+        raise UserError("These results are in memory: say where the page goes, lo.report(results, 'report.html').")
+    return Path(run) / "report.html"
+
+
+def compare(before: Run, after: Run, out: str | os.PathLike[str] | None = None) -> Comparison:
+    """What differs between two runs of models of the same shape: the command `lorgnette compare`.
+
+        >>> compared = lo.compare(results, results, "compare.html")
+        >>> "confidence" in compared.differences().results["weights"].data      # after − before, with intervals
+        True
+
+    Runs are folders, or what `lo.look` gave. With `out` the page is written too.
+
+    What it does not tell you: why they differ, or whether a difference that is significant matters.
+    """
+    compared = Comparison.of(before, after)
+    if out is not None:
+        compared.write(out)
+    return compared

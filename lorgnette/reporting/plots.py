@@ -1,0 +1,108 @@
+"""What `plot()` draws of a result, of one head in one text, and of a training."""
+
+import json
+from typing import TYPE_CHECKING
+
+import altair as alt
+import xarray as xr
+
+from lorgnette.axes import HEAD, KEY, LAYER, QUERY, STACK, Selected
+from lorgnette.errors import UserError
+from lorgnette.figures.cells import titled
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.plot import Plot
+from lorgnette.figures.variables import states_as_layers, variable_figure
+from lorgnette.reporting.contents import figures_of
+from lorgnette.results import Result
+from lorgnette.subject.trace import Trace
+
+if TYPE_CHECKING:
+    from lorgnette.bare.callback import LensCallback
+
+_CELL = 22  # pixels
+
+
+def result_plot(result: Result, variable: str | None = None, **selection: Selected) -> Plot:
+    """The figures that the report has of a result, or one variable: by head as a map, by layer as a curve."""
+    origin = f"{result.lens}: {result.provenance.model}"
+    if variable is None:
+        if selection:
+            raise UserError("To select, name a variable: result.plot('entropy', stack='encoder').")
+        figures = {figure.title: figure.chart for figure in figures_of(result)}
+        if not figures:
+            raise UserError(f"The lens {result.lens!r} has nothing by layer that could be drawn.")
+        return Plot.below_each_other(figures, origin)
+    states = states_as_layers(result)
+    figure = variable_figure(states if variable in states.data else result, variable, None, **selection)
+    return Plot.below_each_other({figure.title: figure.chart}, f"{origin}, {figure.title}")
+
+
+def trace_plot(
+    trace: Trace, layer: int, head: int, *, stack: str | None = None, words: bool = True, part: str = "weights"
+) -> Plot:
+    """One head's weights: queries in rows, keys in columns."""
+    if part != "weights":
+        raise UserError(f"Only weights are drawn, not {part!r}.")
+    array = trace.data(stack=stack, words=words)
+    for axis, number in ((LAYER, layer), (HEAD, head)):
+        if not 1 <= number <= array.sizes[axis]:
+            raise UserError(f"{trace.subject.name!r} has no {axis} {number}: there are 1 to {array.sizes[axis]}.")
+    title = f"{trace.subject.name}, {stack or trace.stacks[0]} {layer}.{head}"
+    return Plot(_matrix(array.sel({LAYER: layer, HEAD: head})), title)
+
+
+def _matrix(weights: xr.DataArray) -> alt.Chart:
+    rows, columns = (weights[f"{axis}_text"].values.tolist() for axis in (QUERY, KEY))
+    cells = [
+        {"query": i, "key": j, "weight": float(value), "label": f"{rows[i]} → {columns[j]}: {value:.3f}"}
+        for i, row in enumerate(weights.values)
+        for j, value in enumerate(row)
+        if value == value  # a head that was removed has none
+    ]
+    if not cells:
+        raise UserError("This head was removed from the model: it has no weights.")
+    # A word may come twice: places are numbered, and the axis says the words.
+    label = alt.Description(field="label", type="nominal")
+    chart = alt.Chart(alt.Data(values=cells), width=alt.Step(_CELL), height=alt.Step(_CELL)).mark_rect()
+    return chart.encode(
+        x=alt.X(field="key", type="ordinal", title="is read", axis=_words(columns, labelAngle=-60, orient="top")),
+        y=alt.Y(field="query", type="ordinal", title="reads", axis=_words(rows)),
+        color=alt.Color(field="weight", type="quantitative", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
+        description=label,
+        tooltip=alt.Tooltip(field="label", type="nominal"),
+    )
+
+
+def _words(words: list[str], **more: str | int) -> alt.Axis:
+    # Text of the user inside an expression: as JSON it is a string and nothing else.
+    texts = json.dumps(words, ensure_ascii=True)
+    return alt.Axis(labelExpr=f"{texts}[datum.value]", ticks=False, domain=False, labelOverlap=False, **more)
+
+
+def steps_plot(callback: "LensCallback", lens: str, variable: str, **selection: Selected) -> Plot:
+    """A variable over the steps of a training: the mean over heads, a line for each layer, a panel for each stack."""
+    data = callback.by_step(lens)
+    if variable not in data or LAYER not in data[variable].dims:
+        by_layer = [str(name) for name, array in data.data_vars.items() if LAYER in array.dims]
+        raise UserError(f"{lens!r} has no {variable!r} by layer; it has {', '.join(by_layer)}.")
+    array = data[variable].sel(selection)
+    array = array.mean(HEAD) if HEAD in array.dims else array
+    others = [str(dim) for dim in array.dims if dim not in ("step", LAYER, STACK)]
+    if others:
+        raise UserError(f"{variable!r} also has {', '.join(others)}: choose, such as {others[0]}=…")
+    frame = array.to_dataframe("value").reset_index().dropna()
+    records = [
+        {"step": int(row.step), "layer": int(row.layer), "value": float(row.value), "stack": getattr(row, STACK, "")}
+        for row in frame.itertuples()
+    ]
+    layers = sorted({record["layer"] for record in records})
+    colours = alt.Scale(domain=layers, range=[COLOURS[place % len(COLOURS)] for place in range(len(layers))])
+    chart = alt.Chart(alt.Data(values=records), width=390, height=220).mark_line(point=True)
+    chart = chart.encode(
+        x=alt.X(field="step", type="quantitative", title="step"),
+        y=alt.Y(field="value", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False)),
+        color=alt.Color(field="layer", type="ordinal", title="layer", scale=colours),
+    )
+    if len({record["stack"] for record in records}) > 1:
+        chart = chart.encode(facet=alt.Facet(field="stack", type="nominal", title=None, columns=2))
+    return Plot(chart, f"{lens}: {titled(variable)} by step")

@@ -1,0 +1,112 @@
+"""`lo.views(attentions, tokens)`: the views of weights that come from anywhere."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.display import NotebookDisplay
+from lorgnette.errors import UserError
+from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
+from lorgnette.reporting.views.page import notebook_html, write_page
+
+Weights = Tensor | np.ndarray | Sequence[Tensor]
+_ROUNDING = 1e-2  # of weights in half precision
+
+
+class Views(NotebookDisplay):
+    """The head, matrix, model and text views of one text: drawn in a notebook, or written as a page.
+
+    >>> lo.views(torch.full((2, 3, 4, 4), 0.25), list("abcd")).save("page.html").name
+    'page.html'
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    def __repr__(self) -> str:
+        stack = self.document["stacks"][0]
+        return f"Views({self.document['model']!r}: {stack['layers']} layers of {stack['heads']} heads)"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes one page that needs no network, whole or not at all."""
+        return write_page(self.document, path)
+
+
+def views_html(shown: Views) -> str:
+    return notebook_html(shown.document)
+
+
+def views(
+    attentions: Weights,
+    tokens: Sequence[str],
+    *,
+    keys: Sequence[str] | None = None,
+    text: int = 0,
+    name: str = "attention",
+    model: str = "weights",
+) -> Views:
+    """Look at attention weights that come from anywhere: the views of `trace`, on bare tensors.
+
+        >>> weights = torch.rand(2, 3, 4, 4).softmax(-1)        # output.attentions of a model will do
+        >>> lo.views(weights, ["the", "cat", "sat", "."])
+        Views('weights': 2 layers of 3 heads)
+
+    `attentions` are [layer head query key], with a batch [layer text head query key], of which `text` is shown, or a
+    list with a tensor for each layer, as transformers gives them. `tokens` are the queries, and the keys too unless
+    `keys` are given (cross-attention). Rows sum to one, or less (a sink). In a notebook the views draw themselves.
+
+    What they do not show: norms, relevance and trees, which need the model (`subject.trace`).
+    """
+    weights = _checked(attentions, text)
+    read = tokens if keys is None else keys
+    for side, labels, size in (("query", tokens, weights.shape[2]), ("key", read, weights.shape[3])):
+        if isinstance(labels, str) or len(labels) != size:
+            count = "one text was" if isinstance(labels, str) else f"{len(labels)} tokens were"
+            raise UserError(f"The weights have {size} {side} positions, and {count} given: give a list with as many.")
+    sides = [_side(tokens)] + ([] if keys is None else [_side(keys)])
+    entropy = -(torch.special.xlogy(weights, weights)).sum(-1).mean(-1) / np.log(2)
+    stack = {
+        "name": name, "layers": len(weights), "heads": weights.shape[1], "gone": [], "queries": 0,
+        "keys": len(sides) - 1, "weights": [deflated(layer) for layer in root_bytes(weights)],
+        "entropy": floats(entropy.numpy()), "norms": None, "moved": None,
+    }  # fmt: skip
+    nothing: dict[str, None] = dict.fromkeys(
+        ("pair", "target", "prediction", "rationale", "trees", "explained", "without")
+    )
+    head = {"format": FORMAT, "version": VERSION, "model": model, "text": " ".join(map(str, tokens))}
+    return Views({**head, **nothing, "stacks": [stack], "explanations": [], "sides": sides})
+
+
+def _checked(attentions: Weights, text: int) -> Float[Tensor, "layer head query key"]:
+    try:
+        if isinstance(attentions, Tensor | np.ndarray):
+            weights = torch.as_tensor(attentions)
+        else:
+            weights = torch.stack([torch.as_tensor(layer) for layer in attentions])
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UserError("lo.views takes weights of layers of one shape: a tensor, or a list with one each.") from error
+    if weights.dim() == 5:
+        if not -len(weights[0]) <= text < len(weights[0]):
+            raise UserError(f"There is no text {text}: the batch has {weights.shape[1]}, counted from 0.")
+        weights = weights[:, text]
+    if weights.dim() != 4 or 0 in weights.shape:
+        raise UserError(
+            f"lo.views takes weights [layer head query key], or with a batch [layer text head query key]. Got "
+            f"{list(weights.shape)}."
+        )
+    weights = weights.detach().cpu().float()
+    sums = weights.sum(-1)
+    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()) or bool((sums > 1 + _ROUNDING).any()):
+        raise UserError("These are no attention weights: a row has a number below zero, NaN, or sums to more than one.")
+    return weights
+
+
+def _side(tokens: Sequence[str]) -> dict[str, list[str] | list[int]]:
+    places, labels = list(range(len(tokens))), list(map(str, tokens))
+    return {"pieces": labels, "words": labels, "word": places, "index": places}

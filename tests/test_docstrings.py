@@ -1,0 +1,51 @@
+"""Every public name says what it is, with an example that runs."""
+
+import doctest
+import inspect
+
+import pytest
+import torch
+from subjects import classifier
+
+import lorgnette as lo
+
+# Names that are no functions or classes of their own, or that only say what went wrong.
+WITHOUT_EXAMPLE = {"__version__", "lens", "UserError", "CaptureError"}
+TEXTS = ["the cat sat on the mat .", "a dog ran , and it was good !"]
+
+
+@pytest.fixture(scope="module")
+def world():
+    """What the examples speak of: a small random classifier, two texts as tensors, and a look at them."""
+    torch.manual_seed(0)
+    subject = classifier()
+    inputs = subject.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    results = lo.look(subject, TEXTS, ["weights"], progress=False)
+    return {
+        "lo": lo, "torch": torch, "subject": subject, "model": subject.model, "tokenizer": subject.tokenizer,
+        "texts": TEXTS, "inputs": dict(inputs), "results": results,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(lo.__all__) - {"__version__"}))
+def test_a_public_name_has_a_docstring_and_an_example_that_runs(name, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(getattr(lo, name)) or ""
+    assert text.strip()
+    test = doctest.DocTestParser().get_doctest(text, {**world}, name, None, 0)
+    assert test.examples or name in WITHOUT_EXAMPLE, f"lo.{name} has no example"
+    told = []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=flags)
+    runner.run(test, out=told.append)
+    assert runner.failures == 0, "".join(told)
+
+
+@pytest.mark.parametrize("name", sorted(set(lo.__all__) - {"__version__", "lens"}))
+def test_methods_that_users_call_have_a_docstring(name):
+    thing = getattr(lo, name)
+    if not inspect.isclass(thing) or issubclass(thing, Exception):
+        return
+    own = [each for each, value in vars(thing).items() if not each.startswith("_") and inspect.isfunction(value)]
+    bare = [each for each in own if not inspect.getdoc(getattr(thing, each))]
+    assert not bare, f"lo.{name}: {', '.join(bare)}"
