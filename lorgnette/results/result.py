@@ -30,8 +30,6 @@ _FOLDER_FORMAT = "lorgnette-results"
 _INDEX = "lorgnette.json"  # what makes a folder a results folder
 _SUFFIXES = (".json", ".csv", ".parquet")
 _SPREAD = ("_se", "_low", "_high", "_q")  # of a mean: they need two texts
-
-
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
 """What reading an edited document can lead to."""
 
@@ -72,7 +70,7 @@ class Result(NotebookDisplay):
         return ResultVariable(self, next(name for name in self._chosen(variable) if name == variable))
 
     def plot(self, variable: str | None = None, **selection: axes.Selected) -> "Plot":
-        """The figures of the report, or one variable; `plot("mass", category="cls").save("cls.pdf")` selects by label."""
+        """The figures of the report, or one variable; `plot("mass", category="cls").save("a.pdf")` selects by label."""
         return plot_of(self, variable, **selection)
 
     def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
