@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lorgnette.training.trainer import CURVE, Tally
 
@@ -18,7 +18,9 @@ class Progress(TrainerCallback):
         self.bars: Any = None
         self.validation = ""
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         if not state.is_world_process_zero:
             return
         from rich.console import Console
@@ -32,7 +34,7 @@ class Progress(TrainerCallback):
         self.bars.start()
         self.task = self.bars.add_task(self.title, total=state.max_steps, completed=state.global_step, said="")
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if self.bars is None:
             return
         if state.global_step % self.EVERY == 0 and self.tally.count:
@@ -41,7 +43,7 @@ class Progress(TrainerCallback):
             self.bars.update(self.task, said=said)
         self.bars.update(self.task, completed=state.global_step)
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if not state.is_world_process_zero:
             return
         entry = state.log_history[-1].get(CURVE)
@@ -57,7 +59,7 @@ class Progress(TrainerCallback):
                 file=sys.stderr,
             )
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

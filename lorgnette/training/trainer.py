@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import EvalPrediction
 
 from lorgnette.errors import UserError, outside
@@ -50,7 +50,7 @@ class PenalisedTrainer(Trainer):
             super()._load_rng_state(checkpoint)
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: object
     ) -> Tensor | tuple[Tensor, Any]:
         extra = {key: inputs[key] for key in MAPS if key in inputs}
         given = {key: value for key, value in inputs.items() if key not in extra}
@@ -109,19 +109,28 @@ class Record(TrainerCallback):
         self.started = time.monotonic()
         self.evaluating = False
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         self.started = time.monotonic()
         self.tally.drain()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if control.should_evaluate:  # the default callback, which comes first, has decided
             self.training = self.tally.drain()
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if control.should_evaluate:
             self.training = self.tally.drain()
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **_: object,
+    ) -> None:
         penalties = {key: value for key, value in self.tally.drain().items() if key not in ("loss", "accuracy")}
         now = time.monotonic()
         validation = {"loss": metrics["eval_loss"], "accuracy": metrics["eval_accuracy"]}
@@ -132,7 +141,7 @@ class Record(TrainerCallback):
         state.log_history.append({"step": state.global_step, "epoch": state.epoch, CURVE: entry})
 
 
-def curve_of(state: Any) -> list[dict[str, Any]]:
+def curve_of(state: TrainerState) -> list[dict[str, Any]]:
     """One entry per evaluation: epoch, step, train, validation, seconds."""
     return [
         {"epoch": round(entry["epoch"], 4), "step": entry["step"], **entry[CURVE]}

@@ -2,7 +2,7 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xarray as xr
 
@@ -16,7 +16,7 @@ from lorgnette.syntax.attachment import SCORES
 from lorgnette.texts import corpus as open_corpus
 from lorgnette.texts.corpus import Corpus
 from reproductions.clark2019.stanford import UD_RELATIONS
-from reproductions.frame.conditions import RANDOM, SHUFFLED, opened
+from reproductions.frame.conditions import RANDOM, SHUFFLED, opened, origin_of
 from reproductions.frame.settings import Machine
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def relations(*, model: str, condition: str, sentences: int, seed: int, machine:
     texts = treebank(sentences, condition, seed, machine.data)
     result = look(subject, texts, [Relations(UD_RELATIONS)], progress=False, truncate=True)["relations"]
     counts = {name: int(result.data.attrs[name]) for name in ("words", "words_without_a_piece")}
-    return rows_as_arrays(best_heads(result), "relation", "way").assign_attrs({**_origin(subject, texts), **counts})
+    return rows_as_arrays(best_heads(result), "relation", "way").assign_attrs({**origin_of(subject, texts), **counts})
 
 
 def parser(
@@ -48,7 +48,7 @@ def parser(
     names = [score + tail for score in SCORES for tail in ("", "_se")]
     kept = data[[*names, *(f"head_is_next_{name}" for name in names)]]
     kept = kept if vectors else kept.sel(features=["attention"])
-    return kept.drop_attrs().assign_attrs({**_origin(subject, texts), "steps": steps})
+    return kept.drop_attrs().assign_attrs({**origin_of(subject, texts), "steps": steps})
 
 
 def antecedents(*, model: str, condition: str, sentences: int, seed: int, machine: Machine) -> xr.Dataset:
@@ -59,7 +59,7 @@ def antecedents(*, model: str, condition: str, sentences: int, seed: int, machin
     result = look(subject, texts, [Coreference()], progress=False, truncate=True)["coreference"]
     counts = {name: int(result.data.attrs[name]) for name in ("mentions", "with_antecedent")}
     data = rows_as_arrays(best_antecedents(result), "kind", "candidates")
-    return data.assign_attrs({**_origin(subject, texts), **counts})
+    return data.assign_attrs({**origin_of(subject, texts), **counts})
 
 
 def rows_as_arrays(frame: "pd.DataFrame", *index: str) -> xr.Dataset:
@@ -81,13 +81,3 @@ def treebank(sentences: int, condition: str, seed: int, data: str | None) -> Cor
 def _subject(model: str, condition: str, seed: int, machine: Machine) -> Subject:
     subject = opened(model, machine.models, machine.device)
     return with_random_weights(subject, seed) if condition == RANDOM else subject
-
-
-def _origin(subject: Subject, texts: Corpus) -> dict[str, Any]:
-    return {
-        "weights_sha256": subject.weights_hash,
-        "corpus": texts.name,
-        "corpus_fingerprint": texts.fingerprint(),
-        "sentences": len(list(texts)),
-        "device": subject.device.type,
-    }

@@ -76,6 +76,17 @@ class Condition:
         }
 
 
+def origin_of(subject: Subject, texts: Corpus) -> dict[str, Any]:
+    """The same of sentences that are looked at all together."""
+    return {
+        "weights_sha256": subject.weights_hash,
+        "corpus": texts.name,
+        "corpus_fingerprint": texts.fingerprint(),
+        "sentences": len(list(texts)),
+        "device": subject.device.type,
+    }
+
+
 def opened(model: str, models: str | None, device: str | None) -> Subject:
     """A subject under its own name, from the folder of models if it is there."""
     folder = Path(models, model) if models else None

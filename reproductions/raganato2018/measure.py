@@ -16,6 +16,7 @@ from lorgnette.texts import corpus as open_corpus
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.tagged import tagged_corpus
+from reproductions.frame.conditions import origin_of
 from reproductions.frame.plain import plain
 from reproductions.frame.settings import Machine
 from reproductions.raganato2018.grid import SEMANTIC_TAGS
@@ -82,7 +83,7 @@ def trees(
     names = [f"{prefix}{score}" for prefix in ("", "layer_", "baseline_") for score in SCORES]
     counts = {name: int(data.attrs[name]) for name in ("words", "words_without_a_piece", "words_in_broken_trees")}
     return {
-        **_origin(subject, texts),
+        **origin_of(subject, texts),
         **counts,
         "by_block": by_block,
         "whole": {name: plain(data[name].values) for name in names},
@@ -109,7 +110,7 @@ def patterns(
     found = [looked_at(subject, block, {}) for block in blocks_of(list(texts), blocks)]
     kept = [name for name in found[0] if name.startswith(("peak_", "mass_"))] + ["confidence"]
     return {
-        **_origin(subject, texts),
+        **origin_of(subject, texts),
         "pieces": sum(block["words"] for block in found),
         "by_block": {name: [block[name] for block in found] for name in kept},
     }
@@ -127,7 +128,7 @@ def probe(
     values = {f"{name}{tail}": plain(data[f"{name}{tail}"].values) for name in names for tail in ("", "_se")
               if f"{name}{tail}" in data}  # fmt: skip
     counts = {name: int(data[name]) for name in ("labels", "train_items", "test_items", "unseen_labels")}
-    return {**_origin(subject, test), "trained_on": train.name, **counts, **values}
+    return {**origin_of(subject, test), "trained_on": train.name, **counts, **values}
 
 
 def small(languages: str, *, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
@@ -157,13 +158,3 @@ def _read(corpus: str, part: str, data: Any) -> Corpus:
     if corpus == SEMANTIC_TAGS:
         return tagged_corpus(Path(str(data), corpus, f"{part}.txt"), label="sem")
     return open_corpus(corpus, split=part, data=data)
-
-
-def _origin(subject: Subject, texts: Corpus) -> dict[str, Any]:
-    return {
-        "weights_sha256": subject.weights_hash,
-        "corpus": texts.name,
-        "corpus_fingerprint": texts.fingerprint(),
-        "sentences": len(list(texts)),
-        "device": subject.device.type,
-    }

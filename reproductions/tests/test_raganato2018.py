@@ -215,7 +215,9 @@ def test_semantic_stand_ins():
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """A tiny translation model in place of the published ones, and tiny corpora."""
-    monkeypatch.setattr(measure, "load", lambda *_, **__: marian())
+    model = marian()
+    monkeypatch.setattr(measure, "load", lambda *_, **__: model)
+    monkeypatch.setattr("lorgnette.lens.probes.probe.LEAST_STEPS", 20)  # no probe needs to be good here
     monkeypatch.setattr(plan, "_small", lambda settings: {})  # voita2019's tests train one
     draw = np.random.default_rng(0)
     data = tmp_path / "data"
