@@ -10,7 +10,7 @@ from typing import Any
 from lorgnette.looking.look import look
 from lorgnette.models.opening import find
 from lorgnette.reporting import Finding, Report, examples_of, findings
-from lorgnette.reporting.examples import keep_examples
+from lorgnette.reporting.examples import save_examples
 from lorgnette.results import Result, Results
 from lorgnette.subject import load
 from lorgnette.texts import corpus
@@ -49,7 +49,7 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
     ):
         found[name], examples[name] = looked
         folder = found[name].save(out / "runs" / name)
-        keep_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
+        save_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
     page = Report(found, title="Attention report: MiniLM and the demo classifier", examples=examples).write(
         out / "report.html"
     )

@@ -93,14 +93,14 @@ def _write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> 
     from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
     from lorgnette.reporting import Report
-    from lorgnette.reporting.examples import examples_of, keep_examples
+    from lorgnette.reporting.examples import examples_of, save_examples
 
     try:
         examples = examples_of(texts.subject, texts)
     except UserError as error:
         typer.echo(f"The report shows no text: {error}", err=True)
         examples = []
-    keep_examples(examples, folder, texts.subject.weights_hash)
+    save_examples(examples, folder, texts.subject.weights_hash)
     page = Report(results, examples=examples).write(folder / "report.html")
     out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)
 

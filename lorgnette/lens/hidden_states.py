@@ -17,7 +17,7 @@ VECTORS = ("query", "key", "value")
 
 
 @dataclass(frozen=True)
-class Shapes:
+class VectorSizes:
     """Heads and width of each kind of vector at each site; number and width of the hidden states of each stack."""
 
     vectors: dict[Site, tuple[tuple[int, int], ...]]  # (heads, dim) of query, key, value
@@ -32,13 +32,13 @@ class Shapes:
         return max(width for _, width in self.states.values())
 
     @staticmethod
-    def of(subject: Subject) -> "Shapes":
+    def of(subject: Subject) -> "VectorSizes":
         """Run one word through the subject and look: configurations do not say it alike."""
         recorder = Recorder(_heads_and_widths)
         with torch.no_grad(), subject.tapped(recorder):
             outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
-        return Shapes(recorder.records, states)
+        return VectorSizes(recorder.records, states)
 
 
 def _heads_and_widths(call: Call) -> tuple[tuple[int, int], ...]:

@@ -35,7 +35,7 @@ _LEAST = 40  # pieces; sentencepiece wants more than there are letters
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 
 
-def shape(name: str, **overrides: Any) -> dict[str, Any]:
+def translator_sizes(name: str, **overrides: Any) -> dict[str, Any]:
     """The sizes of a preset, with some of them replaced."""
     for override in overrides:
         if override not in SETTINGS:

@@ -20,7 +20,7 @@ _LOCK = threading.RLock()
 
 
 @dataclass
-class _Change:
+class _Override:
     """A change that some users want; it holds its object, so that no other gets the same id meanwhile."""
 
     holder: object
@@ -28,28 +28,28 @@ class _Change:
     users: int = 0
 
 
-_CHANGES: dict[tuple[str, int], _Change] = {}
+_OVERRIDES: dict[tuple[str, int], _Override] = {}
 
 
 @contextmanager
-def _changed(kind: str, holders: Iterable[Any], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
+def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
     """Each holder is changed for its first user and put back by its last."""
     keys: list[tuple[str, int]] = []
     try:
         with _LOCK:
             for holder in holders:
                 key = (kind, id(holder))
-                if key not in _CHANGES:
-                    _CHANGES[key] = _Change(holder, change(holder))
-                _CHANGES[key].users += 1
+                if key not in _OVERRIDES:
+                    _OVERRIDES[key] = _Override(holder, change(holder))
+                _OVERRIDES[key].users += 1
                 keys.append(key)
         yield
     finally:
         with _LOCK:
             for key in reversed(keys):
-                _CHANGES[key].users -= 1
-                if _CHANGES[key].users == 0:
-                    _CHANGES.pop(key).undo()
+                _OVERRIDES[key].users -= 1
+                if _OVERRIDES[key].users == 0:
+                    _OVERRIDES.pop(key).undo()
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
     configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
     ours = [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
     shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
-    with _changed("attention", ours, _routed), _changed("forward", shimmed.values(), _shimmed(anatomy.shim)):
+    with _overridden("attention", ours, _routed), _overridden("forward", shimmed.values(), _shimmed(anatomy.shim)):
         yield
 
 
@@ -66,8 +66,8 @@ def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Without dropout: modules in training mode are in evaluation mode meanwhile, and in training mode afterwards."""
     with _LOCK:
-        training = [m for m in model.modules() if m.training or ("training", id(m)) in _CHANGES]
-    with _changed("training", training, _evaluated):
+        training = [m for m in model.modules() if m.training or ("training", id(m)) in _OVERRIDES]
+    with _overridden("training", training, _evaluated):
         yield
 
 

@@ -42,7 +42,7 @@ def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = C
         return [gathered(subject, example, methods=()) for example in chosen]
 
 
-def keep_examples(
+def save_examples(
     documents: Sequence[Mapping[str, Any]], folder: str | os.PathLike[str], weights_hash: str | None
 ) -> Path:
     """Writes them beside the results of a run, whole or not at all."""
@@ -53,8 +53,8 @@ def keep_examples(
     return path
 
 
-def kept_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[dict[str, Any]]:
-    """What `keep_examples` wrote; none if nothing was kept. Those of other weights are refused."""
+def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[dict[str, Any]]:
+    """What `save_examples` wrote; none if nothing was kept. Those of other weights are refused."""
     path = Path(folder) / FILE
     if not path.is_file():
         return []

@@ -19,7 +19,7 @@ from lorgnette.figures.lens_report import Measure
 from lorgnette.files import written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
 from lorgnette.reporting.contents import figures_of, findings, in_chapters
-from lorgnette.reporting.examples import kept_examples
+from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
@@ -186,7 +186,7 @@ def _examples(source: Source, named: Mapping[str, Results], given: Examples | No
         if not isinstance(source, str | os.PathLike):
             return {}
         name, results = next(iter(named.items()))
-        return {name: kept_examples(source, next(iter(results.values())).provenance.weights_hash)}
+        return {name: saved_examples(source, next(iter(results.values())).provenance.weights_hash)}
     if not isinstance(given, Mapping):
         return {next(iter(named)): [dict(document) for document in given]}
     return {name: [dict(document) for document in documents] for name, documents in given.items()}

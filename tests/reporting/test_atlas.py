@@ -16,7 +16,7 @@ from lorgnette.figures.lens_report import CHAPTERS, OTHER
 from lorgnette.lens.norms.report import norm_shares
 from lorgnette.reporting.atlas import atlas
 from lorgnette.reporting.contents import in_chapters
-from lorgnette.reporting.examples import examples_of, keep_examples, kept_examples
+from lorgnette.reporting.examples import examples_of, save_examples, saved_examples
 from lorgnette.reporting.head_example import head_examples
 from lorgnette.results import Results
 from lorgnette.texts.example import Example
@@ -115,14 +115,14 @@ def test_every_lens_of_ours_has_a_chapter():
 def test_examples_are_short_the_same_and_kept(tmp_path, documents):
     assert [document["text"] for document in examples_of(SUBJECT, TREEBANK)] == [d["text"] for d in documents]
     assert 0 < len(documents) <= 4
-    keep_examples(documents, tmp_path, "abc")
-    assert kept_examples(tmp_path, "abc") == json.loads(json.dumps(documents))
-    assert kept_examples(tmp_path / "elsewhere", "abc") == []
+    save_examples(documents, tmp_path, "abc")
+    assert saved_examples(tmp_path, "abc") == json.loads(json.dumps(documents))
+    assert saved_examples(tmp_path / "elsewhere", "abc") == []
     with pytest.raises(UserError, match="other weights"):
-        kept_examples(tmp_path, "def")
+        saved_examples(tmp_path, "def")
     (tmp_path / "examples.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
-        kept_examples(tmp_path, "abc")
+        saved_examples(tmp_path, "abc")
     assert examples_of(bert(), [Example("1", "cat")]) == []
 
 

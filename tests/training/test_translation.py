@@ -10,7 +10,7 @@ import transformers as hf
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.models.marian_small import quiet_tokenizer, shape
+from lorgnette.models.marian_small import quiet_tokenizer, translator_sizes
 from lorgnette.texts import Corpus, Example
 from lorgnette.training import Splits, Trained, TrainingSettings, train
 from lorgnette.training.preparation import prepare
@@ -226,4 +226,4 @@ def test_languages_are_read_off_the_name_of_a_corpus():
     assert languages_of("multi30k:en-fr") == ("en", "fr")
     assert languages_of("parallel_en_ru:tatoeba") == ("en", "ru")
     assert languages_of("mine.tsv") == ("source", "target")
-    assert shape("marian-small")["decoder_layers"] == 3
+    assert translator_sizes("marian-small")["decoder_layers"] == 3

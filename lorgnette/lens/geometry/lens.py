@@ -14,7 +14,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
 from lorgnette.lens.geometry.cosine import contributions
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
-from lorgnette.lens.hidden_states import VECTORS, Shapes, hidden_states, sides
+from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, word_number, word_vectors
 from lorgnette.lens.places import Places
 from lorgnette.results import Result
@@ -88,7 +88,7 @@ class Geometry(Lens):
         self.least, self.occurrences = least, occurrences
 
     def allocate(self, subject: Subject) -> None:
-        shapes = Shapes.of(subject)
+        shapes = VectorSizes.of(subject)
         self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
         self.causal = subject.anatomy.causal
         self.unknown = subject.tokenizer.unk_token_id
@@ -114,7 +114,7 @@ class Geometry(Lens):
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
             self.at_random = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
-    def _refuse_too_large(self, subject: Subject, shapes: Shapes, states: int) -> None:
+    def _refuse_too_large(self, subject: Subject, shapes: VectorSizes, states: int) -> None:
         moments = states * shapes.width**2 * bool(self.covariances)
         if self.covariances is True:
             moments += len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2

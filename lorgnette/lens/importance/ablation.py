@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lorgnette import axes
 from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.lens.base import Lens
-from lorgnette.lens.hidden_states import Shapes
+from lorgnette.lens.hidden_states import VectorSizes
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.switching import switched
 from lorgnette.results import Result
@@ -31,7 +31,7 @@ class HeadMeans(Lens):
     counts: Tensor
 
     def allocate(self, subject: Subject) -> None:
-        self.width = Shapes.of(subject).dim
+        self.width = VectorSizes.of(subject).dim
         self.sums("totals", len(self.sites), self.heads, self.width)
         self.sums("counts", len(self.sites))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.hidden_states import Shapes, hidden_states
+from lorgnette.lens.hidden_states import VectorSizes, hidden_states
 from lorgnette.lens.occurrences import word_vectors
 from lorgnette.lens.probes.outcome import ratio
 from lorgnette.lens.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
@@ -58,7 +58,7 @@ class ProbedTrees(Lens):
     def allocate(self, subject: Subject) -> None:
         self.causal = subject.anatomy.causal
         wide = torch.promote_types(subject.dtype, torch.float32)
-        shape = next(iter(Shapes.of(subject).states.values()))
+        shape = next(iter(VectorSizes.of(subject).states.values()))
         columns = {
             "id": NAME,
             "vectors": Column(shape, wide, ragged=True),

@@ -17,9 +17,9 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.rationales import plausibility as maths
-from lorgnette.lens.rationales.changed import PERTURBATIONS, Changed, rows_of
 from lorgnette.lens.rationales.faithfulness import SHARES, aopc, top_tokens
 from lorgnette.lens.rationales.gold import GOLDS, Marked, marked
+from lorgnette.lens.rationales.word_removal import PERTURBATIONS, WordRemoval, rows_of
 from lorgnette.lens.rationales.words import BLIND, ranks, word_scores
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -109,7 +109,7 @@ class Rationales(Lens):
             return
         rows = [text.row for text in texts]
         batch = rows_of(batch, rows)
-        changed = Changed(self.subject, batch, outputs.logits[rows], self.perturbation)
+        changed = WordRemoval(self.subject, batch, outputs.logits[rows], self.perturbation)
         judged = []
         for number, method in enumerate(self.methods):
             began = time.perf_counter()
@@ -140,7 +140,7 @@ class Rationales(Lens):
         return int(self.counts[COUNTS.index(name)])
 
     def _judged(
-        self, number: int, scores: Sequence[Tensor], texts: Sequence[Marked], changed: Changed
+        self, number: int, scores: Sequence[Tensor], texts: Sequence[Marked], changed: WordRemoval
     ) -> tuple[Float[Tensor, "text measure"], Float[Tensor, "text measure"]]:
         """All measures of one method, and 1 where there is one."""
         places = [ranks(one, text, self.seed) for one, text in zip(scores, texts, strict=True)]
@@ -226,7 +226,7 @@ def _faithful(
     places: Sequence[Int[Tensor, "_"]],
     chosen: Sequence[Bool[Tensor, "_"]],
     texts: Sequence[Marked],
-    changed: Changed,
+    changed: WordRemoval,
 ) -> tuple[Float[Tensor, "text measure"], Bool[Tensor, "text measure"]]:
     """Comprehensiveness and sufficiency, mean over the shares, then of the k words; and which could be measured."""
     among = _side_by_side([torch.ones_like(text.marks) for text in texts], texts, False)

@@ -76,7 +76,7 @@ class HeadGates(nn.Module, Penalty):
             raise UserError("there is no head to put a gate on: none is left where gates were asked for.")
         self.target, self.warmup, self.over = float(weight), int(warmup), over
         self.temperature, self.stretch = float(temperature), (float(stretch[0]), float(stretch[1]))
-        self.start, self.keep = _start(start), keep
+        self.start, self.keep = _initial_log_alpha(start), keep
         self.limits = (min(-LIMIT, self.start), max(LIMIT, self.start))
         sizes = [len(numbers) for numbers in self.heads.values()]
         ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -316,7 +316,7 @@ def check_rule(rule: str) -> None:
         raise UserError(f"the rule must be one of {', '.join(RULES)}; got {rule!r}.{near(rule, RULES)}")
 
 
-def _start(start: str | float) -> float:
+def _initial_log_alpha(start: str | float) -> float:
     if isinstance(start, str):
         if start not in STARTS:
             raise UserError(f"start must be {' or '.join(STARTS)}, or a number; got {start!r}.{near(start, STARTS)}")

@@ -15,7 +15,6 @@ from lorgnette.models.marian_small import (
     TRANSLATORS,
     build_marian_tokenizer,
     marian_config,
-    shape,
 )
 from lorgnette.statistics.bleu import Bleu, bleu
 from lorgnette.texts import Example
@@ -41,7 +40,7 @@ class NewTranslator:
         for name in ("embeddings", "freeze", "vocabulary", "max_vocabulary"):
             if getattr(settings, name) is not None:
                 raise UserError(f"{name} is a setting of classifiers; {settings.model} has `pieces` (--set pieces=N).")
-        self.sizes = shape(settings.model, **settings.overrides)
+        self.sizes = translator_sizes(settings.model, **settings.overrides)
         if settings.max_length is not None and settings.max_length > self.sizes["positions"]:
             raise UserError(f"max_length {settings.max_length} is more than the {self.sizes['positions']} positions.")
         self.max_length: int | None = settings.max_length or int(self.sizes["positions"])

@@ -39,7 +39,7 @@ def rows_of(batch: Batch, rows: Sequence[int]) -> Batch:
     return replace(batch, inputs=inputs, source=tokens, examples=tuple(batch.examples[row] for row in rows))
 
 
-class Changed:
+class WordRemoval:
     """What the predicted class of each text loses when words go, all pieces of a word together.
 
     Special tokens stay. `delete`: the others close up, as in ERASER; `mask`: the mask token stands in their place. A
