@@ -15,6 +15,7 @@ from lorgnette.models.marian_small import (
     TRANSLATORS,
     build_marian_tokenizer,
     marian_config,
+    translator_sizes,
 )
 from lorgnette.statistics.bleu import Bleu, bleu
 from lorgnette.texts import Example
