@@ -23,11 +23,6 @@ TREES = ("relations", "trees", "probes", "roles", "attention-probe", "coreferenc
 OPTIONS = {"attention-probe": {"steps": 20}, "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8}}
 
 
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch):
-    monkeypatch.setattr("lorgnette.lens.probes.probe.LEAST_STEPS", 20)
-
-
 def made(name):
     return lenses.get(name, **OPTIONS.get(name, {}))
 
