@@ -20,15 +20,8 @@ if not Path("/dev/nvidia0").exists():
 os.environ.pop("LORGNETTE_DEBUG", None)
 os.environ.pop("FORCE_COLOR", None)
 
-import gc
-
 from hypothesis import settings
 
 # A slow shared machine is no bug; the same examples every time make a failure one can come back to.
 settings.register_profile("lorgnette", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("lorgnette")
-
-
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: the collector need not go through its millions of objects again and again."""
-    gc.freeze()
