@@ -18,10 +18,17 @@ def serve(
     ] = None,
     split: options.Split = None,
     data: options.Data = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts that are longer than the model takes; the page says so.")
+    ] = False,
     host: Annotated[
         str, typer.Option(help="Where to listen. Other than this machine alone: a token is asked for.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="A demo for everybody: no token; one model, shorter texts."),
+    ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
@@ -39,6 +46,7 @@ def serve(
       lorgnette serve ./my-classifier --corpus texts.csv
       lorgnette serve bert-base-uncased ./my-fine-tuned-bert
       lorgnette serve minilm --host 0.0.0.0 --no-open
+      lorgnette serve minilm --host 0.0.0.0 --no-open --public
     """
     from lorgnette.errors import optional
     from lorgnette.texts import corpus as open_corpus
@@ -56,4 +64,6 @@ def serve(
         host=host,
         port=port,
         browser=not no_open,
+        public=public,
+        truncate=truncate,
     )

@@ -2,13 +2,15 @@
 
 shapes   → what is asked and answered (pydantic), which is what OpenAPI says
 guard    → who may ask: Host, Origin, token, size; and the headers of every answer
-work     → models loaded and looked at without blocking the page
+work     → one working thread, a fair queue before it, each question worked on once
+models   → models loaded without blocking the page
 app      → the addresses
+server   → slow clients are dropped, Ctrl-C ends
 page.html, live.css, live.js → the page; it uses the modules of `lorgnette.reporting.views`
 """
 
 from lorgnette.serve.app import make_app
 from lorgnette.serve.guard import Access
-from lorgnette.serve.work import Models
+from lorgnette.serve.models import Models
 
 __all__ = ["Access", "Models", "make_app"]

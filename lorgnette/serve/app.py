@@ -1,22 +1,24 @@
 """The addresses of the live page."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Query, Response
+from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from lorgnette import __version__
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, reason
 from lorgnette.explaining import explanations
-from lorgnette.reporting.views.gather import METHODS, gathered, knocked_out, methods_of, target_of
+from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, methods_of, target_of
 from lorgnette.serve import shapes
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
-from lorgnette.serve.work import MOST_WAITING, Busy, Desk, Models
+from lorgnette.serve.models import Models
+from lorgnette.serve.work import Answers, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
 from lorgnette.subject.trace import Trace
 from lorgnette.texts.corpus import Corpus
@@ -31,42 +33,100 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": shapes.Problem, "description": "The request is too large."},
     421: {"model": shapes.Problem, "description": "Asked by a name that is not the page's."},
     422: {"model": shapes.Problem, "description": "What was wrong with the question."},
+    500: {"model": shapes.Problem, "description": "A bug; the terminal of the page says more."},
     503: {"model": shapes.Problem, "description": "Too much is waiting."},
 }
 
 
 class Texts:
-    """The texts of a corpus that can be chosen, read once, in the working thread."""
+    """The texts of a corpus that can be chosen, read once, in a thread of its own."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.examples: list[Example] | None = None
+        self._reading: asyncio.Future[list[Example]] | None = None
+        self._thread = WorkingThread("reading")
 
-    def read(self) -> list[Example]:
-        if self.examples is None:
-            self.examples = list(self.corpus.take(MOST_TEXTS))
-        return self.examples
+    async def read(self) -> list[Example]:
+        if self._reading is None or (self._reading.done() and self._reading.exception() is not None):
+            self._reading = self._thread.do(lambda: list(self.corpus.take(MOST_TEXTS)))
+        return await asyncio.shield(self._reading)
 
     def label(self, example: Example) -> str | None:
         labels = self.corpus.labels
         return labels[example.label] if labels is not None and example.label is not None else None
 
 
-def make_app(models: Models, access: Access | None = None, corpus: Corpus | None = None) -> Any:
+@dataclass(frozen=True)
+class Limits:
+    """What one question may ask for."""
+
+    text: int = shapes.LONGEST_TEXT
+    methods: int = shapes.MOST_METHODS
+    truncate: bool = False
+    """Texts that are longer than the model takes are cut, and the page says so; else they are refused."""
+
+    def check(self, question: shapes.Question) -> None:
+        for name, text in (("text", question.text), ("pair", question.pair), ("target", question.target)):
+            if text is not None and len(text) > self.text:
+                raise UserError(f"{name}: {len(text):,} characters; this page takes {self.text:,}. Shorten it.")
+        if len(question.methods or ()) > self.methods:
+            raise UserError(f"methods: {len(question.methods or ())} were asked for; this page takes {self.methods}.")
+
+
+PUBLIC = Limits(text=1_000, methods=2)
+"""A stranger's question costs at most some hundred milliseconds on MiniLM."""
+
+
+@dataclass
+class Page:
+    """All that answering needs."""
+
+    models: Models
+    texts: Texts | None = None
+    limits: Limits = Limits()
+    desk: Desk = field(default_factory=Desk)
+    answers: Answers = field(default_factory=Answers)
+
+    def __post_init__(self) -> None:
+        # What is loaded anew may be another model under the same name.
+        self.models.on_load = lambda name: self.answers.forget(lambda key: key[1] != name)
+
+    async def answer(self, kind: str, question: shapes.Question, request: Request, work: "Work") -> Response:
+        """The answer of `work`; one that is there, or on its way for somebody else, is shared."""
+        self.limits.check(question)
+        client = request.headers.get("x-page", "")[:64] or (request.client.host if request.client else "")
+
+        async def make() -> bytes:
+            subject = await self.models.get(question.model)
+            example = await self._example(subject, question)
+            return await self.desk.do(lambda: as_json(work(subject, example, question, self.limits)), client=client)
+
+        key = (kind, self.models.known(question.model), question.model_dump_json())
+        return Response(await self.answers.get(key, make), media_type="application/json")
+
+    async def _example(self, subject: Subject, question: shapes.Question) -> Example:
+        """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
+        if question.example is not None and self.texts is not None:
+            known = (await self.texts.read())[question.example : question.example + 1]
+            if known and (known[0].text, known[0].pair) == (question.text, question.pair):
+                return known[0]
+        return subject.example(question.text, question.pair, target=question.target)
+
+
+Work = Callable[[Subject, Example, shapes.Question, Limits], dict[str, Any]]
+
+
+def make_app(
+    models: Models, access: Access | None = None, corpus: Corpus | None = None, limits: Limits | None = None
+) -> Any:
     """The page as an ASGI application, behind its guard."""
-    desk, texts = Desk(), None if corpus is None else Texts(corpus)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        desk.close()
-
+    page = Page(models, None if corpus is None else Texts(corpus), limits or Limits())
     # The pages that FastAPI makes of its description load scripts from elsewhere: only the description is given.
-    app = FastAPI(title="Lorgnette", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
-                  description="What each head of a model reads in one text.", responses=_PROBLEMS)  # fmt: skip
+    app = FastAPI(title="Lorgnette", version=__version__, docs_url=None, redoc_url=None, responses=_PROBLEMS,
+                  description="What each head of a model reads in one text.")  # fmt: skip
     _speak(app)
     _pages(app, access or Access())
-    _questions(app, models, desk, texts)
+    _questions(app, page)
     return Guard(app, access or Access())
 
 
@@ -80,6 +140,12 @@ def _speak(app: FastAPI) -> None:
     @app.exception_handler(Busy)
     async def busy(_: Any, error: Busy) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+
+    @app.exception_handler(Exception)
+    async def bug(_: Any, error: Exception) -> JSONResponse:
+        # The traceback goes to the terminal: whoever sends this on has handed it to the server too.
+        said = f"Lorgnette failed at this ({reason(error)}). That is a bug; the terminal of the page says more."
+        return JSONResponse({"detail": said}, 500)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Any, error: RequestValidationError) -> JSONResponse:
@@ -95,11 +161,9 @@ def _pages(app: FastAPI, access: Access) -> None:
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
-        stem, _, kind = name.rpartition(".")
-        for package in ("lorgnette.serve", "lorgnette.reporting.views"):
-            if stem.isalpha() and kind in _TYPES and (files(package) / name).is_file():
-                return PlainTextResponse(_file(package, name), media_type=_TYPES[kind])
-        raise HTTPException(404, f"There is no {name!r}.")
+        if name not in _static():
+            raise HTTPException(404, f"There is no file {name[:80]!r}.")
+        return PlainTextResponse(_file(_static()[name], name), media_type=_TYPES[name.rpartition(".")[2]])
 
     @app.post("/api/enter", status_code=204, summary="Keep the token as a cookie")
     async def enter(response: Response) -> None:
@@ -107,7 +171,9 @@ def _pages(app: FastAPI, access: Access) -> None:
             response.set_cookie(COOKIE, access.token, httponly=True, samesite="strict")
 
 
-def _questions(app: FastAPI, models: Models, desk: Desk, texts: Texts | None) -> None:
+def _questions(app: FastAPI, page: Page) -> None:
+    models, texts = page.models, page.texts
+
     @app.get("/api/state", summary="What the page can do")
     async def state() -> shapes.PageState:
         known = [
@@ -116,8 +182,8 @@ def _questions(app: FastAPI, models: Models, desk: Desk, texts: Texts | None) ->
             )
             for name in models.names
         ]
-        limits = {"text": shapes.LONGEST_TEXT, "body": LARGEST_BODY, "waiting": MOST_WAITING,
-                  "methods": shapes.MOST_METHODS}  # fmt: skip
+        limits = {"text": page.limits.text, "body": LARGEST_BODY, "waiting": page.desk.most,
+                  "methods": page.limits.methods}  # fmt: skip
         name = None if texts is None else texts.corpus.name
         return shapes.PageState(models=known, methods=explanations(), default_methods=list(METHODS),
                                 corpus=name, limits=limits)  # fmt: skip
@@ -128,42 +194,41 @@ def _questions(app: FastAPI, models: Models, desk: Desk, texts: Texts | None) ->
     ) -> shapes.CorpusPage:
         if texts is None:
             raise UserError("The page was started without a corpus. Give one with --corpus.")
-        chosen = [(n, e) for n, e in enumerate(await desk.do(texts.read)) if search.lower() in e.text.lower()]
+        chosen = [(n, e) for n, e in enumerate(await texts.read()) if search.lower() in e.text.lower()]
         some = [shapes.CorpusText(number=n, text=e.text, pair=e.pair, label=texts.label(e))
                 for n, e in chosen[start : start + count]]  # fmt: skip
         return shapes.CorpusPage(name=texts.corpus.name, total=len(chosen), texts=some)
 
     @app.post("/api/look", response_model=shapes.Document, summary="All views of a text")
-    async def look(question: shapes.Question) -> JSONResponse:
-        subject = await models.get(question.model)
-        return JSONResponse(await desk.do(_looked, subject, question, texts))
+    async def look(question: shapes.Question, request: Request) -> Response:
+        return await page.answer("look", question, request, _looked)
 
     @app.post("/api/without", response_model=shapes.Without, summary="What changes without some heads")
-    async def without(question: shapes.Question) -> JSONResponse:
+    async def without(question: shapes.Question, request: Request) -> Response:
         if not question.off:
             raise UserError("No head is switched off: name some in `off`.")
-        subject = await models.get(question.model)
-        return JSONResponse(await desk.do(_without, subject, question, texts))
+        return await page.answer("without", question, request, _without)
 
 
-def _looked(subject: Subject, question: shapes.Question, texts: Texts | None) -> dict[str, Any]:
-    example = _example(subject, question, texts)
-    return gathered(subject, example, methods=question.methods, without=question.off, target=question.explained)
+def _looked(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
+    trace = Trace.of(subject, example, truncate=limits.truncate)
+    return document_of(trace, methods=question.methods, without=question.off, target=question.explained)
 
 
-def _without(subject: Subject, question: shapes.Question, texts: Texts | None) -> dict[str, Any]:
-    trace = Trace.of(subject, _example(subject, question, texts))
-    off: Sequence[str] = question.off
-    return knocked_out(trace, off, methods_of(trace, question.methods), target=target_of(trace, question.explained))
+def _without(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
+    trace = Trace.of(subject, example, truncate=limits.truncate)
+    methods = methods_of(trace, question.methods)
+    return knocked_out(trace, question.off, methods, target=target_of(trace, question.explained))
 
 
-def _example(subject: Subject, question: shapes.Question, texts: Texts | None) -> Example:
-    """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
-    if question.example is not None and texts is not None and question.example < len(texts.read()):
-        found = texts.read()[question.example]
-        if (found.text, found.pair) == (question.text, question.pair):
-            return found
-    return subject.example(question.text, question.pair, target=question.target)
+@cache
+def _static() -> dict[str, str]:
+    """The files that the page may ask for, and the package of each."""
+    packages = ("lorgnette.serve", "lorgnette.reporting.views")
+    return {
+        file.name: package for package in packages for file in files(package).iterdir()
+        if file.name.rpartition(".")[2] in _TYPES
+    }  # fmt: skip
 
 
 @cache

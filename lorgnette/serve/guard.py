@@ -1,22 +1,32 @@
 """Who may ask: a check before every request, and the headers of every answer."""
 
+import asyncio
 import hmac
 import ipaddress
 import json
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 COOKIE = "lorgnette_token"
 LARGEST_BODY = 64 * 1024
+BODY_SECONDS = 10.0
+"""How long a client may take to send the body of a request."""
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+POLICY = "content-security-policy"
+_SOURCES = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors"
+)
+PUBLIC_POLICY = f"{_SOURCES} *"
+"""A public page may stand in a frame of another: it has no login and nothing to lose."""
 HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    POLICY: f"{_SOURCES} 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -38,19 +48,23 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """Where the page listens, and the token that it asks for; none on loopback."""
+    """Where the page listens, and the token that it asks for: none on loopback, and none for a public page."""
 
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
+    is_public: bool = False
+    """Meant for everybody, under whatever name: a demo that has nothing to protect but its time."""
 
     @staticmethod
-    def at(host: str) -> "Access":
-        """A token is made where other machines can reach the page."""
-        return Access(host, None if is_loopback(host) else secrets.token_urlsafe(24))
+    def at(host: str, *, public: bool = False) -> "Access":
+        """A token is made where other machines can reach the page, unless it is meant for everybody."""
+        return Access(host, None if public or is_loopback(host) else secrets.token_urlsafe(24), public)
 
     def names(self, header: str) -> bool:
         """Whether a Host header names this page, and is no foreign name that was pointed at us (DNS rebinding)."""
-        name = _without_port(header).lower()
+        name = _name(header)
+        if name is None or self.is_public:
+            return name is not None
         if is_loopback(self.host) or is_loopback(name):
             return is_loopback(name)
         if name in (self.host.lower(), socket.gethostname().lower()):
@@ -86,13 +100,46 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self.refusal(scope, headers)
         if refused is None:
-            body = await _body(receive, headers)
-            if body is None:
-                refused = 413, f"The request is larger than {LARGEST_BODY // 1024} KiB. Send a shorter text."
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await _body(receive, headers)
+            except TimeoutError:
+                refused = 408, f"The request was not complete after {BODY_SECONDS:.0f} seconds. Send it again."
             else:
-                await self.app(scope, _replayed(body, receive), _with_headers(send))
-                return
-        await _refuse(send, *refused)
+                if body is not None:
+                    await self._answer(scope, body, receive, self._send(send))
+                    return
+                refused = 413, f"The request is larger than {LARGEST_BODY // 1024} KiB. Send a shorter text."
+        await _refuse(self._send(send), *refused)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answers; if the client leaves before, what was done for it is stopped."""
+        gone = asyncio.Event()
+        answering = asyncio.ensure_future(self.app(scope, _replayed(body, gone), send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            gone.set()
+            if not answering.done():
+                answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await answering
+        finally:
+            answering.cancel()
+            leaving.cancel()
+
+    def _send(self, send: Send) -> Send:
+        """The same, with our headers on every answer."""
+        headers = HEADERS if not self.access.is_public else {**HEADERS, POLICY: PUBLIC_POLICY}
+
+        async def add(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in headers.items() if n.encode() not in there]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        return add
 
     def refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host, origin, path = headers.get("host", ""), headers.get("origin"), scope["path"]
@@ -126,41 +173,38 @@ async def _body(receive: Receive, headers: dict[str, str]) -> bytes | None:
             return b"".join(parts)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+async def _left(receive: Receive) -> None:
+    """Ends when the client has left (or has its answer)."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _replayed(body: bytes, gone: asyncio.Event) -> Receive:
     given = False
 
     async def replay() -> dict[str, Any]:
         nonlocal given
         if given:
-            return await receive()
+            await gone.wait()
+            return {"type": "http.disconnect"}
         given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
 
 
-def _with_headers(send: Send) -> Send:
-    async def add(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            there = {name.lower() for name, _ in message["headers"]}
-            more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in there]
-            message = {**message, "headers": [*message["headers"], *more]}
-        await send(message)
-
-    return add
-
-
 async def _refuse(send: Send, status: int, why: str) -> None:
     body = json.dumps({"detail": why}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await _with_headers(send)({"type": "http.response.start", "status": status, "headers": headers})
+    headers += [(b"connection", b"close")] if status in (408, 413) else []  # the rest of the body is not read
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _without_port(header: str) -> str:
-    if header.startswith("["):
-        return header[: header.find("]") + 1]
-    return header.rsplit(":", 1)[0] if header.count(":") == 1 else header
+def _name(header: str) -> str | None:
+    """The name of a Host header, without its port; None where there is more than a name and a port."""
+    match = _HOST.fullmatch(header)
+    return None if match is None else match[1].lower()
 
 
 def _is_address(name: str) -> bool:

@@ -6,6 +6,7 @@ import { Viewer } from "./viewer.js";
 import { shortName } from "./words.js";
 
 const by = (id) => document.getElementById(id);
+const PAGE = crypto.getRandomValues(new Uint32Array(2)).join("-"); // pages take turns at the model
 const LINKED = ["view", "layer", "head", "token", "unit", "measure"];
 
 /** One model's place on the page. */
@@ -16,13 +17,23 @@ class Seat {
     this.off = [];
     this.title = element("h2", {});
     this.root = element("section", { "aria-label": "Views" });
-    this.part = element("article", { hidden: "" }, this.title, this.root);
+    this.cut = element("p", { class: "live-cut", hidden: "" }, "The text is longer than the model takes: its end was cut.");
+    this.part = element("article", { hidden: "" }, this.title, this.cut, this.root);
     by("shown").append(this.part);
     this.viewer = null;
     this.version = 0; // answers that come after a newer wish are let go
+    this.asking = null; // the request under way
+    this.opening = Promise.resolve();
   }
 
   get model() { return by(this.name).value; }
+
+  /** Asks, and lets the server drop what this overtakes. */
+  post(where, more) {
+    this.asking?.abort();
+    this.asking = new AbortController();
+    return this.page.post(where, this.question(more), this.model, this.asking.signal);
+  }
 
   question(more = {}) {
     const { text, pair, example, methods } = this.page.asked;
@@ -31,12 +42,24 @@ class Seat {
   }
 
   async look() {
-    this.part.hidden = !this.model;
-    if (!this.model) return;
     const mine = ++this.version;
-    const doc = await this.page.post("/api/look", this.question({ off: this.off.map(named) }), this.model);
-    if (mine !== this.version) return;
+    this.part.inert = true; // what is shown belongs to another question until the answer is there
+    this.asking?.abort();
+    if (!this.model) { this.part.hidden = true; return; }
+    try {
+      const doc = await this.post("/api/look", { off: this.off.map(named) });
+      this.opening = this.opening.catch(() => {}).then(() => mine === this.version && this.show(doc)); // one after the other
+      await this.opening;
+    } catch (error) {
+      if (mine === this.version) this.part.hidden = true;
+      throw error;
+    }
+    if (mine === this.version) this.part.hidden = this.part.inert = false;
+  }
+
+  async show(doc) {
     this.title.textContent = shortName(this.model);
+    this.cut.hidden = !doc.cut;
     this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
     this.page.offer(this.classes);
     if (!this.viewer) {
@@ -44,18 +67,20 @@ class Seat {
       this.viewer = new Viewer(this.root, state, { state: (next) => this.page.moved(this, next), toggle: (...head) => this.toggle(head) });
       window.lorgnette ??= this.viewer;
     }
+    this.part.hidden = false; // a view is drawn for the width that it has
     await this.viewer.open(doc);
   }
 
   /** Switch a head off or on, and see what that changes. */
   async toggle([stack, layer, head]) {
+    if (this.part.inert) return;
     const there = this.off.findIndex((other) => String(other) === String([stack, layer, head]));
     const wanted = there < 0 ? [...this.off, [stack, layer, head]] : this.off.filter((_, place) => place !== there);
     const mine = ++this.version, before = this.off;
     this.off = wanted;
     await this.page.work(async () => {
       try {
-        const part = wanted.length ? await this.page.post("/api/without", this.question({ off: wanted.map(named) }), this.model) : null;
+        const part = wanted.length ? await this.post("/api/without", { off: wanted.map(named) }) : null;
         if (mine === this.version) await this.viewer.without(part);
       } catch (error) {
         if (mine === this.version) this.off = before;
@@ -187,10 +212,15 @@ class Page {
     const methods = [...by("methods").querySelectorAll("input:checked")].map((box) => box.value);
     const same = String(methods) === String(this.can.default_methods);
     this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), example: this.example, methods: same ? null : methods };
-    return this.work(async () => {
-      for (const seat of this.seats) await seat.look();
+    return this.work(async (current) => {
+      let failed = null;
+      for (const seat of this.seats) {
+        await seat.look().catch((error) => { failed ??= error; }); // the other model may still have an answer
+        if (!current()) return;
+      }
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
-      this.keep(this.seats[0].viewer.state);
+      if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
+      if (failed) throw failed;
     });
   }
 
@@ -200,7 +230,7 @@ class Page {
     by("problem").hidden = true;
     this.say("Looking …", true);
     try {
-      await act();
+      await act(() => mine === this.turn);
       if (mine === this.turn) this.say("");
     } catch (error) {
       if (mine !== this.turn) return;
@@ -248,10 +278,10 @@ class Page {
 
   async get(where) { return answered(await fetch(where)); }
 
-  async post(where, body, model) {
+  async post(where, body, model, signal) {
     const slow = setTimeout(() => this.say(`Loading ${shortName(model)} …`, true), 1500);
     try {
-      return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));
+      return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json", "X-Page": PAGE }, body: JSON.stringify(body), signal }));
     } finally {
       clearTimeout(slow);
     }

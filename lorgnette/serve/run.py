@@ -5,13 +5,13 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
-
-import uvicorn
+from dataclasses import replace
 
 from lorgnette.errors import UserError
-from lorgnette.serve.app import make_app
+from lorgnette.serve.app import PUBLIC, Limits, make_app
 from lorgnette.serve.guard import Access
-from lorgnette.serve.work import Models
+from lorgnette.serve.models import Models
+from lorgnette.serve.server import Server
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
 
@@ -24,23 +24,36 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8765,
     browser: bool = True,
+    public: bool = False,
+    truncate: bool = False,
 ) -> None:
     """Serves until it is interrupted."""
-    access = Access.at(host)
+    access = Access.at(host, public=public)
+    models = Models(names, load)
+    if public:
+        _refuse_many(names)
+        models.ready[names[0]] = load(names[0])  # a model that cannot be opened is said here, not to a stranger
     listening = _listening(host, port)
     address = _address(access, listening)
     # The part behind # is never sent, so the token is in no request line; there is no access log either.
     print(f"Lorgnette is at {address}\nCtrl-C ends it.", file=sys.stderr, flush=True)
-    app = make_app(Models(names, load), access, corpus)
-    server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning", lifespan="on"))
+    limits = replace(PUBLIC if public else Limits(), truncate=truncate)
+    server = Server(make_app(models, access, corpus, limits))
     if browser:
-        threading.Timer(0.8, webbrowser.open, [address]).start()
+        opening = threading.Timer(0.8, webbrowser.open, [address])
+        opening.daemon = True
+        opening.start()
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
         listening.close()
+
+
+def _refuse_many(names: Sequence[str]) -> None:
+    if len(names) != 1:
+        raise UserError(f"A public page has one model; got {len(names)}. Name one, or leave --public out.")
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -50,6 +63,7 @@ def _listening(host: str, port: int) -> socket.socket:
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
+        made.listen()  # who opens the address at once waits, and is not refused
     except OSError as error:
         if made is not None:
             made.close()

@@ -118,6 +118,7 @@ class Document(Strict):
     text: str
     pair: str | None
     target: str | None
+    cut: bool = Field(description="Whether the text was longer than the model takes, and its end is missing.")
     prediction: Prediction | None
     explained: str | None = Field(description="The class or pieces that the explanations are about.")
     stacks: list[StackAnswer]

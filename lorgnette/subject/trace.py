@@ -47,6 +47,8 @@ class Trace(NotebookDisplay):
     output: Any
     effect: KnockoutEffect | None = None
     """What the heads that were taken out did to the output; None if all were there."""
+    is_cut: bool = False
+    """Whether the text was longer than the model takes, and its end is missing here."""
 
     @staticmethod
     def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
@@ -61,16 +63,16 @@ class Trace(NotebookDisplay):
         return replace(without, effect=effect)
 
     @staticmethod
-    def of(subject: Subject, example: Example, *taps: Tap) -> "Trace":
-        """Run one example; further taps (a head knocked out, say) act on the pass."""
-        encoded = subject.tokenize(translated(subject, example))
+    def of(subject: Subject, example: Example, *taps: Tap, truncate: bool = False) -> "Trace":
+        """Run one example; further taps (a head knocked out, say) act on the pass. `trace.is_cut` says of a cut."""
+        encoded = subject.tokenize(translated(subject, example, truncate=truncate), truncate=truncate)
         if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
         batch = subject.collate([encoded])
         recorder = Recorder(_with_weights)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
-        made = Trace(subject, batch, recorder.records, output)
+        made = Trace(subject, batch, recorder.records, output, is_cut=encoded.cut)
         _refuse_not_finite(made)
         return made
 
@@ -218,16 +220,16 @@ def _with_weights(call: Call) -> Call:
     return call
 
 
-def translated(subject: Subject, example: Example) -> Example:
+def translated(subject: Subject, example: Example, *, truncate: bool = False) -> Example:
     """The example with the model's own translation, where it translates and none is given."""
     if subject.encoder.translates and example.target is None:
-        return replace(example, target=_translation(subject, example))
+        return replace(example, target=_translation(subject, example, truncate=truncate))
     return example
 
 
-def _translation(subject: Subject, example: Example, *taps: Tap) -> str:
+def _translation(subject: Subject, example: Example, *taps: Tap, truncate: bool = False) -> str:
     """What the model itself says, greedily: a decoder must read something."""
-    batch = subject.encode([example])
+    batch = subject.encode([example], truncate=truncate)
     names = ("input_ids", "attention_mask")
     # Generous, and within what the decoder takes: translations are rarely longer than twice their source.
     longest = min(2 * batch.source.ids.shape[1] + 10, (subject.limit or 10**6) - 1)

@@ -179,7 +179,7 @@ class Encoder:
         if not truncate:
             raise UserError(
                 f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
-                "look cut it (--truncate; cuts are counted)."
+                "look or serve cut it (--truncate; cuts are counted and said)."
             )
         keep = _kept(side.special, self.limit)
         types = None if side.types is None else [side.types[k] for k in keep]

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-import uvicorn
 from subjects import bert, classifier
 
 from lorgnette.serve import Access, Models, make_app
+from lorgnette.serve.app import Limits
+from lorgnette.serve.server import Server
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
@@ -22,14 +23,14 @@ NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat'
 class Served:
     """The page on a free port of this machine, in a thread."""
 
-    def __init__(self, access: Access | None = None) -> None:
+    def __init__(self, access: Access | None = None, limits: Limits | None = None) -> None:
         texts = [Example("1", NASTY, label=0), Example("2", "a good dog ran", label=1)]
         corpus = Corpus("little", lambda: iter(texts), labels=("no", "<b>yes</b>"))
-        app = make_app(Models(tuple(SUBJECTS), SUBJECTS.__getitem__), access, corpus)
+        app = make_app(Models((*SUBJECTS, "broken"), SUBJECTS.__getitem__), access, corpus, limits)
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
-        self.server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning", lifespan="on"))
+        self.server = Server(app)
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
@@ -160,6 +161,70 @@ def test_what_is_wrong_is_said_in_the_page(opened, served):
     assert "100" in page.locator("#problem").text_content() or "token" in page.locator("#problem").text_content()
     look(page)
     assert page.locator("#problem").is_hidden()
+
+
+def test_what_is_shown_belongs_to_the_text_that_was_asked_for_last(opened, served):
+    """The first answer is held back until the second was asked for; a question that fails leaves nothing behind."""
+    page = opened().page
+    page.goto(served.address)
+    late, asked = threading.Event(), []
+
+    def hold(route):
+        asked.append(route.request.post_data_json["text"])
+        if len(asked) == 1:
+            late.wait(0.5)
+        route.continue_()
+
+    page.route("**/api/look", hold)
+    page.fill("#text", "the first cat")
+    page.click("#go")
+    look(page, "a second dog")
+    words = "() => lorgnette.scene.doc.text"
+    assert page.evaluate(words) == "a second dog"
+    page.fill("#text", "cat " * 100)
+    page.click("#go")
+    page.locator("#problem:visible").wait_for()
+    assert page.locator("#shown article:visible").count() == 0
+    look(page, "a third dog")
+    assert page.evaluate(words) == "a third dog"
+    assert page.locator("#shown article[inert]:visible").count() == 0
+
+
+def test_a_model_that_breaks_is_said_and_another_can_be_chosen(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    page.select_option("#model", "broken")
+    page.fill("#text", TEXT)
+    page.click("#go")
+    page.locator("#problem:visible").wait_for()
+    assert "'broken' cannot be opened" in page.locator("#problem").text_content()
+    page.select_option("#model", "tiny")
+    page.locator(".lv[aria-busy=false]").wait_for()
+    assert page.locator("#problem").is_hidden()
+
+
+def test_a_class_to_explain_can_be_chosen(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    page.click("#how")
+    for name in SUBJECTS["tiny"].labels:
+        with page.expect_response("**/api/look") as answer:
+            page.select_option("#class", name)
+        assert answer.value.json()["explained"] == name
+
+
+def test_a_cut_text_is_said_to_be_cut(opened):
+    served = Served(limits=Limits(truncate=True))
+    try:
+        page = opened().page
+        page.goto(served.address)
+        look(page, "cat " * 100)
+        assert page.locator(".live-cut").first.is_visible()
+        look(page)
+        assert page.locator(".live-cut").first.is_hidden()
+    finally:
+        served.close()
 
 
 def test_more_explanations_can_be_asked_for(opened, served):

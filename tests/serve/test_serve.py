@@ -13,14 +13,20 @@ from typer.testing import CliRunner
 from lorgnette.cli.app import app as commands
 from lorgnette.errors import UserError
 from lorgnette.serve import Access, Models, make_app
+from lorgnette.serve.app import PUBLIC, Limits
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY
+from lorgnette.serve.models import MOST_LOADED
 from lorgnette.serve.shapes import LONGEST_TEXT, Document, PageState, Without
-from lorgnette.serve.work import KEPT, MOST_WAITING, Busy, Desk
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
 TEXT = "the cat was not very good"
+FOREIGN = (
+    *("[::1].evil.com", "localhost:9471.evil.com", "127.0.0.1.evil.com", "localhost.evil.com", "localhost,evil.com"),
+    *("localhost:", "localhost:1:2", "a@localhost", "localhost/", "[::1", "::1", "[127.0.0.1]x", "0x7f000001", "127.1"),
+    *("", "localhost evil.com"),
+)
 SUBJECTS = {"tiny": classifier(), "other": classifier(seed=1), "headless": bert()}
 
 
@@ -61,7 +67,16 @@ def test_the_page_and_its_files_are_there():
         found = ask(app, "GET", f"/static/{name}")
         assert found.status_code == 200
         assert found.headers["content-type"].startswith("text/")
-    for name in ("app.py", "../app.py", "%2e%2e%2fapp.py", "page.html", "nothing.js", ".js"):
+    for name in (
+        "app.py",
+        "../app.py",
+        "%2e%2e%2fapp.py",
+        "page.html",
+        "nothing.js",
+        ".js",
+        "a" * 5000,
+        "a.js/../x.js",
+    ):
         assert ask(app, "GET", f"/static/{name}").status_code == 404
 
 
@@ -163,6 +178,8 @@ def test_foreign_names_and_origins_are_refused():
     assert ask(app, "GET", "/", base="http://evil.example").status_code == 421
     for base in ("http://localhost:8765", "http://[::1]:8765", "http://127.0.0.1"):
         assert ask(app, "GET", "/api/state", base=base).status_code == 200
+    for host in FOREIGN:
+        assert ask(app, "GET", "/api/state", headers={"Host": host}).status_code == 421, host
     other = ask(
         app, "POST", "/api/look", json={"model": "tiny", "text": TEXT}, headers={"Origin": "http://evil.example"}
     )
@@ -205,23 +222,6 @@ def test_the_description_is_complete():
     assert ask(page(), "GET", "/docs").status_code == 404
 
 
-def test_too_much_at_once_is_refused():
-    hold = threading.Event()
-
-    async def crowd():
-        desk = Desk()
-        waiting = [asyncio.create_task(desk.do(hold.wait)) for _ in range(MOST_WAITING)]
-        await asyncio.sleep(0)
-        with pytest.raises(Busy, match=f"{MOST_WAITING} requests are being worked on already. Wait a moment"):
-            await desk.do(int)
-        hold.set()
-        await asyncio.gather(*waiting)
-        assert await desk.do(int) == 0
-        desk.close()
-
-    asyncio.run(crowd())
-
-
 def test_models_are_loaded_one_at_a_time_and_the_page_answers_meanwhile():
     running, most, hold = 0, 0, threading.Event()
 
@@ -241,7 +241,7 @@ def test_models_are_loaded_one_at_a_time_and_the_page_answers_meanwhile():
         assert [models.state(name) for name in SUBJECTS] == ["loading", "waiting", "waiting"]
         hold.set()
         assert [subject.name for subject in await asyncio.gather(*tasks)] == [s.name for s in SUBJECTS.values()]
-        assert len(models.ready) == KEPT
+        assert len(models.ready) == MOST_LOADED
         assert models.state("tiny") == "waiting"
 
     asyncio.run(run())
@@ -256,6 +256,79 @@ def test_a_model_that_cannot_be_opened_is_said_and_tried_again():
     assert detail(look(app, model="gone")) == "There is no model there."
     state = ask(app, "GET", "/api/state").json()["models"]
     assert state == [{"name": "gone", "state": "failed", "message": "There is no model there."}]
+
+
+def test_a_model_that_breaks_while_it_is_loaded_leaves_the_page_usable(capsys):
+    def load(name):
+        return SUBJECTS[name] if name == "tiny" else {}["no such weight"]
+
+    app = make_app(Models(["tiny", "broken"], load))
+    refused = look(app, model="broken")
+    assert refused.status_code == 422
+    assert "'broken' cannot be opened: there is no 'no such weight'" in detail(refused)
+    assert "KeyError" in capsys.readouterr().err
+    assert look(app).status_code == 200
+    states = {model["name"]: model["state"] for model in ask(app, "GET", "/api/state").json()["models"]}
+    assert states == {"tiny": "ready", "broken": "failed"}
+
+
+def test_a_bug_is_one_line_on_the_page(monkeypatch):
+    monkeypatch.setattr("lorgnette.serve.app._looked", lambda *_: {}["gone"])
+    app = page()
+
+    async def run():
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.post("/api/look", json={"model": "tiny", "text": TEXT})
+
+    answer = asyncio.run(run())
+    assert answer.status_code == 500
+    assert "That is a bug" in detail(answer)
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_class_can_be_chosen():
+    app, labels = page(), SUBJECTS["tiny"].labels
+    values = {name: look(app, **{"class": name}).json() for name in labels}
+    assert {name: document["explained"] for name, document in values.items()} == {name: name for name in labels}
+    one, two = (values[name]["explanations"][0]["values"] for name in labels[:2])
+    assert one != two
+    assert "no class 'nothing'" in detail(look(app, **{"class": "nothing"}))
+
+
+def test_a_long_text_is_cut_where_that_was_asked_for():
+    app = make_app(Models(["tiny"], SUBJECTS.__getitem__), limits=Limits(truncate=True))
+    assert look(app).json()["cut"] is False
+    answer = look(app, text="cat " * 200, off=["encoder.1.1"])
+    document = Document.model_validate(answer.json())
+    assert document.cut
+    assert len(document.sides[0].pieces) == SUBJECTS["tiny"].limit
+    assert document.without.prediction is not None
+    assert look(app, "/api/without", text="cat " * 200, off=["encoder.1.1"]).status_code == 200
+
+
+def test_a_public_page_needs_no_token_and_is_bounded():
+    access = Access.at("0.0.0.0", public=True)
+    assert access.token is None
+    app = make_app(Models(["tiny"], SUBJECTS.__getitem__), access, limits=PUBLIC)
+    base = "https://someone-lorgnette.hf.space"
+    assert look(app, text="the cat").status_code == 200
+    state = ask(app, "GET", "/api/state", base=base)
+    assert state.json()["limits"]["text"] == PUBLIC.text
+    assert "frame-ancestors *" in state.headers["content-security-policy"]
+    assert "unsafe" not in state.headers["content-security-policy"]
+    assert "1,001 characters; this page takes 1,000" in detail(look(app, text="a" * 1001))
+    assert "this page takes 2" in detail(look(app, methods=["attnlrp", "rollout", "gradient_x_input"]))
+    assert "has no model '/etc'" in detail(look(app, model="/etc"))
+    assert ask(app, "GET", "/", headers={"Origin": "https://evil.example"}, base=base).status_code == 403
+
+
+def test_a_public_page_has_one_model_which_is_opened_first():
+    done = CliRunner().invoke(commands, ["serve", "a", "b", "--public", "--no-open"])
+    assert (done.exit_code, "one model; got 2" in done.stderr) == (1, True)
+    done = CliRunner().invoke(commands, ["serve", "./no-such-folder", "--public", "--no-open"])
+    assert done.exit_code == 1
+    assert "no-such-folder" in done.stderr
 
 
 def test_a_port_that_is_taken_is_one_line():

@@ -97,7 +97,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
     subject = trace.subject
     found = heads_at(subject, heads)
     tap = Knockout(found)
-    after = Trace.of(subject, trace.example, tap)
+    after = Trace.of(subject, trace.example, tap, truncate=trace.is_cut)
     effect = KnockoutEffect.between(trace, after, head_names(subject, found), None)
     return {
         "off": [

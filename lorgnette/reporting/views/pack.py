@@ -50,6 +50,7 @@ def pack(
         "text": example.text,
         "pair": example.pair,
         "target": example.target,
+        "cut": trace.is_cut,
         "prediction": prediction(trace),
         "stacks": stacks,
         "explanations": explanations(trace, relevance or {}, source),
