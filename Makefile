@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean chromium docs bench-gpu test-gpu release-check
+.PHONY: help demo test lint bench clean chromium docs notebooks bench-gpu test-gpu release-check
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make bench [ONLY=name]  one JSON line per figure"
 	@echo "make bench-gpu          the same on a GPU; make test-gpu: the kernels there"
 	@echo "make docs               the site, in out/docs"
+	@echo "make notebooks          run all notebooks of docs/notebooks"
 	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
 	@echo "make clean              remove caches and out/ (not .venv)"
 
@@ -44,6 +45,9 @@ bench: $(INSTALLED)
 docs: $(INSTALLED)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
 	@echo "out/docs/index.html"
+
+notebooks: $(INSTALLED)
+	@$(BIN)/jupyter-execute --timeout=300 docs/notebooks/*.ipynb
 
 release-check:
 	@$(PYTHON) scripts/release_check.py
