@@ -80,4 +80,4 @@ def test_the_lines_of_the_gallery_name_commands_lenses_and_corpora_that_exist():
     for line in lines:
         assert line.split()[1] in known
         assert set(re.findall(r" -l (\S+)", line)) <= set(lo.lens.OURS)
-        assert set(re.findall(r" -c (\S+)", line)) <= {*lo.corpus_names(), "texts.txt"}
+        assert set(re.findall(r" -c (\S+)", line)) <= {*lo.corpora(), "texts.txt"}
