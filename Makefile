@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean chromium docs notebooks bench-gpu test-gpu release-check
+.PHONY: help demo test fuzz lint bench clean chromium docs notebooks bench-gpu test-gpu release-check
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo               look at two models, write out/demo/report.html"
 	@echo "make test               ruff, mypy and the tests"
+	@echo "make fuzz [CASES=6000]  hostile input by the thousand, kill -9 at every write; tables"
 	@echo "make lint               ruff and mypy only"
 	@echo "make bench [ONLY=name]  one JSON line per figure"
 	@echo "make bench-gpu          the same on a GPU; make test-gpu: the kernels there"
@@ -25,6 +26,10 @@ demo: $(INSTALLED)
 
 test: lint chromium
 	$(BIN)/python -m pytest
+
+# Some ten minutes on two cores; SEED=n draws other cases, ONLY=corpora (treebanks, models, …, kills) only some.
+fuzz: $(INSTALLED)
+	@PYTHONPATH=.:tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

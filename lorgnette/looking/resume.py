@@ -16,6 +16,7 @@ from lorgnette.errors import UserError, reason
 from lorgnette.files import hidden, written_whole
 from lorgnette.lens.base import Lens
 from lorgnette.looking.processes import ProcessRank
+from lorgnette.models.loading import tensors_hash
 
 EVERY = 20.0
 """Seconds between two keepings."""
@@ -46,6 +47,8 @@ class Keeper:
                 about = json.loads(kept.metadata()["lorgnette"])
                 tensors = {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118  (not a dict)
             batches, fingerprint = about["batches"], dict(about["fingerprint"])
+            if about["hash"] != _hash(tensors, batches):
+                raise ValueError("its numbers are not those that were written")
             self._refuse_unlike(lenses, tensors, batches)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise UserError(
@@ -88,10 +91,15 @@ class Keeper:
             for number, lens in enumerate(lenses)
             for name, state in lens.states().items()
         }
-        about = {"lorgnette": json.dumps({"batches": batches, "fingerprint": self.fingerprint})}
+        kept = {"batches": batches, "fingerprint": self.fingerprint, "hash": _hash(tensors, batches)}
         with written_whole(self.file) as partial:
-            save_file(tensors, partial, metadata=about)
+            save_file(tensors, partial, metadata={"lorgnette": json.dumps(kept)})
         self.last = time.monotonic()
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _hash(tensors: dict[str, Any], batches: object) -> str:
+    """A bit that flipped in a state would be a wrong number at the end."""
+    return f"{batches} {tensors_hash(tensors)}"

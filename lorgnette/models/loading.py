@@ -1,6 +1,7 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,12 @@ def weights_hash(loaded: Loaded) -> str:
 
 def state_hash(model: nn.Module) -> str:
     """SHA-256 over the names and bytes of all parameters and buffers."""
+    return tensors_hash(model.state_dict())
+
+
+def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

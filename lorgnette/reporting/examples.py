@@ -1,5 +1,6 @@
 """A few short texts of a run, kept with what every head reads in them, so that a page can show heads at work."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,7 @@ def save_examples(
     """Writes them beside the results of a run, whole or not at all."""
     path = Path(folder) / FILE
     whole = {"format": FORMAT, "schema": SCHEMA, "weights_hash": weights_hash, "examples": list(documents)}
+    whole["sha256"] = _hash(whole["examples"])
     with written_whole(path) as partial:
         partial.write_text(json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     return path
@@ -71,4 +73,10 @@ def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> 
     examples = whole.get("examples")
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
         raise UserError(f"{path} does not list its examples. Remove it, or run look again.")
+    if whole.get("sha256") not in (None, _hash(examples)):  # older files do not say it
+        raise UserError(f"{path} is not as it was written: it was edited, or is damaged. Remove it, or run look again.")
     return examples
+
+
+def _hash(examples: Sequence[Mapping[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps(list(examples)).encode()).hexdigest()

@@ -1,5 +1,6 @@
 """Labelled numbers with their provenance, and folders of them."""
 
+import hashlib
 import json
 import os
 import re
@@ -190,9 +191,11 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         for name in self:
             _refuse_odd_name(name)
         with folder_written_whole(folder, ours=_files_of) as partial:
-            for name, result in self.items():
-                (partial / f"{name}.json").write_text(result.to_json(), encoding="utf-8")
-            index = {"format": _FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self)}
+            contents = {name: result.to_json().encode() for name, result in self.items()}
+            for name, content in contents.items():
+                (partial / f"{name}.json").write_bytes(content)
+            hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+            index = {"format": _FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self), "sha256": hashes}
             (partial / _INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
         return Path(folder)
 
@@ -201,7 +204,10 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         folder = Path(folder)
         if not folder.is_dir():
             raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
-        results = {name: Result.load(folder / f"{name}.json") for name in _names_in(folder)}
+        names, hashes = _names_in(folder), _index_of(folder).get("sha256", {})
+        for name in names:
+            _refuse_edited(folder / f"{name}.json", hashes.get(name) if isinstance(hashes, dict) else hashes)
+        results = {name: Result.load(folder / f"{name}.json") for name in names}
         for name, result in results.items():
             _refuse_unlabelled(result, folder / f"{name}.json")
         return cls(results)
@@ -225,15 +231,25 @@ def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str])
 
 def _names_in(folder: Path) -> list[str]:
     """What the folder's index lists; a name is never taken for a path."""
-    index = folder / _INDEX
-    if not index.is_file():
-        raise UserError(f"{folder} is not a results folder: it has no {_INDEX}. Give the folder that look wrote.")
-    names = _parsed(_read(index), str(index), _FOLDER_FORMAT).get("results")
+    index, names = folder / _INDEX, _index_of(folder).get("results")
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise UserError(f"{index} does not list its results. Was the file edited? Run look again.")
     for name in names:
         _refuse_odd_name(name)
     return names
+
+
+def _index_of(folder: Path) -> dict[str, Any]:
+    index = folder / _INDEX
+    if not index.is_file():
+        raise UserError(f"{folder} is not a results folder: it has no {_INDEX}. Give the folder that look wrote.")
+    return _parsed(_read(index), str(index), _FOLDER_FORMAT)
+
+
+def _refuse_edited(path: Path, expected: object) -> None:
+    """A bit that flipped in a file would be a wrong number in a report. Older folders do not say what to expect."""
+    if expected is not None and hashlib.sha256(_read(path).encode()).hexdigest() != expected:
+        raise UserError(f"{path} is not as it was written: it was edited, or is damaged. Run look again.")
 
 
 def _files_of(folder: Path) -> set[str]:

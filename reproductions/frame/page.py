@@ -162,12 +162,15 @@ class Outcome:
         folder = Path(folder)
         refuse_other_folder(folder)
         before = _written(folder).get("figures", [])
-        contents = {name: self.page(name).encode() for name in PAGES} | {"results.json": self.results().encode()}
+        # Figures, then what they were drawn from, then pages: killed in between, the next run finds a folder of ours,
+        # and no drawing that is older than the numbers that it is taken to show.
+        contents: dict[str, bytes] = {}
         for figure in self.figures:
             files = [f"figures/{figure.name}.{kind}" for kind in FORMATS]
             # Letters are drawn otherwise on another machine: what shows the same numbers is not drawn again.
             if figure.record() not in before or not all((folder / name).is_file() for name in files):
                 contents |= {name: drawn(figure.chart, name.rsplit(".")[-1], ppi=_PPI) for name in files}
+        contents |= {"results.json": self.results().encode()} | {name: self.page(name).encode() for name in PAGES}
         names = {figure.name for figure in self.figures}
         for stale in (path for kind in FORMATS for path in (folder / "figures").glob(f"*.{kind}")):
             if stale.stem not in names:

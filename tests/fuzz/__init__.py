@@ -1,0 +1,1 @@
+"""Hostile input by the thousand, from a seed: `make fuzz`. See `fuzz.__main__`."""
