@@ -115,7 +115,7 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Go on where an interrupted run into --out stopped.", rich_help_panel=_RUN)
 ]
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in a batch.", rich_help_panel=_RUN)]
-Seed = Annotated[int, typer.Option(help="For whatever is drawn at random.", rich_help_panel=_RUN)]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For whatever is drawn at random.", rich_help_panel=_RUN)]
 
 
 def option(panel: str, *names: str, help: str, **more: Any) -> Any:

@@ -22,9 +22,13 @@ def probe(
     ] = ["upos"],  # noqa: B006  typer reads the default and copies it
     train: Annotated[str, typer.Option(help="The split that probes are trained on.")] = "train",
     test: Annotated[str, typer.Option(help="The split that they are tested on.")] = "test",
-    words: Annotated[int, typer.Option(min=100, help="Words (or texts) kept of each split, chosen by hash.")] = 10_000,
-    hidden: Annotated[int, typer.Option(min=1, help="Units of the hidden layer of the second probe.")] = 64,
-    seeds: Annotated[int, typer.Option(min=1, help="How many probes of each kind.")] = 3,
+    words: Annotated[
+        int, typer.Option(min=100, max=10**8, help="Words (or texts) kept of each split, chosen by hash.")
+    ] = 10_000,
+    hidden: Annotated[
+        int, typer.Option(min=1, max=1 << 16, help="Units of the hidden layer of the second probe.")
+    ] = 64,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many probes of each kind.")] = 3,
     structural: Annotated[bool, typer.Option("--structural", help="Also the structural probe (a treebank).")] = False,
     out: options.Out = None,
     limit: options.Limit = None,

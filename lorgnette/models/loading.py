@@ -109,10 +109,12 @@ def _without_new_parts(model: Any, missing: list[str]) -> tuple[Any, tuple[str, 
 
 
 def _refuse_not_finite(name: str, model: nn.Module) -> None:
-    for parameter_name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
+    """Parameters are finite; a buffer may hold an infinity (a mask, a word that is never said), and no NaN either."""
+    parameters = dict(model.named_parameters())
+    for part, tensor in model.state_dict().items():
+        if not bool(torch.isfinite(tensor).all() if part in parameters else not torch.isnan(tensor).any()):
             raise UserError(
-                f"The weights of {name!r} hold NaN or infinity (in {parameter_name}): every number would be wrong. "
+                f"The weights of {name!r} hold NaN or infinity (in {part}): every number would be wrong. "
                 "Use a checkpoint from before training diverged."
             )
 

@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -159,7 +160,7 @@ class _Shuffled(Corpus):
 def _count(n: int) -> int:
     if n < 0:
         raise UserError(f"cannot take {n} examples of a corpus: give 0 or more.")
-    return n
+    return min(n, sys.maxsize)
 
 
 def _plain(example: Example) -> list[tuple[str, Any]]:

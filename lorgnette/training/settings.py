@@ -95,7 +95,7 @@ class TrainingSettings:
         for name in ("evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "weight_decay", "gradient_norm"):
+        for name in ("warmup", "weight_decay", "gradient_norm", "seed", "split_seed"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 0)
         if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
@@ -137,9 +137,14 @@ class TrainingSettings:
         return json.loads(json.dumps(out))  # tuples become lists here, as they will in the file
 
 
+_MOST = {"batch_size": 1 << 20, "seed": 2**32 - 1, "split_seed": 2**32 - 1}
+"""What libraries can take: a batch has a place in memory for each of its texts, NumPy's seeds have 32 bits."""
+
+
 def _at_least(name: str, value: float | int, least: int) -> None:
-    if not value >= least:
-        raise UserError(f"{name} must be at least {least}; got {value}.")
+    most = _MOST.get(name, 2**31 - 1)
+    if not least <= value <= most:
+        raise UserError(f"{name} must be at least {least} and at most {most}; got {str(value)[:40]}.")
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -154,7 +154,8 @@ def _weights(draw: st.DrawFn, place: Place) -> Case:
         now += draw(st.binary(min_size=1, max_size=20))
 
     def judge(answer: Answer, folder: Path) -> str | None:
-        if how in ("cut", "shape", "nan", "inf", "more"):
+        banned = how == "inf" and name == "final_logits_bias"  # a word that is never said
+        if how in ("cut", "shape", "nan", "inf", "more") and not banned:
             return f"an answer from weights that are damaged ({how})"
         [*_, results] = answer.results
         other = {result.provenance.weights_hash for result in results.values()} != {place.subjects[model].weights_hash}
