@@ -147,6 +147,15 @@ def _left(path: Path, *purposes: str) -> list[Path]:
         return []
 
 
+def sweep(folder: Path) -> None:
+    """Removes what dead processes left of files that they wrote into `folder`, and that nobody writes again."""
+    if folder.is_dir():
+        with writing(folder), _one_at_a_time(folder):
+            for entry in folder.iterdir():
+                if re.fullmatch(r"\..+\.[0-9a-f]{8}\.partial", entry.name):
+                    _remove_if_dead(entry)
+
+
 def _remove_if_dead(partial: Path) -> None:
     if fcntl is None or partial.with_suffix(".old").exists():
         return  # a whole folder that waits for its place: `recover` puts it there
@@ -250,17 +259,12 @@ _TROUBLES = {
     errno.ENFILE: "too many files are open on this machine. Try again later",
     errno.EINVAL: "the name cannot be used here. Choose another one",
 }
-_SAID = {  # by libraries that are not written in Python, and do not say it by number
-    "os error 28": errno.ENOSPC,
+_SAID = {  # by libraries that are written in C++, and do not say it by number
     "No space left": errno.ENOSPC,
     "PytorchStreamWriter failed": errno.ENOSPC,
     "unexpected pos": errno.ENOSPC,
-    "os error 122": errno.EDQUOT,
-    "os error 30": errno.EROFS,
     "Read-only file system": errno.EROFS,
-    "os error 13": errno.EACCES,
     "Permission denied": errno.EACCES,
-    "os error 36": errno.ENAMETOOLONG,
 }
 
 
@@ -270,6 +274,8 @@ def trouble(error: BaseException) -> str | None:
         return _TROUBLES.get(error.errno)
     if isinstance(error, UserError) or not isinstance(error, Exception):
         return None
+    if number := re.search(r"\(os error (\d+)\)", str(error)):  # what is written in Rust
+        return _TROUBLES.get(int(number[1]))
     return next((_TROUBLES[number] for said, number in _SAID.items() if said in str(error)), None)
 
 

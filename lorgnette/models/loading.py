@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import nn
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, outside
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
 
@@ -65,7 +65,7 @@ def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _file_hash(file: Path) -> str:
-    with file.open("rb") as stream:
+    with outside(f"{file} cannot be read", "Fetch or copy the checkpoint again."), file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

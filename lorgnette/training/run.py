@@ -77,6 +77,7 @@ def train(
     run = RunFolder(settings.folder)
     run.refuse_another(settings.record(), settings.resume)
     if settings.resume and run.finished() is not None:
+        run.end()  # it may have been killed while it tidied up
         return Trained.load(settings.folder)
     _refuse_precision(settings)
     ready = prepared or prepare(settings)

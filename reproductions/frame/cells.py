@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from lorgnette.files import sweep, written_whole
 from lorgnette.results.provenance import versions
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
@@ -99,6 +99,7 @@ class Cells:
         A cell that fails is recorded beside the others and does not stop them; it is tried again next time. After
         `until` (by time.monotonic) no new cell is started.
         """
+        sweep(self.folder)
         done = self.done(cells)
         waiting = deque(key for key in cells if key not in done)
         progress = _Progress(name, len(cells), len(done))

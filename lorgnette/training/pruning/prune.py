@@ -74,6 +74,7 @@ def prune(settings: PruningSettings) -> Pruned:
     run, root = RunFolder(training.folder), RunFolder(training.folder).work
     run.refuse_another(settings.record(), training.resume)
     if training.resume and run.finished() is not None:
+        run.end()
         return _with_onnx(settings)
     _refuse_unfinished(root, settings)
     ready = prepare(training)
