@@ -13,6 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from fuzz import corpora, models, options, runs, texts, treebanks
 from fuzz.place import Place, quick_pictures, shared_models
 from fuzz.trial import Case, Outcome, tried
+from lorgnette import lens as lenses
 from lorgnette.cli.app import app  # noqa: F401  (read once, before the workers are forked)
 
 AREAS: dict[str, Callable[[Place], SearchStrategy[Case]]] = {
@@ -32,6 +33,8 @@ def place_for_cases(root: Path) -> Iterator[Place]:
     with quick_pictures(), warnings.catch_warnings():
         warnings.simplefilter("default")
         _ = place.run, place.kept_states, place.expected_of_texts  # made now, not in every worker
+        for name in lenses.names():
+            _ = lenses.find(name), lenses.report_of(name)
         with shared_models(place):
             yield place
 
