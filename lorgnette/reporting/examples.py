@@ -49,7 +49,7 @@ def save_examples(
     """Writes them beside the results of a run, whole or not at all."""
     path = Path(folder) / FILE
     whole = {"format": FORMAT, "schema": SCHEMA, "weights_hash": weights_hash, "examples": list(documents)}
-    whole["sha256"] = _hash(whole["examples"])
+    whole |= {"sha256": _hash(documents)}
     with written_whole(path) as partial:
         partial.write_text(json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     return path
