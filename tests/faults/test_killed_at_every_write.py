@@ -15,7 +15,7 @@ def place(tmp_path_factory):
         yield place
 
 
-SCENARIOS = [("look", 3, 12), ("reproduce", 3, 12), ("train", 40, 2), ("prune", 70, 1)]
+SCENARIOS = [("look", 8, 4), ("reproduce", 8, 4), ("train", 60, 2), ("prune", 100, 1)]
 
 
 @pytest.mark.parametrize(("name", "every", "least"), SCENARIOS)

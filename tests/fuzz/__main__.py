@@ -70,11 +70,11 @@ def _reporting(there: Connection, place: Place, area: str, seed: int, cases: int
     os._exit(0)
 
 
-def fuzzed(place: Place, chunks: list[tuple[str, int, int]], jobs: int, wrong: Path) -> dict[str, Counter[str]]:
+def fuzzed(place: Place, chunks: list[tuple[str, int, int]], jobs: int, out: Path) -> dict[str, Counter[str]]:
+    """How many cases of each area ended how; the files below `out` grow with every chunk."""
     counts: dict[str, Counter[str]] = {area: Counter() for area, _, _ in chunks}
-    waiting, working = list(reversed(chunks)), list[Worker]()
-    said = Counter[str]()
-    with wrong.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    waiting, working, said, started = chunks[::-1], list[Worker](), Counter[str](), time.monotonic()
+    with (out / "wrong.txt").open("w", encoding="utf-8", errors="backslashreplace") as wrong:
         while waiting or working:
             while waiting and len(working) < jobs:
                 working.append(Worker(place, *waiting.pop()))
@@ -86,23 +86,13 @@ def fuzzed(place: Place, chunks: list[tuple[str, int, int]], jobs: int, wrong: P
                         said[f"{worker.area}: {' '.join(outcome.details.split())[:300]}"] += 1
                     if outcome.kind in WRONG:
                         head = f"\n=== {outcome.kind}, {worker.area}, seed {worker.seed}"
-                        print(head, outcome.what, outcome.details, sep="\n", file=file, flush=True)
+                        print(head, outcome.what, outcome.details, sep="\n", file=wrong, flush=True)
                 if worker.ended:
                     working.remove(worker)
-            _progress(counts, len(waiting))
+                    (out / "table.md").write_text(table(counts, time.monotonic() - started) + "\n")
     lines = (f"{count}\t{line}\n" for line, count in sorted(said.items()))
-    (wrong.parent / "said.txt").write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
+    (out / "said.txt").write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
     return counts
-
-
-def _progress(counts: dict[str, Counter[str]], left: int) -> None:
-    if sys.stderr.isatty():
-        total = sum(counts.values(), Counter())
-        print(
-            f"\r{total.total():,} cases, {sum(total[kind] for kind in WRONG)} wrong, {left} chunks left ",
-            end="",
-            file=sys.stderr,
-        )
 
 
 def table(counts: dict[str, Counter[str]], seconds: float) -> str:
@@ -131,7 +121,8 @@ def main() -> int:
             for area, share in shares.items()
             for number in range(-(-round(given.cases * share) // CHUNK))
         ]
-        counts = fuzzed(place, chunks, given.jobs, given.out / "wrong.txt")
+        chunks.sort(key=lambda chunk: chunk[1])  # areas in turn: a run that is stopped has seen all of them
+        counts = fuzzed(place, chunks, given.jobs, given.out)
         text = table(counts, time.monotonic() - started) if counts else ""
         killed, wrong = kills(place) if given.only in (None, "kills") else ("", [])
     text = "\n\n".join(filter(None, (text, killed)))
