@@ -1,6 +1,8 @@
 """How things show themselves: the drawing lies above what is drawn, so it is named here, not imported."""
 
 import os
+from collections.abc import Mapping
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,8 @@ _DRAWN_BY = {
     "Trace": ("lorgnette.reporting.notebook", "trace_html"),
     "Result": ("lorgnette.reporting.notebook", "result_html"),
     "Results": ("lorgnette.reporting.notebook", "results_html"),
+    "Report": ("lorgnette.reporting.notebook", "report_html"),
+    "Figure": ("lorgnette.reporting.notebook", "figure_html"),
     "Views": ("lorgnette.reporting.views.bare", "views_html"),
     "Plot": ("lorgnette.figures.plot", "plot_html"),
 }
@@ -25,7 +29,7 @@ _PLOTTED_BY = {
 
 
 def html_of(thing: object) -> str:
-    """The HTML of a trace or a result: it needs no network."""
+    """The HTML of a trace, a result or a report: it needs no network."""
     module, name = _DRAWN_BY[type(thing).__name__]
     return str(getattr(import_module(module), name)(thing))
 
@@ -63,3 +67,18 @@ class NotebookDisplay:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+
+class Facts:
+    """Something small that shows itself in Jupyter as a table of what is to be known of it."""
+
+    def facts(self) -> Mapping[str, object]:
+        """Names and values, in words; what is None is left out."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        known = {name: value for name, value in self.facts().items() if value is not None}
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in known.items()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"

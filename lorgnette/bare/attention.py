@@ -14,6 +14,7 @@ from lorgnette.attending import Recorder, Site
 from lorgnette.attending.recorder import PARTS
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
+from lorgnette.display import Facts
 from lorgnette.errors import UserError, near
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
@@ -29,7 +30,7 @@ _DIMS = {
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Facts):
     """Queries, keys, values, weights and contexts of one pass, by site.
 
         >>> seen = lo.attention(model, **inputs)
@@ -47,6 +48,10 @@ class Attention:
     output: Any
     heads: tuple[int, ...] | None = None
     projections: SiteWeights | None = field(default=None, repr=False)
+
+    def facts(self) -> dict[str, object]:
+        shapes: dict[str, object] = {name: " × ".join(map(str, self[name].shape)) for name in self.names()}
+        return {"model": self.subject.name, **shapes}
 
     def names(self) -> tuple[str, ...]:
         """Everything that can be asked for: `encoder.1.query`, …"""

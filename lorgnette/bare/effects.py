@@ -13,6 +13,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.attention import refuse_elsewhere
 from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
+from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
@@ -20,7 +21,7 @@ from lorgnette.subject.knockout import Head
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(Facts):
     """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over rows of logits.
 
     >>> off = lo.effect(model, inputs, without=["1.2"])
@@ -31,6 +32,14 @@ class Effect:
     before: Float[Tensor, "*batch label"]
     after: Float[Tensor, "*batch label"]
     loss: tuple[float, float] | None
+
+    def facts(self) -> dict[str, object]:
+        largest = float(self.logits.abs().max()) if self.logits.numel() else 0.0
+        return {
+            "divergence KL(before ‖ after)": f"{self.divergence:.4g} nats",
+            "largest change of a logit": f"{largest:.4g}",
+            "loss": None if self.loss is None else f"{self.loss[0]:.4g} → {self.loss[1]:.4g}",
+        }
 
     @property
     def logits(self) -> Float[Tensor, "*batch label"]:

@@ -61,6 +61,9 @@ class PruneOptions:
     beams: Annotated[int, option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1
     seed: options.Seed = 0
     onnx: Annotated[bool, option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True
+    format: Annotated[
+        str, option(_RUN, help="pruned (smaller), or stock (zeros for removed heads; plain transformers opens it).")
+    ] = "pruned"
     allow_pickle: Annotated[bool, option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False
     resume: options.Resume = False
     max_length: Annotated[int | None, option(_TEXTS, help="Cut longer texts (counted).", min=1)] = None
@@ -83,7 +86,8 @@ def prune(options: PruneOptions) -> None:
 
     Fine-tunes with gates on the heads (or ranks them), removes those that closed, and writes an ordinary checkpoint
     with smaller projections, its tokenizer, training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel
-    after `import lorgnette.models`. --resume goes on after an interruption.
+    after `import lorgnette.models` (with --format stock by itself). What that size can save at most is said first.
+    --resume goes on after an interruption.
 
     [bold]Examples[/bold]
 
@@ -100,28 +104,23 @@ def _show(pruned: "Pruned") -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
+    from lorgnette.training.pruning.sentences import savings_lines
 
     record, console = pruned.record, out()
     console.print(f"{escape(record['model'])} on {escape(record['corpus'])}")
     console.print(_heads(record["heads"]))
-    sizes = record["parameters"]
-    console.print(
-        f"parameters {sizes['before']:,} → {sizes['after']:,} ({1 - sizes['after'] / sizes['before']:.1%} fewer)"
-    )
     console.print(_metric(record))
     if "signature" in record["before"]:
         beams = record["settings"]["beams"]
         console.print(f"sacrebleu {record['before']['signature']}, {'greedy' if beams == 1 else f'beam {beams}'}")
     if (controls := record.get("controls")) and controls["random"]:
         console.print(_beside_random(controls))
-    speed = record["speed"]
-    console.print(
-        f"speed × {speed['measured']:.2f}; at best × {speed['possible']:.2f} for that many heads, which are "
-        f"{speed['saved_operations']:.1%} of the operations"
-    )
+    for line in savings_lines(record):
+        console.print(escape(line))
     for note in record["notes"]:
         console.print(f"note: {escape(note)}")
-    console.print(f"The model is in {escape(str(pruned.folder))}.")
+    onnx = ", with model.onnx" if (pruned.folder / "model.onnx").is_file() else ""
+    console.print(f"The model is in {escape(str(pruned.folder))}{onnx}; its README.md says how to open it.")
 
 
 def _heads(heads: dict[str, dict[str, list[int]]]) -> Any:

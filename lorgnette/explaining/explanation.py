@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Site
+from lorgnette.display import Facts
 from lorgnette.texts.batch import Tokens
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Facts):
     """Relevance of one batch, by text; zero at padding. Several predictions of a text (a translation) are added up.
 
     >>> explanation = lo.explain(subject, texts, "gradient_x_input")
@@ -38,6 +40,11 @@ class Explanation:
     """what is explained of each text: the name of a class, or the predicted pieces"""
     gap: Float[Tensor, " batch"] | None = None
     """integrated gradients: |f(x) − f(x⁰) − Σ relevance| as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
+
+    def facts(self) -> dict[str, object]:
+        each = zip(self.explained, self.start.tolist(), strict=False)  # rollouts explain no number
+        said = {f"text {number}": f"{name}: {start:.4g}" for number, (name, start) in enumerate(islice(each, 8), 1)}
+        return {"method": self.method, "texts": len(self.tokens), **said}
 
     @property
     def layers(self) -> dict[Site, Float[Tensor, " batch"]]:

@@ -35,6 +35,44 @@ KINDS = {
     "attn_res_n": "norms, residual",
     "attn_res_ln_n": "norms, residual, LayerNorm",
 }
+VARIABLES = {
+    "accuracy": "accuracy",
+    "accuracy_change": "change of accuracy",
+    "aer": "alignment error rate",
+    "confidence": "confidence (mean maximum weight)",
+    "cone_widest": "width of the cone (radians)",
+    "copied": "share of tokens copied",
+    "distance": "distance from the uniform average",
+    "effective_rank": "effective rank",
+    "entropy": "entropy (nats)",
+    "entropy_normalised": "normalised entropy",
+    "expansion": "expansion ‖f(x)‖ / ‖x‖",
+    "f_cv": "coefficient of variation of ‖f(x)‖",
+    "f_norm": "norm ‖f(x)‖",
+    "gradient": "mean |∂loss/∂α|",
+    "layer_aer": "alignment error rate",
+    "layer_share": "share of the relevance",
+    "layer_uas": "unlabelled attachment score",
+    "loss_change": "change of the loss",
+    "mass": "share of attention",
+    "mixing": "mixing ratio",
+    "norm": "norm ‖αf(x)‖",
+    "norm_share": "share of the norm ‖αf(x)‖",
+    "positive": "positive eigenvalue share",
+    "relevance": "share of its layer's relevance",
+    "selectivity": "selectivity (accuracy − control)",
+    "self_similarity": "mean cosine of a word's occurrences",
+    "sensitivity": "mean |∂loss/∂ξ|",
+    "share": "share of the input",
+    "sim": "mean cosine",
+    "spearman": "Spearman's ρ",
+    "state_effective_rank": "effective rank",
+    "state_isoscore": "IsoScore",
+    "state_sim": "mean cosine",
+    "uas": "unlabelled attachment score",
+    "used": "share of the cone",
+}
+"""What axes and legends call the variables that are drawn."""
 BESIDE = ("_se", "_count", "_low", "_high", "_q", "_pairs")
 """Ends of names that belong to a mean and are not shown by themselves."""
 
@@ -84,8 +122,8 @@ def said(label: object) -> str:
 
 
 def titled(name: str) -> str:
-    """The name of a variable as a title."""
-    return name.replace("_", " ")
+    """A variable in words, as axes and tables call it; one that is not ours by its name."""
+    return VARIABLES.get(name, name.replace("_", " "))
 
 
 def number(value: float) -> str:

@@ -109,7 +109,8 @@ def layer_curves(result: Result, variable: str, **selection: Selected) -> Any:
 def _curves(result: Result, array: Any, names: list[str], width: int) -> Any:
     variable, means, several = str(array.name), _means(result, array), len(names) > 1
     colour = _series(names) if several else alt.value(COLOURS[0])
-    x = alt.X(field="layer", type="ordinal", title="layer", axis=alt.Axis(labelAngle=0))
+    first = "layer (0: embeddings)" if 0 in array[LAYER].values else "layer"
+    x = alt.X(field="layer", type="ordinal", title=first, axis=alt.Axis(labelAngle=0))
     y = alt.Y(field="mean", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False, nice=True))
     base = alt.Chart(alt.Data(values=means), width=width, height=220)
     band = base.mark_area(opacity=0.2).encode(

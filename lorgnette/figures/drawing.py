@@ -26,6 +26,9 @@ _ATTRIBUTES = frozenset((
 # fmt: on
 _REFERENCE = re.compile(r"url\(['\"]?#?([^)'\"]*)['\"]?\)")
 _FONT = "Helvetica Neue, Arial, Liberation Sans, sans-serif"
+ROOM = 1.25
+"""Letters of a page are laid out so much larger than they are drawn: where the reader has none of these fonts, the one
+that stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or into the next word."""
 
 
 def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
@@ -59,7 +62,10 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
     description becomes its tooltip.
     """
-    root = ElementTree.fromstring(_svg(_without_legend_titles(chart.to_dict()), theme(INK)))
+    spec = _larger(_without_legend_titles(chart.to_dict()))
+    config = theme(INK)
+    config["text"] |= {"fontSize": 11}  # Vega's own, which must be named to grow
+    root = ElementTree.fromstring(_svg(spec, _larger(config)))
     _clean(root, _ids(root, prefix))
     # With a viewBox but no fixed height it can shrink with the page.
     root.set("role", "img")
@@ -103,6 +109,16 @@ def _without_legend_titles(part: Any) -> Any:
     return out
 
 
+def _larger(part: Any) -> Any:
+    """Every size of letters times ROOM; `_clean` takes it back."""
+    if isinstance(part, list):
+        return [_larger(item) for item in part]
+    if not isinstance(part, dict) or "values" in part:
+        return part
+    sizes = ("fontSize", "labelFontSize", "titleFontSize")
+    return {name: value * ROOM if name in sizes else _larger(value) for name, value in part.items()}
+
+
 def _svg(spec: dict[str, Any], config: dict[str, Any]) -> str:
     # No URL is allowed: a chart holds its numbers.
     return str(vl_convert.vegalite_to_svg(spec, config=config, vl_version=_version(), allowed_base_urls=[]))
@@ -128,6 +144,8 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
             element.set(name, ids[value])
         elif value == INK:
             element.set(name, "currentColor")
+        elif name == "font-size":
+            element.set(name, f"{float(value.removesuffix('px')) / ROOM:g}px")
         else:
             element.set(name, _REFERENCE.sub(lambda found: f"url(#{ids.get(found[1], '')})", value))
     for child in list(element):

@@ -6,6 +6,7 @@ the softmax replaced by a call of `attend`.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lorgnette.attending.attend import attend
@@ -71,7 +72,8 @@ def deberta_v2(
         key,
         value,
         attention_mask.bool(),
-        scaling=(query.shape[-1] * factor) ** -0.5,
+        # transformers takes this root in float32, whatever the model's precision
+        scaling=1 / float(torch.tensor(query.shape[-1] * factor, dtype=torch.float32).sqrt()),
         dropout=self.dropout.p if self.training else 0.0,
         is_causal=False,
         position_bias=bias,

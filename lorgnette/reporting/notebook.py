@@ -5,12 +5,15 @@ from html import escape
 from pathlib import Path
 
 from lorgnette.figures.drawing import inline_svg
+from lorgnette.figures.figure import Figure
 from lorgnette.reporting.contents import figures_of
+from lorgnette.reporting.page import Report
 from lorgnette.reporting.views.gather import document_of
 from lorgnette.reporting.views.page import notebook_html, write_page
 from lorgnette.results import Result, Results
 from lorgnette.subject.trace import Trace
 
+FRAME = "width: 100%; height: 900px; border: 0; resize: vertical"
 MOST_FIGURES = 2  # of a result; the report has them all
 
 
@@ -41,6 +44,18 @@ def result_html(result: Result) -> str:
 
 def results_html(results: Results) -> str:
     return "".join(map(result_html, results.values()))
+
+
+def report_html(report: Report) -> str:
+    """The page in a frame of its own, which can neither see the notebook around it nor reach the network."""
+    page = escape(report.html(), quote=True)
+    what = f'sandbox="allow-scripts allow-downloads" title="Lorgnette" loading="lazy" style="{FRAME}" srcdoc="{page}"'
+    return f"<iframe {what}></iframe>"
+
+
+def figure_html(figure: Figure) -> str:
+    svg = inline_svg(figure.chart, f"lorgnette-figure-{figure.name}-", figure.title)
+    return f"<figure><figcaption><b>{escape(figure.title)}</b> {escape(figure.caption)}</figcaption>{svg}</figure>"
 
 
 def _figures(result: Result) -> str:

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lorgnette import display
 from lorgnette import lens as lenses
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import number
@@ -89,7 +90,7 @@ class SubjectPart:
 Examples = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-class Report:
+class Report(NotebookDisplay):
     """Results as a page.
 
         >>> lo.Report(results, title="A small model").write("report.html").name
@@ -105,6 +106,9 @@ class Report:
         self.subjects = subjects(results)
         self.examples = _examples(results, self.subjects, examples)
         self.title = title or _title(self.subjects)
+
+    def __repr__(self) -> str:
+        return f"Report({self.title!r})"
 
     def html(self) -> str:
         """The page as text."""

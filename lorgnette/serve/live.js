@@ -208,16 +208,22 @@ class Page {
 
   ask() {
     const text = by("text").value.trim();
-    if (!text) return by("text").focus();
+    if (!text) {
+      this.refuse("There is no text: type one, or take one of the corpus.");
+      return by("text").focus();
+    }
     const methods = [...by("methods").querySelectorAll("input:checked")].map((box) => box.value);
     const same = String(methods) === String(this.can.default_methods);
     this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), example: this.example, methods: same ? null : methods };
     return this.work(async (current) => {
       let failed = null;
+      let answered = false;
       for (const seat of this.seats) {
-        await seat.look().catch((error) => { failed ??= error; }); // the other model may still have an answer
+        // The other model may still have an answer.
+        await seat.look().then(() => { answered = true; }, (error) => { failed ??= error; });
         if (!current()) return;
       }
+      by("shown").hidden = !answered; // what stands there answers another question
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
       if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
       if (failed) throw failed;
@@ -238,6 +244,16 @@ class Page {
       by("problem").textContent = error.message;
       by("problem").hidden = false;
     }
+  }
+
+  /** A question that cannot be asked: what stood there answered another one. */
+  refuse(why) {
+    this.turn++;
+    for (const seat of this.seats) seat.version++;
+    this.say("");
+    by("shown").hidden = true;
+    by("problem").textContent = why;
+    by("problem").hidden = false;
   }
 
   say(what, busy = false) {

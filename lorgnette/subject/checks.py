@@ -95,6 +95,12 @@ def check(subject: Subject) -> list[Check]:
             return [Check("capture", False, str(error))]
         after = _states(subject, batch)
     mask = batch.target.mask if batch.target is not None else batch.source.mask
+    if not bool(plain[mask].isfinite().all()):
+        precision = str(subject.dtype).removeprefix("torch.")
+        what = (
+            f"without us the model gives NaN or infinity on a padded batch in {precision}: load it in another precision"
+        )
+        return [Check("the model's own outputs are numbers", False, what)]
     scale = float(plain[mask].abs().max()) or 1.0
     tolerance = TOLERANCE[subject.dtype]
     changed = _largest((plain - watched)[mask]) / scale

@@ -8,12 +8,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.display import Facts
+
 if TYPE_CHECKING:
     from lorgnette.subject.trace import Trace
 
 
 @dataclass(frozen=True)
-class KnockoutEffect:
+class KnockoutEffect(Facts):
     """The output of one text before and after some heads were taken out.
 
     `before` and `after` are logits: [label] of a classifier, [token piece] of a language or translation model; None for
@@ -28,6 +30,14 @@ class KnockoutEffect:
     said: tuple[str, str] | None
     divergence: float | None
     shift: float
+
+    def facts(self) -> dict[str, object]:
+        return {
+            "without": ", ".join(self.without),
+            "output": None if self.said is None else " → ".join(self.said),
+            "divergence KL(before ‖ after)": None if self.divergence is None else f"{self.divergence:.4g} nats",
+            "shift of the last states (1 − cos)": f"{self.shift:.4g}",
+        }
 
     @staticmethod
     def between(

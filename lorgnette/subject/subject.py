@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from lorgnette.attending import Site, Tap
+from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
@@ -33,7 +34,7 @@ DTYPES = {
 }
 
 
-class Subject:
+class Subject(Facts):
     """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already.
 
     >>> lo.Subject(model, tokenizer)
@@ -61,6 +62,19 @@ class Subject:
     def __repr__(self) -> str:
         stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
         return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks} of {self.heads} heads)"
+
+    def facts(self) -> dict[str, object]:
+        heads = {name: self.anatomy[sites[0]].total for name, sites in self.layers.items()}
+        stacks = [f"{name}: {len(sites)} layers of {heads[name]} heads" for name, sites in self.layers.items()]
+        return {
+            "name": self.name,
+            "class": type(self.model).__name__,
+            "stacks": "; ".join(stacks),
+            "classes": None if self.labels is None else ", ".join(self.labels),
+            "longest text": None if self._tokenizer is None else self.limit,
+            "parameters": f"{sum(parameter.numel() for parameter in self.model.parameters()):,}",
+            "precision": f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+        }
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lorgnette.display import Facts
 from lorgnette.texts.example import Example
 
 
@@ -76,7 +78,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Facts):
     """Examples together with their tokens: `subject.encode` makes it from texts, `lo.batch` from tensors.
 
     >>> batch = subject.encode(texts)
@@ -91,6 +93,12 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def facts(self) -> dict[str, object]:
+        """Each text as its pieces, the first of them."""
+        shown = zip(self.examples, self.source.pieces, strict=True)
+        texts = {example.id: " ".join(pieces) for example, pieces in islice(shown, 8)}
+        return {"texts": len(self), "tokens": int(self.lengths.sum()), **texts}
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.texts.example import Example
 
 Labels = tuple[str, ...] | None
 
 
-class Corpus:
+class Corpus(Facts):
     """A re-iterable, lazy stream of examples: each iteration reads the source again, so memory does not grow with it.
 
         >>> mine = lo.corpus(texts)
@@ -56,6 +57,14 @@ class Corpus:
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split else ""
         return f"{type(self).__name__}({self.name!r}{split})"
+
+    def facts(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "split": self.split,
+            "classes": None if self.labels is None else ", ".join(self.labels),
+            "texts": len(self) if isinstance(self, SizedCorpus) else None,
+        }
 
     def fingerprint(self) -> str:
         """A short hash of the source's name, split, size and content: the same data gives the same hash anywhere."""

@@ -65,6 +65,39 @@ def shares(page) -> list[str]:
     return [item.text_content() for item in page.locator(".lv-share").all()]
 
 
+@pytest.mark.parametrize("where", ["#go", "body"])
+def test_shift_and_an_arrow_move_over_heads_wherever_the_focus_is(opened, served, where):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    page.evaluate("() => window.lorgnette.set({ layer: 0, head: 0 })")
+    if where == "body":
+        page.evaluate("() => document.activeElement.blur()")
+    else:
+        page.focus(where)
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowDown")
+    assert page.evaluate("() => [window.lorgnette.state.layer, window.lorgnette.state.head]") == [1, 1]
+
+
+def test_what_answers_another_question_does_not_stay(opened, served):
+    page = opened().page
+    page.goto(served.address)
+    look(page)
+    assert page.locator("#shown").is_visible()
+    page.fill("#text", " ")
+    page.click("#go")
+    assert not page.locator("#shown").is_visible()
+    assert "no text" in page.locator("#problem").text_content()
+    look(page)
+    assert page.locator("#shown").is_visible()
+    assert not page.locator("#problem").is_visible()
+    page.fill("#text", "cat " * 400)
+    page.click("#go")
+    page.locator("#problem:not([hidden])").wait_for()
+    assert not page.locator("#shown").is_visible()
+
+
 def test_a_head_that_is_switched_off_changes_the_prediction_as_the_library_says(opened, served):
     window = opened()
     page = window.page

@@ -122,6 +122,44 @@ def test_a_phone_shows_it_without_scrolling_sideways(opened, report):
     quiet(window)
 
 
+def test_a_drawing_that_is_too_wide_says_so(opened, report):
+    page = show(opened(width=360, height=740), report)
+    state = """() => [...document.querySelectorAll(".drawing")].map((place) =>
+        [place.scrollWidth - place.clientWidth >= 8, !place.previousElementSibling.hidden, place.tabIndex === 0])"""
+    before = page.evaluate(state)
+    assert any(wide for wide, *_ in before)
+    assert all(wide == said == reached for wide, said, reached in before)
+    page.evaluate("() => { for (const one of document.querySelectorAll('.drawing')) one.scrollLeft = 9999; }")
+    page.wait_for_function("() => [...document.querySelectorAll('.cue')].every((cue) => cue.hidden)")
+
+
+LABELS = """(font) => [...document.querySelectorAll(".drawing svg")].map((svg) => {
+    const rectangle = (thing) => { const { left, right, top, bottom } = thing.getBoundingClientRect(); return { left, right, top, bottom }; };
+    const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim());
+    for (const text of texts) text.setAttribute("font-family", font);
+    return { title: svg.getAttribute("aria-label"), room: rectangle(svg), texts: texts.map((text) => [text.textContent, rectangle(text)]) };
+})"""  # noqa: E501
+
+
+@pytest.mark.parametrize("font", ["DejaVu Sans", "Liberation Sans", "sans-serif"])
+def test_no_label_of_a_chart_is_cut_or_runs_into_the_next(opened, report, font):
+    """Whatever font stands in for those that were asked for."""
+    page = show(opened(width=1400), report)
+    drawings = page.evaluate(LABELS, font)
+    assert len(drawings) > 5
+    wrong = []
+    for drawing in drawings:
+        room = drawing["room"]
+        for place, (one, a) in enumerate(drawing["texts"]):
+            inside = room["left"] - 0.5 <= a["left"] and a["right"] <= room["right"] + 0.5
+            if not (inside and room["top"] - 1.5 <= a["top"] and a["bottom"] <= room["bottom"] + 1.5):
+                wrong.append((drawing["title"], one, "is cut"))
+            for two, b in drawing["texts"][place + 1 :]:
+                if abs(a["top"] - b["top"]) < 1 and min(a["right"], b["right"]) - max(a["left"], b["left"]) > 1:
+                    wrong.append((drawing["title"], one, f"runs into {two}"))
+    assert wrong == []
+
+
 def test_print_shows_every_card_and_no_buttons(opened, report):
     page = show(opened(), report)
     page.get_by_label("Find").fill("2.3")

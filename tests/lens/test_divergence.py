@@ -68,6 +68,28 @@ def test_a_flat_map_is_found_and_does_not_depend_on_the_numbering():
     assert np.allclose(permuted, found[order], atol=1e-9)
 
 
+def test_the_map_is_at_a_minimum_of_the_stress():
+    """Distances that fit into no plane: Σ (d − ‖x_a − x_b‖)² has no slope there, and SciPy finds nothing lower."""
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(9, 5))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+
+    def raw(flat):
+        x = flat.reshape(-1, 2)
+        return sum(
+            (distances[a, b] - np.hypot(*(x[a] - x[b]))) ** 2 for a in range(len(x)) for b in range(a + 1, len(x))
+        )
+
+    found, stress = metric_mds(distances)
+    assert stress == pytest.approx(np.sqrt(2 * raw(found.ravel()) / (distances**2).sum()), rel=1e-12)
+    better = minimize(raw, found.ravel(), method="BFGS").fun
+    others = min(minimize(raw, rng.normal(size=18), method="BFGS").fun for _ in range(4))
+    assert raw(found.ravel()) <= 1.005 * better
+    assert raw(found.ravel()) <= 1.02 * others
+
+
 def test_heads_that_are_all_the_same_lie_on_one_point():
     found, stress = metric_mds(np.zeros((3, 3)))
     assert stress == 0

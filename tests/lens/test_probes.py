@@ -153,6 +153,48 @@ def test_structural_probe_finds_a_planted_tree():
     assert scores[1] < 0.6
 
 
+def test_tree_scores_are_hewitt_and_mannings():
+    """UUAS by Kruskal's algorithm, and Spearman's ρ of each word's distances by SciPy: both written out."""
+    from scipy.stats import spearmanr
+
+    from lorgnette.lens.probes.structural import KeptTree, tree_scores
+    from lorgnette.lens.probes.tree_distance import tree_distances
+
+    rng = np.random.default_rng(3)
+    trees = []
+    for number, heads in enumerate(([2, 0, 2, 5, 2], [0, 1, 2, 3], [0, 1], [2, 0, 2, 3, 4, 5])):
+        words = rng.random(len(heads)) < 0.9
+        vectors = torch.from_numpy(rng.standard_normal((2, len(heads), 6)))
+        trees.append(KeptTree(str(number), vectors, torch.from_numpy(tree_distances(heads)).double(), words))
+    maps = torch.from_numpy(rng.standard_normal((2, 6, 3)))
+    data = tree_scores(trees, maps)
+    for state in range(2):
+        hits = wanted = 0
+        correlations = []
+        for tree in trees:
+            low = (tree.vectors[state] @ maps[state]).numpy()
+            probed = np.array([[((a - b) ** 2).sum() for b in low] for a in low])
+            gold, kept = tree.distances.numpy(), np.flatnonzero(tree.words).tolist()
+            group = {word: word for word in kept}
+            for a, b in sorted(((a, b) for a in kept for b in kept if a < b), key=lambda pair: probed[pair]):
+                if group[a] != group[b]:
+                    group = {word: group[a] if own == group[b] else own for word, own in group.items()}
+                    hits += gold[a, b] == 1
+            wanted += sum(gold[a, b] == 1 for a in kept for b in kept if a < b)
+            own = []
+            for word in range(len(gold)):
+                others = [other for other in range(len(gold)) if other != word]
+                if len(set(gold[word, others])) > 1:
+                    own.append(spearmanr(probed[word, others], gold[word, others]).statistic)
+            if own:  # a text of two words has no correlation, not a correlation of 0
+                correlations.append(np.mean(own))
+        assert len(correlations) == 3
+        assert float(data["uuas"][state]) == pytest.approx(hits / wanted, abs=1e-12)
+        assert float(data["distance_correlation"][state]) == pytest.approx(np.mean(correlations), abs=1e-12)
+        error = np.std(correlations, ddof=1) / len(correlations) ** 0.5
+        assert float(data["distance_correlation_se"][state]) == pytest.approx(error, abs=1e-12)
+
+
 def test_structural_probe_needs_trees(subject):
     with pytest.raises(UserError, match="no gold tree"):
         structural_probe(subject, corpus(EXAMPLES), corpus(EXAMPLES))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_planted_gates import HEADS, NO, WORDS, YES, planted
+from test_planted_gates import HEADS, NO, WORDS, YES, learnt, planted
 
 from lorgnette.attending import Site
 from lorgnette.lens.importance.lens import Importance
@@ -18,9 +18,10 @@ from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.example import Example
 from lorgnette.training.pruning.controls import Controls
 from lorgnette.training.pruning.ranking import agreement_scores, importance_scores, top_heads
+from lorgnette.training.pruning.settings import METHODS
 
 SITE = Site("encoder", "self", 0)
-METHODS = {"importance": importance_scores, "agreement": agreement_scores}
+RANKINGS = {"importance": importance_scores, "agreement": agreement_scores}
 
 
 def watched(carrier, seed):
@@ -55,12 +56,22 @@ def accuracy(subject, gone):
     return (chosen == torch.tensor([example.label for example in held])).double().mean().item()
 
 
+def choice(method, subject, carrier, seed):
+    """Half of the heads, as `prune` would keep them."""
+    if method in RANKINGS:
+        return top_heads(RANKINGS[method](subject, reviews(seed)), HEADS // 2)
+    assert method == "gates"
+    torch.manual_seed(seed)
+    gates, _ = learnt(planted(carrier, seed), steps=150, weight=0.5, keep=HEADS // 2)
+    return gates.strongest(HEADS // 2)
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_method_is_worse_than_random_sets(method, seed):
     carrier = (3 * seed + 1) % HEADS
     subject = watched(carrier, seed)
-    kept = top_heads(METHODS[method](subject, reviews(seed)), HEADS // 2)
+    kept = choice(method, subject, carrier, seed)
     chosen = accuracy(subject, set(range(HEADS)) - set(kept[SITE]))
     draw = random.Random(seed)
     others = [accuracy(subject, draw.sample(range(HEADS), HEADS // 2)) for _ in range(9)]

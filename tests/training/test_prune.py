@@ -66,6 +66,8 @@ def pruned(base, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "heads open" in done.stderr
     assert "at best ×" in done.stdout
+    assert "With 4 of 8 heads this model can save at most" in done.stderr.partition("heads open")[0], "said first"
+    assert "model.onnx" in (out / "README.md").read_text()
     return Pruned.load(out)
 
 
@@ -80,6 +82,19 @@ def test_half_of_the_heads(base, pruned):
     change = record["metrics"]["test"]["accuracy"] - record["before"]["accuracy"]
     assert record["difference"]["value"] == pytest.approx(change)
     assert record["speed"]["possible"] == pytest.approx(1 / (1 - record["speed"]["saved_operations"]))
+    low, high = record["speed"]["spread"]
+    assert low <= high
+    for first, middle, last in record["speed"]["milliseconds"].values():
+        assert 0 < first <= middle <= last
+    for name in (
+        "parameters",
+        "bytes",
+    ):  # heads are alike: what was forecast is what came, up to emptied layers' biases
+        assert record["forecast"][name]["before"] == record[name]["before"]
+        assert record["forecast"][name]["after"] == pytest.approx(record[name]["after"], rel=0.02)
+    assert record["forecast"]["speed"]["saved_operations"] == pytest.approx(
+        record["speed"]["saved_operations"], rel=0.2
+    )
     assert not list(pruned.folder.parent.glob(".*")), "nothing is left of the work"
     subject = lo.load(str(pruned.folder))
     assert count_heads(subject.model) == record["heads"]["after"]
@@ -177,6 +192,7 @@ def test_mean_ranks_and_the_dearest_heads():
         ({"keep": 0.3, "weight": 0.1}, "give one of them"),
         ({"method": "importance"}, "say how many to keep"),
         ({"method": "gate"}, "Did you mean 'gates'"),
+        ({"format": "stok"}, "Did you mean 'stock'"),
         ({"weight": -1.0}, "0 or more"),
         ({"stacks": ("encodr",)}, "Did you mean 'encoder'"),
         ({"train": "some"}, "all, gated, none"),
@@ -218,6 +234,8 @@ def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
 
 
 def test_what_is_wrong_is_told_before_anything_is_written(base, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="stock is for models that transformers knows by itself"):
+        prune(settings(base, tmp_path / "out", keep=0.5, format="stock"))
     with pytest.raises(UserError, match="gates on 'decoder': expected some of encoder"):
         prune(settings(base, tmp_path / "out", keep=0.5, stacks=("decoder",)))
 

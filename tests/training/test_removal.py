@@ -16,6 +16,7 @@ from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.pruned.slicing import NoHeads
+from lorgnette.models.pruned.stock import stock_model
 from lorgnette.models.tapping import tapped
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import count_heads, prune_by_gates, remove_heads
@@ -112,6 +113,42 @@ def test_a_pruned_checkpoint_opens_again(family, tmp_path):
     if "classif" in type(model).__name__.lower():
         auto = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path)
         assert torch.equal(logits(auto, batch), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stock_checkpoint_has_zeros_for_the_heads_that_went(family, tmp_path):
+    model = made(family)
+    small = remove_heads(model, closed(model).kept())
+    batch = inputs(model)
+    expected = logits(small, batch)
+    stock = stock_model(small)
+    assert type(stock) is type(model)
+    assert {name: tensor.shape for name, tensor in stock.state_dict().items()} == {
+        name: tensor.shape for name, tensor in model.state_dict().items()
+    }
+    torch.testing.assert_close(logits(stock, batch), expected, rtol=1e-10, atol=1e-10)
+    stock.save_pretrained(tmp_path)
+    opened = type(model).from_pretrained(tmp_path, dtype=torch.float64)
+    assert not hasattr(opened.config, "kept_heads")
+    assert opened.config.model_type == model.config.model_type
+    torch.testing.assert_close(logits(opened.eval(), batch), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_stock_checkpoint_opens_without_us(tmp_path):
+    model = made("bert-classifier", torch.float32)
+    small = remove_heads(model, closed(model).kept())
+    stock_model(small).save_pretrained(tmp_path)
+    batch = inputs(model)
+    torch.save({"batch": batch, "logits": logits(small, batch)}, tmp_path / "expected.pt")
+    code = (
+        "import sys, torch, transformers as hf\n"
+        "given = torch.load(sys.argv[1] + '/expected.pt')\n"
+        "model = hf.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])\n"
+        "with torch.no_grad(): found = model(**given['batch']).logits\n"
+        "print(type(model).__name__, torch.allclose(found, given['logits'], atol=1e-5), 'lorgnette' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["BertForSequenceClassification", "True", "False"], done.stderr
 
 
 def test_a_fresh_process_opens_it(tmp_path):

@@ -37,7 +37,7 @@ _DESCRIPTIONS = {
     "norm_share": "the kind's part of Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
     "f_norm": "‖f(x_j)‖, mean over the tokens of a kind",
     "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
-    "f_sd": "standard deviation of ‖f(x)‖ over all tokens of the corpus",
+    "f_sd": "standard deviation of ‖f(x)‖ over all N tokens of the corpus, dividing by N",
     "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
     "f_min": "smallest ‖f(x)‖",
     "f_max": "largest ‖f(x)‖",

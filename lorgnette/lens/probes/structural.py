@@ -1,5 +1,6 @@
 """Is there a tree in the geometry of a layer? The structural probe of Hewitt and Manning 2019."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -150,22 +151,33 @@ def tree_scores(trees: Sequence[ProbedTree], maps: Float[Tensor, "state width ra
     per_state = torch.stack([spread([row[state] for row in hits]) for state in range(len(maps))])
     uuas, error = ratio(per_state, texts)
     chain, chain_error = ratio(spread(chained), texts)
-    rho = torch.tensor(correlations, dtype=torch.float64)
+    rho, rho_error = _mean_and_error(np.array(correlations))
     dims, coordinates = (axes.STATE,), {axes.STATE: list(range(len(maps)))}
     laid = {
         "uuas": uuas,
         "uuas_se": error,
-        "distance_correlation": rho.nanmean(0),
-        "distance_correlation_se": rho.std(0) / len(rho) ** 0.5 if len(rho) > 1 else torch.full_like(uuas, torch.nan),
+        "distance_correlation": rho,
+        "distance_correlation_se": rho_error,
     }
-    out = {name: xr.DataArray(values.numpy(), dims=dims, coords=coordinates) for name, values in laid.items()}
+    out = {name: xr.DataArray(np.asarray(values), dims=dims, coords=coordinates) for name, values in laid.items()}
     out |= {"chain": xr.DataArray(float(chain)), "chain_se": xr.DataArray(float(chain_error))}
     return out | {"edges": xr.DataArray(int(size.sum()))}
 
 
 def _correlation(probed: np.ndarray, gold: np.ndarray) -> float:
-    """Spearman of each word's distances to all others, mean over the words for which it is defined."""
+    """Spearman of each word's distances to all others, mean over the words for which it is defined; NaN without any."""
     others = ~np.eye(len(gold), dtype=bool)
     values = [spearman(probed[row, others[row]], gold[row, others[row]]) for row in range(len(gold))]
     defined = [value for value in values if value is not None]
-    return float(np.mean(defined)) if defined else 0.0
+    return float(np.mean(defined)) if defined else math.nan
+
+
+def _mean_and_error(
+    rho: Float[np.ndarray, "text state"],
+) -> tuple[Float[np.ndarray, " state"], Float[np.ndarray, " state"]]:
+    """Over the texts that have a correlation: two words, or distances that are all alike, have none."""
+    count = np.isfinite(rho).sum(0)
+    mean = np.where(count > 0, np.nansum(rho, 0) / np.maximum(count, 1), np.nan)
+    squares = np.nansum((rho - mean) ** 2, 0)
+    error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
+    return mean, np.where(count > 1, error, np.nan)

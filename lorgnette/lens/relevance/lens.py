@@ -76,7 +76,8 @@ class Relevance(Lens):
         )
         variables["layer_share"].attrs["description"] = "a layer's share of the relevance that heads of the stack have"
         variables["token_share"].attrs["description"] = (
-            "relevance of the tokens of a kind, as a share of all tokens' relevance regardless of sign"
+            "relevance of the tokens of a kind, over that of all tokens of source and target and of what is added to "
+            "their vectors, regardless of sign"
         )
         result = self.result(variables)
         result.data.attrs |= {"method": self.method, "target": str(self.target)}

@@ -31,8 +31,8 @@ export function columns(scene, state) {
   const off = scene.without ? `without ${scene.without.off.map(([, l, h]) => headName(l, h)).join(", ")}` : `without ${head}`;
   return [
     { title: "Weight", under: from, values: read("weight"), measure: "weight" },
-    { title: "Norm", under: from, values: stack.norms ? read("norm") : null, measure: "norm", why: "not packed" },
-    { title: "Relevance", under: item?.method ?? "", values: here ? item.side.toUnit(item.values, state.unit) : null, signed: true, why: "no method was packed" },
+    { title: "Norm", under: from, values: stack.norms ? read("norm") : null, measure: "norm", why: "norms were not measured" },
+    { title: "Relevance", under: item?.method ?? "", values: here ? item.side.toUnit(item.values, state.unit) : null, signed: true, why: "no explanation was asked for" },
     { title: "Change", under: off, values: here ? change(scene, state, item) : null, signed: true, why: scene.live ? "switch a head off (x)" : "no head was switched off" },
   ];
 }

@@ -32,6 +32,19 @@ async function asPicture({ text, width, height }) {
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
+/** A drawing that is wider than its place says so, and can be scrolled with the keyboard. */
+function cue(drawing) {
+  const said = element("p", { class: "cue", hidden: "" }, "scroll for the rest →");
+  drawing.before(said);
+  const look = () => {
+    const rest = drawing.scrollWidth - drawing.clientWidth;
+    said.hidden = rest < 8 || drawing.scrollLeft > rest - 8;
+    if (rest >= 8) drawing.tabIndex = 0;
+  };
+  drawing.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(drawing);
+}
+
 export function startFigures() {
   for (const figure of document.querySelectorAll("figure[data-name]")) {
     const drawing = figure.querySelector(".drawing svg"), place = figure.querySelector(".saves");
@@ -40,6 +53,7 @@ export function startFigures() {
       made.addEventListener("click", async () => download(await make(standalone(drawing)), `${figure.dataset.name}.${kind}`));
       return made;
     };
+    cue(figure.querySelector(".drawing"));
     place.append(button("svg", async ({ text }) => asBlob(text)), button("png", asPicture));
   }
 }

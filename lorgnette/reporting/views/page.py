@@ -67,7 +67,7 @@ def notebook_html(document: dict[str, Any], *, height: int = 760) -> str:
     page = escape(page_html(document, notebook=True), quote=True)
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{page}" title="Lorgnette" loading="lazy" '
-        f'style="width: 100%; height: {height}px; border: 0"></iframe>'
+        f'style="width: 100%; height: {height}px; border: 0; resize: vertical"></iframe>'
     )
 
 

@@ -30,8 +30,11 @@ export class Viewer {
     document.addEventListener("keydown", (event) => this.hears(event.target) && this.key(event));
   }
 
-  /** Keys are for the viewer that has the focus; where nothing has it, for the first. */
-  hears(target) { return this.root.contains(target) || (target === document.body && this.root === document.querySelector(".lv")); }
+  /** Keys are for the viewer that has the focus; where nothing has it, or a button elsewhere, for the first. */
+  hears(target) {
+    const free = target === document.body || (target.tagName === "BUTTON" && !target.closest(".lv"));
+    return this.root.contains(target) || (free && this.root === document.querySelector(".lv"));
+  }
 
   async open(doc) {
     this.scene = await openScene(doc);
@@ -220,8 +223,8 @@ export class Viewer {
 
   action({ key, shiftKey, target }) {
     const { state } = this, arrows = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[key];
-    if (arrows && this.tabs.contains(target)) return () => this.turn(arrows[0] || arrows[1]);
-    if (arrows && (this.map.contains(target) || (this.place.contains(target) && (this.view === modelView || shiftKey)))) {
+    if (arrows && !shiftKey && this.tabs.contains(target)) return () => this.turn(arrows[0] || arrows[1]);
+    if (arrows && (shiftKey || this.map.contains(target) || (this.place.contains(target) && this.view === modelView))) {
       return () => this.set({ head: state.head + arrows[0], layer: state.layer + arrows[1] });
     }
     if (arrows && this.place.contains(target)) {

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from transformers import set_seed
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing, written_whole
+from lorgnette.models.pruned.checkpoint import as_pruned
+from lorgnette.models.pruned.stock import stock_model
 from lorgnette.results.provenance import versions
 from lorgnette.subject import Subject, load
 from lorgnette.subject.subject import _own_device
@@ -28,11 +31,12 @@ from lorgnette.training.pruning.export import export_onnx, refuse_without_packag
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
 from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
 from lorgnette.training.pruning.score import Score, score
+from lorgnette.training.pruning.sentences import forecast_lines, readme
 from lorgnette.training.pruning.settings import PruningSettings
-from lorgnette.training.pruning.speed import SpeedUp, speed_up
+from lorgnette.training.pruning.speed import Savings, forecast, savings
 from lorgnette.training.run import fitted, quiet
 
-ONNX = "model.onnx"
+ONNX, README = "model.onnx", "README.md"
 _RUN, _KEPT = "run.json", "kept.json"
 
 
@@ -81,6 +85,7 @@ def prune(settings: PruningSettings) -> Pruned:
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
+    _refuse_format(settings, whole)
     work = _Work(settings, ready, root, heads)
     try:
         with run.locked(), writing(training.folder, "--resume goes on from what was kept."), quiet():
@@ -93,6 +98,8 @@ def prune(settings: PruningSettings) -> Pruned:
 
 
 def _run(work: _Work, whole: Any) -> None:
+    batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
+    expected = _forecast(work, whole, batch)
     before = score(whole, work.ready)
     model, gates, curve, kept = _pruned(work, whole)
     _refuse_empty(work.settings, model)
@@ -100,9 +107,19 @@ def _run(work: _Work, whole: Any) -> None:
     _settle(work, model)
     model = model.eval().to(whole.device)
     after = score(model, work.ready)
-    speed = speed_up(whole, model, {k: v.to(model.device) for k, v in _sample(work.ready).items()})
-    record = _record(work, whole, model, before, after, speed) | {"curve": curve, "controls": controls.record()}
+    record = _record(work, whole, model, before, after, savings(whole, model, batch))
+    record |= {"forecast": expected.record(), "curve": curve, "controls": controls.record()}
     _write(work, model, gates, record)
+
+
+def _forecast(work: _Work, whole: Any, batch: Mapping[str, Tensor]) -> Savings:
+    """What the wished size can save, said before anything is trained; with λ, what no head at all would save."""
+    settings, heads = work.settings, sum(map(len, work.heads.values()))
+    stay = 0 if settings.keep is None else wanted(settings, work.heads)
+    made = forecast(whole, work.heads, stay, batch)
+    if settings.training.progress:
+        print(*forecast_lines(made.record(), stay, heads, settings.keep is None), sep="\n", file=sys.stderr)
+    return made
 
 
 def _refuse(settings: PruningSettings) -> None:
@@ -115,6 +132,15 @@ def _refuse(settings: PruningSettings) -> None:
         raise UserError("pruning runs in one process: start it without torchrun.")
     if settings.onnx:
         refuse_without_packages()
+
+
+def _refuse_format(settings: PruningSettings, whole: Any) -> None:
+    known = any(base.__module__.startswith("transformers.models.") for base in type(whole).__mro__)
+    if settings.format == "stock" and not known:
+        raise UserError(
+            f"--format stock is for models that transformers knows by itself; {type(whole).__name__} needs Lorgnette "
+            "whatever its heads: leave --format out."
+        )
 
 
 def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
@@ -251,7 +277,7 @@ def _sample(ready: Prepared) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
-def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, speed: SpeedUp) -> dict[str, Any]:
+def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, saved: Savings) -> dict[str, Any]:
     training, change = work.settings.training, after.minus(before)
     return {
         "model": training.model,
@@ -262,42 +288,38 @@ def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, sp
         "settings": work.settings.record(),
         "kept_heads": model.config.kept_heads,
         "heads": {"before": count_heads(whole), "after": count_heads(model)},
-        "parameters": {"before": _size(whole), "after": _size(model)},
         "before": before.record(),
         "metrics": {"validation": None, "test": None, after.split: after.record()},
         "difference": {"value": change[0], "interval": list(change[1])},
-        "speed": {
-            "measured": speed.measured,
-            "possible": speed.possible,
-            "saved_operations": speed.saved,
-            "seconds": [speed.before, speed.after],
-        },
+        **saved.record(),
         "notes": [*work.ready.notes, *work.notes],
         "versions": versions(),
         "command": training.command,
     }
 
 
-def _size(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def _with_onnx(settings: PruningSettings) -> Pruned:
     """A finished pruning, with the ONNX file if it is wanted now and was not then."""
     done = Pruned.load(settings.training.folder)
     if settings.onnx and not (done.folder / ONNX).is_file():
+        model = load(str(done.folder)).model
+        if settings.format == "stock":
+            model = as_pruned(model, done.record["kept_heads"])
         with quiet():
-            export_onnx(load(str(done.folder)).model, done.folder / ONNX, example=_sample(prepare(settings.training)))
+            export_onnx(model, done.folder / ONNX, example=_sample(prepare(settings.training)))
     return done
 
 
 def _write(work: _Work, model: Any, gates: HeadGates | None, record: dict[str, Any]) -> None:
-    with folder_written_whole(work.settings.training.folder, lambda _: set()) as partial:
-        model.save_pretrained(partial)
+    settings, folder = work.settings, work.settings.training.folder
+    with folder_written_whole(folder, lambda _: set()) as partial:
+        (stock_model(model) if settings.format == "stock" else model).save_pretrained(partial)
         work.ready.write(partial, record)
         if gates is not None:
             gates.save(partial)
-        if work.settings.onnx:
+        if settings.onnx:
             export_onnx(model, partial / ONNX, example=_sample(work.ready))
+        said = readme(record, folder, form=settings.format, onnx=settings.onnx)
+        (partial / README).write_text(said, encoding="utf-8")
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     shutil.rmtree(work.root, ignore_errors=True)

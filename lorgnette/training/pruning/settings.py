@@ -10,6 +10,7 @@ from lorgnette.training.gates.gates import STACKS, TRAINS, VOITA, check_options,
 from lorgnette.training.settings import TrainingSettings
 
 METHODS: Final = ("gates", "importance", "agreement")
+FORMATS: Final = ("pruned", "stock")
 WEIGHT: Final = 0.1
 """λ where neither a share nor a weight is given: the coefficient of Voita's code."""
 PRESSURE: Final = 0.5
@@ -28,6 +29,8 @@ class HeadChoice:
     train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
                 (gated), or none
     controls    random sets of as many heads in each layer that are measured beside the choice
+    format      "pruned" (a smaller checkpoint, which opens with Lorgnette) or "stock" (the shape of the whole model,
+                zeros for the heads that went: plain transformers opens it)
     settle      epochs of training after the heads are gone; None: 1 with `keep`, 0 with λ (gates at zero are heads
                 that are gone: the weights have learnt without them already)
     """
@@ -45,6 +48,7 @@ class HeadChoice:
     controls: int = 5
     allow_empty: bool = False
     onnx: bool = True
+    format: str = "pruned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,10 @@ class PruningSettings(HeadChoice):
         if self.method not in METHODS:
             raise UserError(
                 f"the method must be one of {', '.join(METHODS)}; got {self.method!r}.{near(self.method, METHODS)}"
+            )
+        if self.format not in FORMATS:
+            raise UserError(
+                f"--format must be one of {', '.join(FORMATS)}; got {self.format!r}.{near(self.format, FORMATS)}"
             )
         if self.keep is not None and not 0 < self.keep <= 1:
             raise UserError(

@@ -1,0 +1,82 @@
+"""What a pruning can save and did save, in a few lines; and the page beside its checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+RECORDED = dict[str, Any]
+
+
+def forecast_lines(saved: RECORDED, stay: int, heads: int, found: bool) -> list[str]:
+    """Said before anything is trained. `found`: training decides how many heads stay (λ), so that all may go."""
+    what = "Without any head" if found else f"With {stay} of {heads} heads"
+    speed = saved["speed"]
+    (before, after), (texts, tokens) = (speed["milliseconds"][when][1] for when in ("before", "after")), speed["batch"]
+    return [
+        f"{what} this model can save at most {_fewer(saved['parameters'])} parameters, "
+        f"{speed['saved_operations']:.1%} of the operations and {_fewer(saved['bytes'], 1e6)} MB of the file;",
+        f"{texts} texts of {tokens} tokens take {before:.1f} → {after:.1f} ms here (× {before / after:.2f}; at best "
+        f"× {speed['possible']:.2f}).",
+    ]
+
+
+def savings_lines(record: RECORDED) -> list[str]:
+    """Said afterwards, with the spread over passes."""
+    speed, sizes = record["speed"], record["parameters"]
+    low, high = speed["spread"]
+    times = [speed["milliseconds"][when] for when in ("before", "after")]
+    said = [f"{middle:.1f} ms ({first:.1f}–{last:.1f})" for first, middle, last in times]
+    return [
+        f"parameters {sizes['before']:,} → {sizes['after']:,} ({1 - sizes['after'] / sizes['before']:.1%} fewer)",
+        f"weights {record['bytes']['before'] / 1e6:.1f} → {record['bytes']['after'] / 1e6:.1f} MB, operations "
+        f"{speed['saved_operations']:.1%} fewer",
+        f"{speed['batch'][0]} texts of {speed['batch'][1]} tokens: {said[0]} → {said[1]}, medians and middle halves of "
+        f"{speed['passes']} passes in turns",
+        f"speed × {speed['measured']:.2f} (middle half {low:.2f}–{high:.2f}); at best × {speed['possible']:.2f}, if "
+        "time were proportional to operations",
+    ]
+
+
+def _fewer(sizes: dict[str, int], unit: float | None = None) -> str:
+    less, whole = sizes["before"] - sizes["after"], sizes["before"]
+    said = f"{less:,} of {whole:,}" if unit is None else f"{less / unit:.1f} of {whole / unit:.1f}"
+    return f"{said} ({less / whole:.1%})"
+
+
+OPENED = {
+    "pruned": """The projections are smaller than those of the family, so that transformers alone does not know the
+model type. With Lorgnette installed:
+
+    import lorgnette.models  # registers the type
+    from transformers import {auto}, AutoTokenizer
+    model = {auto}.from_pretrained("{folder}")
+    tokenizer = AutoTokenizer.from_pretrained("{folder}")
+
+or `lorgnette.load("{folder}")`. The folder holds no code. `lorgnette prune --format stock` writes a checkpoint that
+transformers opens by itself.
+""",
+    "stock": """An ordinary checkpoint in the shape of its family: the heads that were removed are zeros.
+
+    from transformers import {auto}, AutoTokenizer
+    model = {auto}.from_pretrained("{folder}")
+    tokenizer = AutoTokenizer.from_pretrained("{folder}")
+
+It gives the pruned model's outputs, but is as large and as slow as the whole model: the savings below are those of the
+smaller one (`--format pruned`, and model.onnx if it is here).
+""",
+}
+
+
+def readme(record: RECORDED, folder: Path, *, form: str, onnx: bool) -> str:
+    """README.md of the folder: how to open what is in it, and what it saves."""
+    auto = "AutoModelForSeq2SeqLM" if "bleu" in record["before"] else "AutoModelForSequenceClassification"
+    before, after = (sum(map(sum, record["heads"][when].values())) for when in ("before", "after"))
+    lines = [
+        f"# {Path(record['model']).name} with {after} of {before} heads",
+        f"Pruned on {record['corpus']} with Lorgnette {record['versions'].get('lorgnette', '')}.".replace(" .", "."),
+        "## How to open it",
+        OPENED[form].format(auto=auto, folder=folder.name).strip(),
+    ]
+    if onnx:
+        lines.append("`model.onnx` takes token ids and masks, gives logits, and runs in onnxruntime without either.")
+    lines += ["## What it saves", "\n".join(f"- {line}" for line in savings_lines(record))]
+    return "\n\n".join(lines) + "\n"
