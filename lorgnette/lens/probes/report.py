@@ -53,5 +53,5 @@ REPORT = LensReport(
     chapter=GEOMETRY,
     figures=figures,
     findings=findings,
-    compared=(Compared("accuracy"), Compared("selectivity")),
+    compared=(Compared("accuracy", "accuracy"), Compared("selectivity", "selectivity")),
 )

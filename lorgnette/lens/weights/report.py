@@ -116,7 +116,7 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(
-        Compared("confidence"),
+        Compared("confidence", "confidence"),
         Compared("entropy_normalised", "normalised entropy"),
         Compared("mass", "share of attention", select={CATEGORY: _DRAWN}, named={CATEGORY: ("cls", "sep")}),
     ),
