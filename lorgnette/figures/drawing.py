@@ -34,7 +34,7 @@ that stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or i
 def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
     """How every chart looks: one ink in several strengths, no frame, no decoration."""
     faint = {"gridColor": ink, "gridOpacity": 0.12, "domainColor": ink, "tickColor": ink, "domainOpacity": 0.4}
-    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "titleFontSize": size}
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "titleFontSize": size, "labelLimit": 0}
     calm = {"titleFontWeight": "normal", "titleOpacity": 0.75, "labelOpacity": 0.75}
     return {
         "background": None,

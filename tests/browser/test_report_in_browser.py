@@ -151,6 +151,7 @@ def test_no_label_of_a_chart_is_cut_or_runs_into_the_next(opened, report, font):
     for drawing in drawings:
         room = drawing["room"]
         for place, (one, a) in enumerate(drawing["texts"]):
+            assert "…" not in one, "Vega cut it"
             inside = room["left"] - 0.5 <= a["left"] and a["right"] <= room["right"] + 0.5
             if not (inside and room["top"] - 1.5 <= a["top"] and a["bottom"] <= room["bottom"] + 1.5):
                 wrong.append((drawing["title"], one, "is cut"))
