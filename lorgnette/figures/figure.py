@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.display import Shown
+from lorgnette.display import NotebookDisplay
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True)
-class Figure(Shown):
+class Figure(NotebookDisplay):
     """A chart with its words and its numbers: `table` to be read, `data` everything, for a download."""
 
     name: str

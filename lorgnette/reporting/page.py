@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lorgnette import display
 from lorgnette import lens as lenses
+from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import number
 from lorgnette.figures.drawing import drawn, inline_svg, known_formats
