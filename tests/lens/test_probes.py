@@ -157,7 +157,7 @@ def test_tree_scores_are_hewitt_and_mannings():
     """UUAS by Kruskal's algorithm, and Spearman's ρ of each word's distances by SciPy: both written out."""
     from scipy.stats import spearmanr
 
-    from lorgnette.lens.probes.structural import KeptTree, tree_scores
+    from lorgnette.lens.probes.structural import ProbedTree, tree_scores
     from lorgnette.lens.probes.tree_distance import tree_distances
 
     rng = np.random.default_rng(3)
@@ -165,7 +165,7 @@ def test_tree_scores_are_hewitt_and_mannings():
     for number, heads in enumerate(([2, 0, 2, 5, 2], [0, 1, 2, 3], [0, 1], [2, 0, 2, 3, 4, 5])):
         words = rng.random(len(heads)) < 0.9
         vectors = torch.from_numpy(rng.standard_normal((2, len(heads), 6)))
-        trees.append(KeptTree(str(number), vectors, torch.from_numpy(tree_distances(heads)).double(), words))
+        trees.append(ProbedTree(str(number), vectors, torch.from_numpy(tree_distances(heads)).double(), words))
     maps = torch.from_numpy(rng.standard_normal((2, 6, 3)))
     data = tree_scores(trees, maps)
     for state in range(2):
