@@ -160,6 +160,12 @@ def correlation(one: xr.DataArray, other: xr.DataArray) -> Estimate:
     return rank_correlation(head_map(one), head_map(other))
 
 
+def rho(one: xr.DataArray, other: xr.DataArray) -> float | None:
+    """The same without the draws of its interval; None where a signal is the same for all heads."""
+    value = float(correlations(ranked(ranks_in_layers(head_map(one), head_map(other))))[0, 1])
+    return None if np.isnan(value) else value
+
+
 def rank_correlation(one: HeadMap, other: HeadMap) -> Estimate:
     """The same of two maps."""
     rho, bounds = spearman_matrix(ranks_in_layers(one, other), draws=_DRAWS)
@@ -179,9 +185,8 @@ def reliability(blocks: xr.DataArray) -> float:
     """ρ within layers between the two halves of the texts, stepped up to all of them (Spearman-Brown)."""
     if len(blocks) < 2:
         return float("nan")
-    halves = (head_map(blocks.isel(block=slice(start, None, 2))) for start in (0, 1))
-    half = float(correlations(ranked(ranks_in_layers(*halves)))[0, 1])  # without the draws of an interval
-    if np.isnan(half):
+    half = rho(*(blocks.isel(block=slice(start, None, 2)) for start in (0, 1)))
+    if half is None:
         return float("nan")
     return 2 * half / (1 + half) if half > 0 else 0.0
 

@@ -27,6 +27,7 @@ from reproductions.voita2019.heads import (
     place_in_layer,
     relation,
     reliability,
+    rho,
     roles,
     signal,
     signals,
@@ -188,8 +189,7 @@ def _stable(cells: Finished) -> Table:
     others = {"PUD": (UD, TRAINED), "shuffled words": (MULTI30K, SHUFFLED), "random weights": (MULTI30K, RANDOM)}
 
     def column(name: str, stack: str, corpus: str, condition: str) -> Any:
-        base, other = signal(cells, name, stack), signal(cells, name, stack, corpus=corpus, condition=condition)
-        return correlation(base, other).value
+        return rho(signal(cells, name, stack), signal(cells, name, stack, corpus=corpus, condition=condition))
 
     rows = [
         _columns(
