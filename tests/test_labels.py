@@ -9,6 +9,9 @@ from subjects import EXAMPLES, bert, classifier
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.lens.importance.lens import Importance
+from lorgnette.reporting import Comparison, Report
+from lorgnette.reporting.contents import whole_model
+from lorgnette.results.result import WHOLE_MODEL
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.labels import mapping_of, matched
@@ -86,3 +89,31 @@ def test_texts_keep_what_they_have():
     example = replace(EXAMPLES[0], label=None)
     corpus = Corpus.of([example], name="reviews", labels=("b", "a"))
     assert next(iter(matched(corpus, ("a", "b"), model="m"))) == example
+
+
+def test_accuracy_and_loss_of_the_whole_model_stand_beside_every_lens_about_its_decisions():
+    subject, _ = swapped_model()
+    corpus = named("bad", "good")
+    wanted = ["importance", "gradients", "relevance", "cones", "weights"]
+    results = lo.look(subject, corpus, wanted, progress=False)
+    found = results["importance"].data
+    whole = {"accuracy": found["accuracy"].item(), "loss": found["loss"].item(), "texts": len(EXAMPLES)}
+    for lens in wanted[:-1]:
+        assert results[lens].data.attrs[WHOLE_MODEL] == pytest.approx(whole, abs=1e-6)
+    assert WHOLE_MODEL not in results["weights"].data.attrs
+    said = whole_model(results)
+    assert said.numbers["low"] <= whole["accuracy"] <= said.numbers["high"]
+    assert said.text in Report(results).html()
+
+
+def test_relevance_needs_no_labels_so_that_others_only_leave_accuracy_out():
+    subject, _ = swapped_model()
+    results = lo.look(subject, named("hate", "normal"), ["relevance"], progress=False)
+    assert whole_model(results) is None
+
+
+def test_two_runs_stand_beside_the_accuracy_of_both_models():
+    pair = swapped_model()
+    runs = [lo.look(subject, named("bad", "good"), ["importance"], progress=False) for subject in pair]
+    numbers = Comparison(*runs).whole_models().numbers
+    assert numbers["accuracy_0"] == numbers["accuracy_1"] == runs[0]["importance"].data["accuracy"].item()

@@ -15,6 +15,7 @@ from lorgnette.cli import Terminated
 from lorgnette.cli.check import check
 from lorgnette.cli.compare import compare
 from lorgnette.cli.demo import demo
+from lorgnette.cli.export import export
 from lorgnette.cli.induced import induced
 from lorgnette.cli.lens import lens
 from lorgnette.cli.list import list_
@@ -125,6 +126,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     prune: "Train",
     report: "Show",
     compare: "Show",
+    export: "Show",
     serve: "Show",
     demo: "Show",
     reproduce: "Show",

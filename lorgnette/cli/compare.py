@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from lorgnette.cli import options
+
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")],
-    after: Annotated[Path, typer.Argument(help="The folder of the run to compare with it.", metavar="RUN")],
+    before: options.Run,
+    after: options.Run,
     out: Annotated[
         Path | None, typer.Option(help="Also write a page with figures and tables.", show_default=False)
     ] = None,
@@ -26,6 +28,8 @@ def compare(
     from lorgnette import compare as compared_runs
 
     compared = compared_runs(before, after, out)
+    if (whole := compared.whole_models()) is not None:
+        typer.echo(whole.text)
     for finding in compared.findings():
         typer.echo(finding.text)
     for note in compared.differences().notes:

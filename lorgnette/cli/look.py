@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lorgnette.cli import options
+from lorgnette.lens import DEFAULT
 
 if TYPE_CHECKING:
     from lorgnette.looking.texts import TokenizedTexts
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 def look(
     model: options.Model,
     corpus: options.Corpus,
-    lens: options.Lenses = ["weights"],  # noqa: B006  typer reads the default and copies it
+    lens: options.Lenses = list(DEFAULT),  # noqa: B006  typer reads the default and copies it
     out: options.Out = None,
     resume: options.Resume = False,
+    keep: options.Keep = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     split: options.Split = None,
@@ -38,14 +40,16 @@ def look(
     """Look at every head of a model over a corpus.
 
     Prints what was found; with --out the results are kept: a JSON file per lens, with provenance, a few short texts in
-    examples.json, and report.html to read. Ctrl-C stops cleanly, and --resume goes on to the same numbers.
+    examples.json, and report.html to read. Another lens on the same model and texts is added to the folder. Ctrl-C
+    stops cleanly, and --resume goes on to the same numbers, or returns at once what is finished.
 
     [bold]Examples[/bold]
 
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert
       lorgnette look bert-base-uncased -c texts.txt --out runs/bert --resume
-      lorgnette look ./my-model -c reviews.csv --text-column review --limit 500
+      lorgnette look ./my-model -c reviews.csv --text-column review --limit 500 --keep texts --out runs/mine
       lorgnette look bert-base-uncased -c texts.txt --lens weights,norms:sample=0
+      lorgnette look ./my-classifier -c sst2 --lens all --limit 200 --out runs/everything
       lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
     """
@@ -57,7 +61,8 @@ def look(
     from lorgnette.texts.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
-    chosen = [lenses.get(one) for one in lenses_in(lens)]
+    names = lenses_in(lens)
+    chosen = lenses.ALL if lenses.ALL in names else [lenses.get(one) for one in names]
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
                         label_column=label_column)  # fmt: skip
@@ -78,15 +83,16 @@ def look(
         out=out,
         resume=resume,
         labels=renamed,
+        keep=keep,
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
     _show(results)
     if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
-        _write_report(results, tokenized, out)
+        write_report(results, tokenized, out)
 
 
-def _write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> None:
+def write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> None:
     """The page and a few texts for it, from what is in memory. Without examples the run is whole, and says so."""
     from rich.markup import escape
 
@@ -110,13 +116,17 @@ def _show(results: "Results") -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.reporting.contents import findings
+    from lorgnette.reporting.contents import findings, whole_model
 
-    origin = next(iter(results.values())).provenance
+    origin = list(results.values())[-1].provenance  # of this look, if others were there before
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
     out().print(
         f"{escape(origin.model)} on {escape(str(origin.corpus))}: {origin.texts:,} texts{cut}, {origin.tokens:,} tokens"
     )
+    for note in origin.notes:
+        out().print(f"Note: {escape(note)}", highlight=False)
+    if (whole := whole_model(results)) is not None:
+        out().print(escape(whole.text), highlight=False)
     for finding in findings(results):
         out().print(f"- {escape(finding.text)}", highlight=False)
     out().print(summary(results))

@@ -21,10 +21,13 @@ def _known_model(name: str) -> str:
 
 
 def _run_folder(folder: Path) -> Path:
-    from lorgnette.errors import UserError
+    from lorgnette.errors import UserError, near
 
     if not folder.is_dir():
-        raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        runs = [str(other) for other in beside if (other / "lorgnette.json").is_file()]
+        hint = near(str(folder), runs)
+        raise UserError(f"There is no results folder {folder}.{hint} `lorgnette look … --out {folder}` makes one.")
     return folder
 
 
@@ -107,7 +110,18 @@ Truncate = Annotated[
 Lenses = Annotated[
     list[str],
     typer.Option(
-        "--lens", "-l", help="What to measure, with options: norms:sample=0. Repeat it.", rich_help_panel=_RUN
+        "--lens",
+        "-l",
+        help="What to measure, with options: weights,norms:sample=0 … or all that can look.",
+        rich_help_panel=_RUN,
+    ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        help="'texts' keeps each text's numbers (Parquet, in --out): to pair runs on the same texts, to find outliers.",
+        metavar="texts",
+        rich_help_panel=_RUN,
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder for the results.", rich_help_panel=_RUN)]

@@ -72,12 +72,15 @@ class PruneOptions:
     test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
+    labels: options.Labels = None
     data: options.Data = None
 
     def given(self) -> dict[str, Any]:
         """The same for `lo.prune`."""
+        from lorgnette.texts.labels import mapping_of
+
         stacks = None if self.stacks is None else tuple(part.strip() for part in self.stacks.split(","))
-        return {**vars(self), "stacks": stacks}
+        return {**vars(self), "stacks": stacks, "labels": mapping_of(self.labels)}
 
 
 @asking(PruneOptions)

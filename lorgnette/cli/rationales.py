@@ -30,6 +30,10 @@ def rationales(
         "majority"
     ),
     perturbation: Annotated[str, typer.Option(help="What happens to words that go: delete, mask.")] = "delete",
+    class_name: Annotated[
+        str | None,
+        typer.Option("--class", help="The class to explain.", metavar="NAME", show_default="the predicted one"),
+    ] = None,
     split: options.Split = None,
     text_column: options.TextColumn = "text",
     words_column: options.WordsColumn = None,
@@ -49,11 +53,13 @@ def rationales(
 
     Each explanation stands beside words at random, the first and the last. How many words make a rationale: 5 for
     HateXplain and for a file, else the share that people mark in another split. Without --split: test, of what has any.
+    With --out the result is kept, with report.html to read.
 
     [bold]Examples[/bold]
 
       lorgnette rationales ./my-classifier -c hatexplain
-      lorgnette rationales ./my-classifier -c yelphat --split test50 --method all
+      lorgnette rationales ./my-classifier -c yelphat --split test50 --method all --out runs/yelphat
+      lorgnette rationales ./my-classifier -c hatexplain --class hatespeech
       lorgnette rationales ./my-classifier -c eraser_movies --truncate --perturbation mask
       lorgnette rationales ./my-classifier -c marked.jsonl --words-column words --rationale-column marked
     """
@@ -67,39 +73,48 @@ def rationales(
                         words_column=words_column, rationale_column=rationale_column)  # fmt: skip
     if top is None and share is None:
         top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
+    from lorgnette.cli.look import write_report
     from lorgnette.lens.rationales.gold import gold_share
     from lorgnette.lens.rationales.lens import CHEAP, Rationales
     from lorgnette.looking.look import look
+    from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.subject import load
 
     if top is None and share is None:
         share = gold_share(open_corpus(corpus, split=share_from, data=data), gold)
     wanted = "all" if method == ["all"] else tuple(method or CHEAP)
-    lens = Rationales(wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed)
+    lens = Rationales(
+        wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed, class_name=class_name
+    )
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = look(
         subject,
-        texts,
+        tokenized,
         [lens],
         batch_tokens=batch_tokens,
-        truncate=truncate,
         out=out,
         labels=mapping_of(labels),
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
-    _show(results["rationales"], out)
+    _show(results["rationales"])
+    if out is not None:
+        write_report(results, tokenized, out)
 
 
 _MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",
           "sufficiency": "suff."}  # fmt: skip
 
 
-def _show(result: "Result", folder: Path | None) -> None:
+def _show(result: "Result") -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
+    from lorgnette.reporting.contents import whole_model
 
+    if (whole := whole_model({result.lens: result})) is not None:
+        out().print(whole.text, markup=False)
     data = result.data
     table = Table(box=None, pad_edge=False)
     table.add_column("explanation")
@@ -114,9 +129,9 @@ def _show(result: "Result", folder: Path | None) -> None:
     out().print(table)
     out().print(
         f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; knowing nothing: "
-        f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}"
+        f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}; "
+        f"explained: {data.attrs['explained']}",
+        markup=False,
     )
     if lost := data["gold_cut"].item():
         out().print(f"{lost:,} gold words ({data['gold_cut_share'].item():.0%}) were cut off with the ends of texts.")
-    if folder is not None:
-        out().print(f"Results are in {folder}", markup=False)

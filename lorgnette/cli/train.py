@@ -43,18 +43,21 @@ class TrainOptions:
     rationale_weight: Annotated[float | None, option(_LOSS, help="Weight of the human rationales.")] = None
     rationale_loss: Annotated[str, option(_LOSS, help="jaccard or kl.")] = "jaccard"
     heuristic_weight: Annotated[float | None, option(_LOSS, help="Weight of the heuristic map (pairs).")] = None
-    learning_rate: Annotated[float | None, option(_LOSS, help="Step size.", show_default="1e-3, pretrained 5e-5")] = (
+    learning_rate: Annotated[float | None, option(_LOSS, help="Step size.", show_default="1e-3, pretrained 2e-5")] = (
         None
     )
-    warmup: Annotated[float | None, option(_LOSS, help="Steps (below 1: their share) of growing step size.", min=0)] = (
-        None
-    )
+    warmup: Annotated[
+        float | None,
+        option(_LOSS, help="Steps (below 1: their share) of growing step size.", show_default="pretrained 0.1", min=0),
+    ] = None
     label_smoothing: Annotated[
         float | None, option(_LOSS, help="Of translations.", show_default="0.1", min=0, max=1)
     ] = None
     weight_decay: Annotated[float, option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0
     seeds: Annotated[str, option(_RUN, help="One seed, or several: 0,1,2.")] = "0"
-    epochs: Annotated[int, option(_RUN, help="At most so many.", min=1)] = 20
+    epochs: Annotated[
+        int | None, option(_RUN, help="Maximum number of epochs.", show_default="20, pretrained 3", min=1)
+    ] = None
     batch_size: Annotated[int, option(_RUN, help="Texts in a batch.", min=1)] = 64
     patience: Annotated[int, option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5
     select: Annotated[str, option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss"
@@ -79,11 +82,14 @@ class TrainOptions:
     stream: Annotated[bool, option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
+    labels: options.Labels = None
     data: options.Data = None
 
     def given(self) -> dict[str, Any]:
         """The same for `lo.train`."""
-        given = dict(vars(self))
+        from lorgnette.texts.labels import mapping_of
+
+        given = dict(vars(self)) | {"labels": mapping_of(self.labels)}
         given["overrides"] = dict(map(_assigned, given.pop("override")))
         given["seeds"] = _numbers(self.seeds, "--seeds")
         if self.entropy_layers is not None:
@@ -103,7 +109,7 @@ def train(options: TrainOptions) -> None:
       lorgnette train tp9-residual --corpus imdb --out runs/residual --seeds 0,1,2
       lorgnette train pure-attention --corpus hatexplain --out runs/pure --entropy 0.01
       lorgnette train tp9-cls --corpus planted --embeddings random --positions relative --out runs/planted
-      lorgnette train minilm --corpus sst2 --out runs/minilm-sst2 --epochs 3
+      lorgnette train minilm --corpus sst2 --out runs/minilm-sst2
       lorgnette train marian-small --corpus multi30k:en-fr --out runs/en-fr --batch-size 256
     """
     given = options.given()

@@ -47,6 +47,10 @@ _TO_BUILD_ON = {
     "Places": "lorgnette.lens.places",
 }
 """What a lens is made of, for those who write one."""
+ALL = "all"
+"""What stands for every lens that can look at a model and a corpus."""
+DEFAULT = ("weights", "norms", "roles")
+"""What fits any model and any texts, and is cheap: where attention goes, what arrives, what heads are for."""
 _CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError
+from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.states import Merge, gathered, merged
 from lorgnette.results import Result
@@ -35,6 +36,9 @@ class Lens(torchmetrics.Metric):
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     uses_labels: ClassVar[bool] = False
     """Whether it compares the labels of the texts with the classes of a classifier: `look` then matches their names."""
+    beside_accuracy: ClassVar[bool] = False
+    """Whether its numbers are about what a classifier says, so that accuracy and loss of the whole model, which `look`
+    puts beside them, belong to them. A lens that uses labels has them in any case."""
     full_state_update: bool | None = False
     _update_count: int
 
@@ -43,6 +47,17 @@ class Lens(torchmetrics.Metric):
         self.bound, self.home = False, torch.device("cpu")
         self.on_device: set[str] = set()
         self.provenance = Provenance(model="unknown")
+        self.keeps_texts = False
+        self.per_text: PerText | None = None
+        self.text_numbers: xr.Dataset | None = None
+
+    def keep_texts(self) -> None:
+        """Keep each text's numbers too; before `bind`. After `compute`, `text_numbers` has them."""
+        if self.bound and not self.keeps_texts:
+            raise UserError(
+                f"The lens {self.name!r} has looked at texts without keeping their numbers; make a new one."
+            )
+        self.keeps_texts = True
 
     def bind(self, subject: Subject) -> None:
         """Say what will be looked at; `look` does this before the first batch."""
@@ -57,6 +72,8 @@ class Lens(torchmetrics.Metric):
         self.by_head = Places(self.sites, self.heads, self.numbers)
         self.by_layer = Places(self.sites)
         self.provenance = Provenance(model=subject.name)
+        if self.keeps_texts:
+            self.per_text = PerText(self)
         self.allocate(subject)
         if subject.device.type != "mps":  # Metal has no float64
             self.home = torch.device(subject.device)
@@ -82,6 +99,16 @@ class Lens(torchmetrics.Metric):
         """Whether it takes anything from a batch, and is not made from results alone."""
         mine = type(self)
         return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "finish", "taps"))
+
+    def begin(self, batch: Batch) -> None:
+        """A batch is about to be looked at; `look` says so."""
+        if self.per_text is not None:
+            self.per_text.begin([example.id for example in batch.examples])
+
+    def refuse_many_texts(self, texts: int) -> None:
+        """UserError if the numbers of so many texts are more than can be kept."""
+        if self.per_text is not None:
+            self.per_text.refuse_many(texts)
 
     def taps(self, batch: Batch) -> Sequence[Tap]:
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""
@@ -150,8 +177,15 @@ class Lens(torchmetrics.Metric):
             setattr(self, name, merged(merge, [part[name].to(device) for part in parts]))
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """Results are made on the CPU: states move there once, and back."""
-        inner = super()._wrap_compute(compute)
+        """Results are made on the CPU: states move there once, and back. Each text's numbers are taken on the way."""
+
+        @wraps(compute)
+        def with_texts(*arguments: Any, **keywords: Any) -> Any:
+            if self.per_text is not None:
+                self.text_numbers = self.per_text.arrays()
+            return compute(*arguments, **keywords)
+
+        inner = super()._wrap_compute(with_texts)
 
         @wraps(compute)
         def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:

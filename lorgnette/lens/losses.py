@@ -22,13 +22,18 @@ TASKS = {
 IGNORED = -100
 
 
+def classifies(subject: Subject) -> bool:
+    """Whether it says one of several classes of a text."""
+    return len(subject.labels or ()) > 1 and "TokenClassif" not in type(subject.model).__name__
+
+
 def task_of(subject: Subject) -> str:
     """Which of TASKS the subject has a head for."""
     model = subject.model
     name = type(model).__name__
+    if classifies(subject):
+        return "classification"
     if subject.labels is not None and "TokenClassif" not in name:
-        if len(subject.labels) > 1:
-            return "classification"
         raise UserError(f"{subject.name!r} has one output, so no class to be right about. Give a classifier.")
     if getattr(model, "get_output_embeddings", lambda: None)() is not None:
         if subject.encoder.translates:

@@ -1,7 +1,7 @@
 """Means over texts with their standard errors: the only thing that averages."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -62,34 +62,41 @@ class Moments:
         self.places = at if isinstance(at, Places) else named[at]
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
-        lens.state(
-            self.state, torch.zeros(8, len(self.variables), *lead, *sizes, dtype=torch.float64), merged, on_device=True
-        )
+        shape = (len(self.variables), *lead, *sizes)
+        lens.state(self.state, torch.zeros(8, *shape, dtype=torch.float64), merged, on_device=True)
+        if lens.per_text is not None:
+            lens.per_text.join(self, shape)
 
-    def add(self, site: Site | None = None, /, **values: tuple[Tensor, Tensor]) -> None:
+    def add(
+        self, site: Site | None = None, /, rows: Sequence[int] | None = None, **values: tuple[Tensor, Tensor]
+    ) -> None:
         """Add some texts' values, (value, weight) by variable: [text (head) *axes]; weight 0 means no such value.
 
-        A weight broadcasts to its value. A site may have fewer heads than the widest.
+        A weight broadcasts to its value. A site may have fewer heads than the widest. `rows` says which texts of the
+        batch these are, if they are not all.
         """
         state: Tensor = getattr(self.lens, self.state)
-        rows = sorted(self.variables.index(name) for name in values)
-        pairs = [[part.detach().to(state.device).double() for part in values[self.variables[row]]] for row in rows]
+        rows_of = sorted(self.variables.index(name) for name in values)
+        pairs = [[part.detach().to(state.device).double() for part in values[self.variables[row]]] for row in rows_of]
         value = torch.stack([value for value, _ in pairs], 1)
         weight = torch.stack([weight.expand(value.shape) for value, weight in pairs], 1)
-        place: tuple[slice | int | list[int], ...] = (_EVERY, rows if len(rows) < len(self.variables) else _EVERY)
+        place: tuple[Any, ...] = (_EVERY, rows_of if len(rows_of) < len(self.variables) else _EVERY)
         if self.places is not None:
             assert site is not None, "these moments are by site"
             place = (*place, self.places.index(site))
             if self.places.heads is not None:
                 place = (*place, slice(0, value.shape[2]))
         state[place] = _added(state[place], value, weight)
+        if self.lens.per_text is not None:
+            for number, row in enumerate(rows_of):
+                self.lens.per_text.add(self, row, place[2:], value[:, number], weight[:, number], rows)
 
     def arrays(self) -> dict[str, xr.DataArray]:
         """`name`, `name_se` and `name_count` of every variable, on the places and the further axes, labelled."""
         statistics = torch.stack(
             _statistics(self._sums()), -1
         )  # [variable … 3]: laid out at once, since labels are slow
-        laid_out = self._laid_out(statistics.movedim(0, -1), {_STATISTIC: None, _VARIABLE: None})
+        laid_out = self.laid_out(statistics.movedim(0, -1), {_STATISTIC: None, _VARIABLE: None})
         one = laid_out.isel({_STATISTIC: 0, _VARIABLE: 0}, drop=True)
         out: dict[str, xr.DataArray] = {}
         for number, name in enumerate(self.variables):
@@ -101,17 +108,18 @@ class Moments:
     def weights(self) -> dict[str, xr.DataArray]:
         """Σ w of every variable: how many queries a share is over, say."""
         sums = zip(self.variables, self._sums()[WEIGHT], strict=True)
-        return {name: self._laid_out(weight).fillna(0) for name, weight in sums}
+        return {name: self.laid_out(weight).fillna(0) for name, weight in sums}
 
     def _sums(self) -> Float[Tensor, "sum variable *cell"]:
         return getattr(self.lens, self.state).cpu()
 
-    def _laid_out(self, cells: Float[Tensor, "*cell"], more: Mapping[str, None] | None = None) -> xr.DataArray:
-        """With `more` axes behind those of the moments."""
-        behind = {**self.axes, **(more or {})}
+    def laid_out(self, cells: Float[Tensor, "*cell"], more: Mapping[str, Labels] | None = None) -> xr.DataArray:
+        """Cells with the names of their axes; `more` names axes behind them."""
+        named = {**self.axes, **(more or {})}
         if self.places is not None:
-            return self.places.grid(cells, behind)
-        return xr.DataArray(cells.numpy(), dims=tuple(behind), coords=self.axes)
+            return self.places.grid(cells, named)
+        known = {axis: labels for axis, labels in named.items() if labels is not None}
+        return xr.DataArray(cells.double().numpy(), dims=tuple(named), coords=known)
 
 
 def merged(states: Iterable[Float[Tensor, "sum *cell"]]) -> Float[Tensor, "sum *cell"]:

@@ -1,8 +1,6 @@
 """The one loop: corpus → subject → lenses → results."""
 
-import hashlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,26 +9,28 @@ import torch
 
 from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
+from lorgnette.lens import ALL, DEFAULT
 from lorgnette.lens.base import Lens
+from lorgnette.looking.choosing import every_lens
+from lorgnette.looking.conclusion import concluded, name_of, provenance_of
+from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import Keeper
-from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, batches
+from lorgnette.looking.runs import Run
+from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
 from lorgnette.models.switching import evaluating
-from lorgnette.results import Result, Results
-from lorgnette.results.provenance import Provenance
-from lorgnette.results.result import refuse_other_folder
+from lorgnette.results import Results
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.encoding import Encoded
 
 
 def look(
     subject: Subject,
     corpus: Texts | TokenizedTexts | str,
-    lenses: Sequence[Lens | str] | Lens | str,
+    lenses: Sequence[Lens | str] | Lens | str = DEFAULT,
     *,
     batch_tokens: int = 4096,
     truncate: bool = False,
@@ -38,6 +38,7 @@ def look(
     resume: bool = False,
     progress: bool = True,
     labels: Mapping[str, str] | None = None,
+    keep: str | None = None,
     seed: int | None = None,
     command: str | None = None,
 ) -> Results:
@@ -52,46 +53,63 @@ def look(
     `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results. Each text is
     read and tokenised once: give `TokenizedTexts` to look at the same ones again.
 
-    A string is the name or path of a corpus, or names of lenses ("weights,norms"). Where a lens uses labels, those of
-    the corpus are matched with the classes of the model by name; `labels` says which is which (label → class).
+    A string is the name or path of a corpus, or names of lenses ("weights,norms"); "all" is every lens that can look at
+    this model and these texts (a note says why others cannot). Results of other lenses that lie in `out` already stay,
+    if they are of the same model and texts; `resume=True` on what is finished returns it at once. Where a lens uses
+    labels, those of the corpus are matched with the classes of the model by name; `labels` says which is which (label →
+    class).
+
+    With `keep="texts"` each text's numbers are kept, of lenses whose means are over texts (see `Results.texts`): value
+    and weight as 32-bit floats, at most 2²⁵ of them a lens (268 MB). Ids of texts must then differ.
     """
-    chosen = _with_needed(_lenses(lenses))
     texts = _texts(subject, corpus, truncate)
-    if labels or any(lens.uses_labels for lens in chosen):
-        texts.match_labels(labels)
+    left_out: dict[str, str] | None = None
+    if _every(lenses):
+        lenses, left_out = every_lens(texts, labels, _try)
+    chosen = _with_needed(_lenses(lenses))
+    whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
     _refuse(subject, corpus, chosen, batch_tokens, resume)
-    for lens in chosen:
+    looking = [*chosen, *whole]
+    _keep_texts(chosen, keep)
+    for lens in looking:
         lens.bind(subject)
-    if out is not None:
-        refuse_other_folder(out, [lens.name for lens in chosen])
+    if keep and (size := _size(corpus)) is not None:
+        for lens in chosen:
+            lens.refuse_many_texts(size)
+    run = Run(out, texts, chosen)
+    others = run.others()
+    if resume and (done_before := run.finished()) is not None:
+        return done_before
     _prepare(texts, chosen, batch_tokens=batch_tokens, progress=progress)
     ranks, counts = ProcessRank.join(), Counts()
     keeper = None
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, chosen, batch_tokens), ranks)
-    done = keeper.restore(chosen) if keeper is not None and resume else 0
+        keeper = Keeper.open(out, resume, _fingerprint(texts, looking, batch_tokens), ranks)
+    done = keeper.restore(looking) if keeper is not None and resume else 0
     counts.batches = done
     bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
-    kept = _kept_if_interrupted(keeper, chosen, counts, out)
-    number = -1
+    kept = _kept_if_interrupted(keeper, looking, counts, out)
+    number, ids = -1, UniqueIds(enabled=keep is not None)
     with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
         for number, encoded in enumerate(batches(texts, batch_tokens, counts)):
             if number >= done and number % ranks.world == ranks.rank:
-                _pass(subject, encoded, chosen)
+                _pass(subject, encoded, looking)
             counts.batches = max(counts.batches, number + 1)
             counts.add(encoded)
+            ids.add(encoded)
             bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
             if keeper is not None and number >= done:
-                keeper.due(chosen, counts.batches)
+                keeper.due(looking, counts.batches)
     if done > number + 1:
         raise UserError(
             f"What was kept for --resume holds {done} batches, and the corpus has {number + 1}. Run without."
         )
     if counts.texts == 0:
-        raise UserError(f"The corpus {_name(corpus)!r} gave no text to look at.")
-    results = _concluded(chosen, _provenance(subject, corpus, counts, seed, command))
+        raise UserError(f"The corpus {name_of(corpus)!r} gave no text to look at.")
+    results = concluded(chosen, provenance_of(subject, corpus, counts, seed, command), whole, left_out)
     if out is not None and ranks.first:
+        results = run.joined(others, results)
         results.save(out)
     if keeper is not None and ranks.first:
         keeper.clear()
@@ -102,7 +120,7 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
     """What cannot be looked at, told before any work."""
     if not lenses:
         raise UserError("No lens was given. `lorgnette list lenses` names them.")
-    if resume and _corpus_fingerprint(corpus) is None:
+    if resume and fingerprint_of(corpus) is None:
         raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
     if batch_tokens < 1:
         raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
@@ -124,16 +142,25 @@ def _kept_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: 
         ) from interrupt
 
 
-def _concluded(lenses: Sequence[Lens], provenance: Any) -> Results:
-    """What the lenses found, in an order in which each can be made from those that it needs."""
+def _keep_texts(lenses: Sequence[Lens], keep: str | None) -> None:
+    if keep is None:
+        return
+    if keep != "texts":
+        raise UserError(f"keep can be 'texts': each text's numbers. Got {keep!r} instead.")
     for lens in lenses:
-        lens.provenance = provenance
-    computed: list[Result] = []
-    for lens in lenses:
-        if not lens.looks:
-            lens.take({result.lens: result for result in computed})
-        computed.append(_computed(lens))
-    return Results(computed)
+        lens.keep_texts()
+
+
+def _every(lenses: Sequence[Lens | str] | Lens | str) -> bool:
+    given = [lenses] if isinstance(lenses, Lens | str) else lenses
+    return any(isinstance(one, str) and ALL in (part.strip() for part in one.split(",")) for one in given)
+
+
+def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
+    """One lens on a few texts: a `UserError` if it cannot look at such."""
+    lens.bind(subject)
+    with torch.no_grad(), evaluating(subject.model):
+        _pass(subject, encoded, [lens])
 
 
 def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
@@ -195,6 +222,8 @@ def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) ->
     kept = [{name: state.clone() for name, state in lens.states().items()} for lens in lenses]
     try:
         batch = subject.collate(encoded)
+        for lens in lenses:
+            lens.begin(batch)
         hidden = any(lens.wants_hidden_states for lens in lenses)
         own = [tap for lens in lenses for tap in lens.taps(batch)]
         with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
@@ -220,12 +249,6 @@ def _too_large(text: Encoded, error: BaseException) -> UserError:
         f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself ({first}). "
         "Split it, use --truncate, or a machine with more memory."
     )
-
-
-def _computed(lens: Lens) -> Any:
-    # A rank that got no batch has nothing of its own to add, but must take part.
-    lens._update_count = max(lens._update_count, 1)
-    return lens.compute()
 
 
 def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: bool) -> TokenizedTexts:
@@ -264,53 +287,13 @@ def _size(corpus: Any) -> int | None:
     return len(corpus) if hasattr(corpus, "__len__") else None
 
 
-def _name(corpus: Any) -> str:
-    return str(getattr(corpus, "name", type(corpus).__name__))
-
-
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int) -> dict[str, Any]:
     """What must be the same for a kept state to be worth anything."""
     return {
         "weights": texts.subject.weights_hash,
         "dtype": str(texts.subject.dtype),
-        "corpus": _corpus_fingerprint(texts.corpus),
+        "corpus": texts.fingerprint,
         "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,
         "truncate": texts.truncate,
     }
-
-
-def _corpus_fingerprint(corpus: Any) -> str | None:
-    if isinstance(corpus, Corpus):
-        return corpus.fingerprint()
-    if isinstance(corpus, list | tuple):
-        return hashlib.sha256("\n".join(map(repr, corpus)).encode()).hexdigest()[:16]
-    return None  # an iterator cannot be read twice
-
-
-def _provenance(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
-    notes = []
-    if counts.empty:
-        notes.append(f"{counts.empty} texts without a single token were left out")
-    if counts.untranslated:
-        notes.append(f"{counts.untranslated} texts have no translation: decoder and cross-attention leave them out")
-    if subject.missing:
-        notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
-    if skipped := getattr(corpus, "skipped", None):
-        notes.append(f"{len(skipped)} items of the corpus could not be used: {', '.join(map(str, skipped[:10]))}")
-    return Provenance(
-        model=subject.name,
-        model_class=type(subject.model).__name__,
-        weights_hash=subject.weights_hash,
-        corpus=_name(corpus),
-        corpus_fingerprint=_corpus_fingerprint(corpus),
-        split=getattr(corpus, "split", None),
-        texts=counts.texts,
-        tokens=counts.tokens,
-        truncated=counts.truncated,
-        seed=seed,
-        dtype=str(subject.dtype).removeprefix("torch."),
-        device=str(subject.device),
-        command=command or " ".join(sys.argv),
-        notes=tuple(notes),
-    )

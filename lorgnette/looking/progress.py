@@ -1,8 +1,49 @@
-"""A progress bar on stderr that says how fast it goes."""
+"""How far a run is, on stderr: a bar in a terminal, which keeps its place at any width, else a line now and then."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+EVERY = 15.0
+"""Seconds between two lines where there is no terminal."""
+
+
+def bars(console: "Console") -> "Progress":
+    """A bar, how many of how many, the time left; what is said beside them gets the room that is left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    said = TextColumn("{task.description} {task.fields[said]}", table_column=Column(ratio=1, no_wrap=True))
+    width = 40 if console.width >= 110 else 12
+    return Progress(
+        BarColumn(bar_width=width), MofNCompleteColumn(), TimeRemainingColumn(), said, console=console, expand=True
+    )
+
+
+class Lines:
+    """A line now and then, for logs: how far, how fast, and how long it will take."""
+
+    def __init__(self, what: str, total: int | None, unit: str, done: int = 0) -> None:
+        self.what, self.total, self.unit, self.first = what, total, unit, done
+        self.began = self.last = time.monotonic()
+
+    def advance(self, done: int, said: str = "") -> None:
+        """Says how far it is if it is time."""
+        now = time.monotonic()
+        if now - self.last < EVERY or done <= self.first:
+            return
+        self.last = now
+        parts = [f"{done:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}", said]
+        if self.total is not None and done < self.total:
+            left = (now - self.began) / (done - self.first) * (self.total - done)
+            parts.append(f"{int(left) // 60}:{int(left) % 60:02d} left")
+        print(f"{self.what}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -12,26 +53,24 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         yield lambda *_, **__: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns: list[Any] = [
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        task = bars.add_task(what, total=total, speed="")
-        seen = 0
+    console, began, done, seen = Console(stderr=True), time.monotonic(), 0, 0
+    shown: Any = bars(console) if console.is_terminal else None
+    lines = Lines(what, total, "texts")
+    task = None if shown is None else shown.add_task(what, total=total, said="")
 
-        def advance(texts: int, tokens: int, *, skipped: bool = False) -> None:
-            nonlocal seen
-            seen += 0 if skipped else tokens
-            elapsed = bars.tasks[task].elapsed or 0.0
-            speed = f"{seen / elapsed:,.0f} tokens/s" if elapsed > 0.5 and seen else ""
-            bars.update(task, advance=texts, speed=speed)
+    def advance(texts: int, tokens: int, *, skipped: bool = False) -> None:
+        nonlocal done, seen
+        done, seen = done + texts, seen + (0 if skipped else tokens)
+        elapsed = time.monotonic() - began
+        speed = f"{seen / elapsed:,.0f} tokens/s" if elapsed > 0.5 and seen else ""
+        if shown is not None:
+            shown.update(task, advance=texts, said=speed)
+        elif not skipped:
+            lines.advance(done, speed)
 
+    if shown is None:
+        yield advance
+        return
+    with shown:
         yield advance

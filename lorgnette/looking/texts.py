@@ -1,5 +1,6 @@
 """A corpus as one subject's tokens: read and tokenised once for all who want it."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,6 +47,11 @@ class TokenizedTexts:
         """Whether the corpus can be read only once (an iterator)."""
         return iter(self.corpus) is self.corpus
 
+    @property
+    def fingerprint(self) -> str | None:
+        """What the texts are known by; None if they can be read only once."""
+        return fingerprint_of(self.corpus)
+
     def __iter__(self) -> Iterator[Encoded]:
         if self._whole:
             yield from self._first
@@ -61,6 +67,15 @@ class TokenizedTexts:
                 self._first.append(encoded)
             yield encoded
         self._whole = count == len(self._first)
+
+
+def fingerprint_of(corpus: Texts) -> str | None:
+    """Of a Corpus, a list or a tuple; an iterator cannot be read twice."""
+    if isinstance(corpus, Corpus):
+        return corpus.fingerprint()
+    if isinstance(corpus, list | tuple):
+        return hashlib.sha256("\n".join(map(repr, corpus)).encode()).hexdigest()[:16]
+    return None
 
 
 @dataclass
@@ -79,6 +94,23 @@ class Counts:
         self.tokens += sum(text.tokens for text in batch)
         self.truncated += sum(text.cut for text in batch)
         self.untranslated += sum(text.target is not None and text.example.target is None for text in batch)
+
+
+class UniqueIds:
+    """Refuses two texts of one id, by which their numbers are told apart."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.ids: set[str] | None = set() if enabled else None
+
+    def add(self, batch: Sequence[Encoded]) -> None:
+        for text in batch if self.ids is not None else ():
+            assert self.ids is not None
+            if text.example.id in self.ids:
+                raise UserError(
+                    f"Two texts have the id {text.example.id!r}, and by their ids the numbers of texts are kept apart. "
+                    "Give each an id of its own, or leave out --keep texts."
+                )
+            self.ids.add(text.example.id)
 
 
 def batches(texts: Iterable[Encoded], batch_tokens: int, counts: Counts) -> Iterator[list[Encoded]]:

@@ -7,14 +7,18 @@ from itertools import product
 import xarray as xr
 
 from lorgnette import lens as lenses
-from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK, STATE
+from lorgnette.axes import HEAD, LAYER, PER_HEAD, STACK, STATE, TEXT
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
+from lorgnette.statistics.intervals import t_quantile
+from lorgnette.statistics.paired import paired_error
 from lorgnette.statistics.significance import false_discovery, two_sided_p
 
 _Z = 1.96
+PAIRED = "paired"
+"""The attribute of a difference that says whether its interval is paired over texts."""
 _CELLS = (LAYER, HEAD, STATE)
 """Axes along which numbers are of one kind: only over these are they averaged and counted together."""
 
@@ -34,10 +38,11 @@ def differences(
 ) -> Differences:
     """after − before for every compared variable that both runs have.
 
-    Beside a difference `x` stand its standard error `x_se` = √(se² + se²), the ends of its 95 % interval, and `x_q`,
-    its p-value (normal, two-sided) adjusted for the false discovery rate over the heads and layers of the same kind.
-    What it does not tell you: the errors are those of independent runs. On the same texts they are too large where what
-    a text does to both runs cancels, and too small where it adds up.
+    Beside a difference `x` stand its standard error `x_se`, the ends of its 95 % interval, and `x_q`, its two-sided
+    p-value adjusted for the false discovery rate over the heads and layers of the same kind. Runs on the same texts
+    that kept each text's numbers are paired (see `paired_error`; Student's t); else the error is √(se² + se²), that of
+    independent runs (normal). The attribute `paired` of a difference says which. What it does not tell you: unpaired on
+    the same texts, errors are too large where what a text does to both runs cancels, too small where it adds up.
     """
     first, second = ({result.lens: result for result in run.values()} for run in (before, after))
     common = [lens for lens in first if lens in second]
@@ -53,10 +58,18 @@ def differences(
         if (more := [lens for lens in one if lens not in other])
     ]
     corpora = [next(iter(run.values())).provenance for run in (before, after)]
-    if corpora[0].corpus_fingerprint != corpora[1].corpus_fingerprint:
+    same_texts = corpora[0].corpus_fingerprint == corpora[1].corpus_fingerprint
+    if not same_texts:
         notes.append("the runs are on different texts, which makes a difference too")
     notes += _heads_of_one_run(first, second, common, names)
-    data = {lens: _difference(first[lens], second[lens]) for lens in common}
+    pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
+             if same_texts and lens in before.text_numbers and lens in after.text_numbers}  # fmt: skip
+    data = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
+    if same_texts and not any(array.attrs.get(PAIRED) for found in data.values() for array in found.values()):
+        notes.append(
+            "both runs are on the same texts, but intervals are those of independent runs: look with --keep texts to "
+            "pair them"
+        )
     results = {lens: Result(lens, found, second[lens].provenance) for lens, found in data.items() if found.data_vars}
     return Differences(before, after, Results(results), tuple(notes))
 
@@ -112,11 +125,12 @@ def compared(before: Result, after: Result) -> list[Compared]:
     ]
 
 
-def _difference(before: Result, after: Result) -> xr.Dataset:
+def _difference(before: Result, after: Result, texts: tuple[xr.Dataset, xr.Dataset] | None) -> xr.Dataset:
     out: dict[str, xr.DataArray] = {}
     for one in compared(before, after):
         labels = {axis: _present(after.data[one.variable], axis, wanted) for axis, wanted in one.select.items()}
-        out |= _between(one.variable, before.data, after.data.sel(labels))
+        error = None if texts is None else _paired(one.variable, *texts)
+        out |= _between(one.variable, before.data, after.data.sel(labels), error)
     return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
 
 
@@ -124,7 +138,21 @@ def _present(array: xr.DataArray, axis: str, labels: tuple[str, ...]) -> list[st
     return [label for label in labels if label in array[axis].values]
 
 
-def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.DataArray]:
+def _paired(name: str, before: xr.Dataset, after: xr.Dataset) -> xr.Dataset | None:
+    """The error of a difference that is paired over texts, and their number; None if texts have no such number."""
+    parts = [name, f"{name}_weight"]
+    if not all(part in run for part in parts for run in (before, after)):
+        return None
+    texts = sorted({*before[TEXT].values.tolist(), *after[TEXT].values.tolist()})
+    old, new = xr.align(*(run[parts].reindex({TEXT: texts}) for run in (before, after)), join="inner")
+    dims = old[name].dims
+    numbers = [run[part].transpose(*dims).fillna(0.0).values for run in (old, new) for part in parts]
+    error, count = paired_error(*numbers)
+    like = old[name].transpose(*dims).isel({TEXT: 0}, drop=True)
+    return xr.Dataset({"error": like.copy(data=error), "count": like.copy(data=count)})
+
+
+def _between(name: str, before: xr.Dataset, after: xr.Dataset, paired: xr.Dataset | None) -> dict[str, xr.DataArray]:
     """One variable: its difference; error, interval and q where both runs have errors; and a count."""
     parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in before and part in after]
     parts = [part for part in parts if before[part].dims == before[name].dims]
@@ -136,9 +164,14 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset) -> dict[str, xr.D
     value.attrs = dict(after[name].attrs)
     out, known = {name: value}, value.notnull()
     if f"{name}_se" in parts:
-        error = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5
-        out |= {f"{name}_se": error, f"{name}_low": value - _Z * error, f"{name}_high": value + _Z * error}
-        out[f"{name}_q"] = adjusted(value.copy(data=two_sided_p(value.values, error.values)))
+        error, degrees = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5, None
+        if paired is not None and set(paired["error"].dims) == set(value.dims):
+            paired = paired.reindex_like(value).transpose(*value.dims)
+            error, degrees = paired["error"].where(value.notnull()), (paired["count"] - 1).values
+        value.attrs[PAIRED] = degrees is not None
+        half = error * (_Z if degrees is None else t_quantile(degrees))
+        out |= {f"{name}_se": error, f"{name}_low": value - half, f"{name}_high": value + half}
+        out[f"{name}_q"] = adjusted(value.copy(data=two_sided_p(value.values, error.values, degrees)))
         known = known & error.notnull()
     count = xr.full_like(value, 2, dtype=int)
     if f"{name}_count" in parts:

@@ -20,8 +20,8 @@ from lorgnette.figures.lens_report import Changes, Compared
 from lorgnette.figures.sentences import NAMED, literal
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.files import written_whole
-from lorgnette.reporting.compare import Differences, compared, differences, slices
-from lorgnette.reporting.contents import in_chapters
+from lorgnette.reporting.compare import PAIRED, Differences, compared, differences, slices
+from lorgnette.reporting.contents import in_chapters, whole_model
 from lorgnette.reporting.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
 from lorgnette.results import Result, Results
 from lorgnette.statistics.significance import LEVEL, two_sided_p
@@ -62,6 +62,20 @@ class Comparison:
         return [finding for lenses_of in self._chapters.values() for lens in lenses_of
                 for finding in self._findings[lens]]  # fmt: skip
 
+    def whole_models(self) -> Finding | None:
+        """Accuracy and loss of both models, where lenses are read beside them."""
+        pair = [whole_model(run) for run in (self.before, self.after)]
+        if pair[0] is None or pair[1] is None:
+            return None
+        parts = ("accuracy", "low", "high", "loss", "texts")
+        numbers = {f"{part}_{n}": one.numbers[part] for n, one in enumerate(pair) if one for part in parts}
+        words = [
+            f"{literal(name)} has accuracy {{accuracy_{n}:.3f}} (95 % CI {{low_{n}:.3f}} to {{high_{n}:.3f}}), loss "
+            f"{{loss_{n}:.3f}} over {{texts_{n}:,}} texts"
+            for n, name in enumerate(self.names)
+        ]
+        return Finding(f"Whole models: {'; '.join(words)}.", numbers)
+
     def html(self) -> str:
         """The page as text."""
         chapters = []
@@ -76,7 +90,8 @@ class Comparison:
             chapters.append(ChapterPart(here, chapter.title, sentences, parts))
         origins = [next(iter(run.values())).provenance for run in (self.before, self.after)]
         origins[1] = replace(origins[1], notes=(*origins[1].notes, *self._differences.notes))
-        part = SubjectPart("s1", " and ".join(self.names), origins, chapters, head_count(self.after))
+        heads, whole = head_count(self.after), self.whole_models()
+        part = SubjectPart("s1", " and ".join(self.names), origins, chapters, heads, whole_model=whole)
         return rendered("page.html", title=f"What differs between {self.names[0]} and {self.names[1]}", subjects=[part])
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -157,7 +172,7 @@ def _sentence(
     if f"{one.variable}_q" in data:
         numbers |= counts(data, one.variable)
         words += (
-            f"; {{count}} of {{cells}} {_unit(value)} differ significantly (false discovery rate 5 %; "
+            f"; {{count}} of {{cells}} {_unit(value)} differ significantly ({_how(value)}, false discovery rate 5 %; "
             "{uncorrected} without this correction, {chance:.1f} expected by chance)"
         )
     if named := _largest(value):
@@ -173,15 +188,16 @@ def _counted_only(result: Result, one: Compared) -> Finding:
     if f"{one.variable}_q" not in result.data:
         return Finding(f"{what}: {{cells}} numbers of {{kinds}} kinds, without errors.", numbers)
     return Finding(
-        f"{what}: {{count}} of {{cells}} numbers of {{kinds}} kinds differ significantly (false discovery rate 5 % "
-        "within a kind; {uncorrected} without this correction, {chance:.1f} expected by chance).",
+        f"{what}: {{count}} of {{cells}} numbers of {{kinds}} kinds differ significantly ({_how(value)}, false "
+        "discovery rate 5 % within a kind; {uncorrected} without this correction, {chance:.1f} expected by chance).",
         numbers | counts(result.data, one.variable),
     )
 
 
 def counts(data: xr.Dataset, name: str) -> dict[str, Any]:
     """Cells that differ significantly, with and without correction, and how many would by chance without it."""
-    p = two_sided_p(data[name].values, data[f"{name}_se"].values)
+    degrees = (data[f"{name}_count"] - 1.0).values if data[name].attrs.get(PAIRED) else None
+    p = two_sided_p(data[name].values, data[f"{name}_se"].values, degrees)
     cells = int((~np.isnan(p)).sum())
     return {
         "count": int((data[f"{name}_q"] < LEVEL).sum()),
@@ -197,6 +213,11 @@ def _largest(value: xr.DataArray) -> str:
         return ""
     most = sorted(heads(value), key=lambda one: -abs(one.value))
     return ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2f')})" for one in most[:NAMED])
+
+
+def _how(value: xr.DataArray) -> str:
+    """What the intervals rest on."""
+    return "paired by text" if value.attrs.get(PAIRED) else "not paired"
 
 
 def _unit(value: xr.DataArray) -> str:

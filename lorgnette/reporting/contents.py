@@ -8,6 +8,8 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import CHAPTERS, Chapter
 from lorgnette.figures.sentences import stacks
 from lorgnette.results import Result
+from lorgnette.results.result import WHOLE_MODEL
+from lorgnette.statistics.intervals import share_interval
 
 
 def figures_of(result: Result) -> list[Figure]:
@@ -28,6 +30,20 @@ def findings_of(result: Result) -> list[Finding]:
 def findings(results: Mapping[str, Result]) -> list[Finding]:
     """The sentences for these results, lens by lens; a lens without its own gets one about its first variable."""
     return [finding for result in results.values() for finding in findings_of(result)]
+
+
+def whole_model(results: Mapping[str, Result]) -> Finding | None:
+    """How good the model is on these texts, where a lens is read beside it."""
+    for result in results.values():
+        if WHOLE_MODEL in result.data.attrs:
+            numbers = result.data.attrs[WHOLE_MODEL]
+            low, high = share_interval(round(numbers["accuracy"] * numbers["texts"]), numbers["texts"])
+            return Finding(
+                "The whole model: accuracy {accuracy:.3f} (95 % CI {low:.3f} to {high:.3f}), loss {loss:.3f} over "
+                "{texts:,} labelled texts.",
+                {**numbers, "low": low, "high": high},
+            )
+    return None
 
 
 def in_order(results: Mapping[str, Result]) -> dict[str, Result]:

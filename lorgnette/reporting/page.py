@@ -19,7 +19,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
 from lorgnette.files import written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
-from lorgnette.reporting.contents import figures_of, findings, in_chapters
+from lorgnette.reporting.contents import figures_of, findings, in_chapters, whole_model
 from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
@@ -75,6 +75,7 @@ class SubjectPart:
     cards: list[Card] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     examples: list[dict[str, Any]] = field(default_factory=list)
+    whole_model: Finding | None = None
 
     @property
     def first(self) -> str:
@@ -204,7 +205,8 @@ def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]
         sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
         chapters.append(ChapterPart(here, chapter.title, findings(there), sections))
     cards = atlas(results, examples)
-    return SubjectPart(place, name, origins, chapters, head_count(results), cards, measures(results), examples)
+    heads, whole = head_count(results), whole_model(results)
+    return SubjectPart(place, name, origins, chapters, heads, cards, measures(results), examples, whole)
 
 
 def _section(here: str, key: str, result: Result) -> Section:

@@ -3,10 +3,9 @@
 import hashlib
 import json
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -14,9 +13,23 @@ import xarray as xr
 from lorgnette import axes
 from lorgnette.display import NotebookDisplay, plot_of
 from lorgnette.errors import UserError, optional, reason
-from lorgnette.files import folder_written_whole, recover, writing, written_whole
+from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.results import schema
+from lorgnette.results.folder import (
+    FOLDER_FORMAT,
+    INDEX,
+    SCHEMA_VERSION,
+    files_of,
+    hashes_in,
+    looked_in,
+    names_in,
+    parsed,
+    read,
+    refuse_edited,
+    refuse_odd_name,
+)
 from lorgnette.results.provenance import Provenance
+from lorgnette.results.texts import TextNumbers, texts_file
 from lorgnette.results.variable import ResultVariable
 
 if TYPE_CHECKING:
@@ -25,10 +38,9 @@ if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
 
 __all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
-SCHEMA_VERSION = 1
+WHOLE_MODEL = "whole_model"
+"""The attribute with accuracy and loss of a classifier, where a lens is read beside them."""
 _FORMAT = "lorgnette-result"
-_FOLDER_FORMAT = "lorgnette-results"
-_INDEX = "lorgnette.json"  # what makes a folder a results folder
 _SUFFIXES = (".json", ".csv", ".parquet")
 _SPREAD = ("_se", "_low", "_high", "_q")  # of a mean: they need two texts
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
@@ -85,7 +97,7 @@ class Result(NotebookDisplay):
         groups: dict[tuple[str, ...], list[str]] = {}
         for name in self._chosen(variable):
             groups.setdefault(tuple(map(str, self.data[name].dims)), []).append(name)
-        frames = [_frame(self.data[names], dims) for dims, names in groups.items()]
+        frames = [frame(self.data[names], dims) for dims, names in groups.items()]
         if len(frames) == 1:
             return frames[0]
         whole = {column: "Int64" for frame in frames for column in frame.select_dtypes("integer").columns}
@@ -108,7 +120,7 @@ class Result(NotebookDisplay):
 
     @classmethod
     def from_json(cls, text: str, *, source: str = "The text") -> "Result":
-        document = _parsed(text, source, _FORMAT)
+        document = parsed(text, source, _FORMAT)
         try:
             data = schema.decode(document["data"])
             provenance = Provenance.from_dict(document["provenance"])
@@ -144,7 +156,7 @@ class Result(NotebookDisplay):
         path = Path(path)
         if path.suffix != ".json":
             raise UserError(f"Cannot load a result from {path.name!r}: only .json holds everything.")
-        return cls.from_json(_read(path), source=str(path))
+        return cls.from_json(read(path), source=str(path))
 
 
 class Results(NotebookDisplay, Mapping[str, Result]):
@@ -155,7 +167,13 @@ class Results(NotebookDisplay, Mapping[str, Result]):
     True
     """
 
-    def __init__(self, results: Mapping[str, Result] | Iterable[Result] = ()) -> None:
+    def __init__(
+        self,
+        results: Mapping[str, Result] | Iterable[Result] = (),
+        texts: "Mapping[str, xr.Dataset] | TextNumbers | None" = None,
+    ) -> None:
+        self.looked: dict[str, str] = {}  # by lens, what was looked at with which settings; see `looking.finished`
+        self.text_numbers = texts if isinstance(texts, TextNumbers) else TextNumbers(dict(texts or {}))
         pairs = results.items() if isinstance(results, Mapping) else [(result.lens, result) for result in results]
         self._results: dict[str, Result] = {}
         for name, result in pairs:
@@ -186,17 +204,29 @@ class Results(NotebookDisplay, Mapping[str, Result]):
             frame.insert(0, "lens", name)
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
+    def texts(self, lens: str | None = None, variable: str | None = None) -> "pd.DataFrame":
+        """Each text's numbers, a row for every text and cell: lens, text, variable, axes, value, weight.
+
+        Of all lenses that keep them, or of one, or of one variable of it; they are there if `look` was told
+        `keep="texts"`. A mean of a result is Σ weight · value / Σ weight over texts.
+        """
+        return self.text_numbers.frame(lens, variable)
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes the folder whole or not at all; refuses one that holds something else than results."""
         for name in self:
-            _refuse_odd_name(name)
-        with folder_written_whole(folder, ours=_files_of) as partial:
+            refuse_odd_name(name)
+        with folder_written_whole(folder, ours=files_of) as partial:
             contents = {name: result.to_json().encode() for name, result in self.items()}
             for name, content in contents.items():
                 (partial / f"{name}.json").write_bytes(content)
-            hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-            index = {"format": _FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self), "sha256": hashes}
-            (partial / _INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
+            kept = [name for name in self.text_numbers if name in self]
+            for name in kept:
+                self.text_numbers.write(name, partial / texts_file(name))
+            index = {"format": FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self), "texts": kept}
+            index["sha256"] = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+            index["looked"] = {name: key for name, key in self.looked.items() if name in self}
+            (partial / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
         return Path(folder)
 
     @classmethod
@@ -204,93 +234,15 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         folder = Path(folder)
         if not folder.is_dir():
             raise UserError(f"There is no results folder {folder}. `lorgnette look … --out {folder}` makes one.")
-        names, hashes = _names_in(folder), _index_of(folder).get("sha256", {})
+        names, hashes = names_in(folder), hashes_in(folder)
         for name in names:
-            _refuse_edited(folder / f"{name}.json", hashes.get(name) if isinstance(hashes, dict) else hashes)
+            refuse_edited(folder / f"{name}.json", hashes.get(name))
         results = {name: Result.load(folder / f"{name}.json") for name in names}
         for name, result in results.items():
             _refuse_unlabelled(result, folder / f"{name}.json")
-        return cls(results)
-
-
-def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str]) -> None:
-    """UserError if results of these lenses could not be saved there, or others would be lost: before the work."""
-    folder = Path(folder)
-    with writing(folder):
-        recover(folder, _files_of)
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is a file; a folder is needed.")
-    if folder.is_dir() and _files_of(folder):
-        lost = [name for name in _names_in(folder) if name not in lenses]
-        if lost:
-            raise UserError(
-                f"{folder} holds results of {', '.join(lost)}, which this run would remove. Choose another folder, or "
-                "look with these lenses too."
-            )
-
-
-def _names_in(folder: Path) -> list[str]:
-    """What the folder's index lists; a name is never taken for a path."""
-    index, names = folder / _INDEX, _index_of(folder).get("results")
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise UserError(f"{index} does not list its results. Was the file edited? Run look again.")
-    for name in names:
-        _refuse_odd_name(name)
-    return names
-
-
-def _index_of(folder: Path) -> dict[str, Any]:
-    index = folder / _INDEX
-    if not index.is_file():
-        raise UserError(f"{folder} is not a results folder: it has no {_INDEX}. Give the folder that look wrote.")
-    return _parsed(_read(index), str(index), _FOLDER_FORMAT)
-
-
-def _refuse_edited(path: Path, expected: object) -> None:
-    """A bit that flipped in a file would be a wrong number in a report. Older folders do not say what to expect."""
-    if expected is not None and hashlib.sha256(_read(path).encode()).hexdigest() != expected:
-        raise UserError(f"{path} is not as it was written: it was edited, or is damaged. Run look again.")
-
-
-def _files_of(folder: Path) -> set[str]:
-    """The files that we wrote into `folder` and may replace; a UserError when it is somebody else's folder."""
-    if not any(folder.iterdir()):
-        return set()
-    if not (folder / _INDEX).is_file():
-        raise UserError(f"{folder} exists and is not a results folder; nothing was written. Choose another folder.")
-    return {_INDEX, *(f"{name}.json" for name in _names_in(folder))}
-
-
-def _refuse_odd_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", name) or f"{name}.json" == _INDEX:
-        raise UserError(f"{name!r} cannot name a result: use letters, digits, '_', '-', '+' and '.'.")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"There is no file {path}.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path}: {error}.") from error
-
-
-def _parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
-    """The JSON document, once it is known to be ours and of this schema."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{source} is not JSON ({reason(error)}). Run look again.") from error
-    if not isinstance(document, dict) or document.get("format") != format_name:
-        raise UserError(f"{source} was not written by Lorgnette: it is no {format_name!r} document.")
-    found = document.get("schema")
-    if found != SCHEMA_VERSION:
-        age = "newer" if isinstance(found, int) and found > SCHEMA_VERSION else "older"
-        raise UserError(
-            f"{source} has schema version {found}, {age} than the {SCHEMA_VERSION} that this Lorgnette reads. "
-            f"Run look again, or use the Lorgnette that wrote it."
-        )
-    return document
+        found = cls(results, TextNumbers({}, {name: folder / texts_file(name) for name in names_in(folder, "texts")}))
+        found.looked = looked_in(folder)
+        return found
 
 
 def _refuse_double_labels(data: xr.Dataset) -> None:
@@ -306,7 +258,7 @@ def _refuse_unlabelled(result: Result, source: Path) -> None:
             raise UserError(f"{source} is a damaged result (the axis {dim!r} has no labels). Run look again.")
 
 
-def _frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":
+def frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":
     import pandas as pd
 
     if dims:

@@ -12,16 +12,29 @@ DRAWS = 2000
 Interval = tuple[float, float]
 
 
-def t_interval(values: Sequence[float] | Float[np.ndarray, " item"]) -> Interval:
-    """Of the mean: x̄ ± t(n − 1) · s/√n; NaN with fewer than two values. The values must be independent."""
+def t_quantile(degrees: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"]:
+    """Half the width of a 95 % interval in standard errors, by Student's t; NaN without a degree of freedom."""
     from scipy.stats import t
 
+    return np.asarray(t.ppf((1 + CONFIDENCE) / 2, np.where(degrees > 0, degrees, np.nan)))
+
+
+def t_interval(values: Sequence[float] | Float[np.ndarray, " item"]) -> Interval:
+    """Of the mean: x̄ ± t(n − 1) · s/√n; NaN with fewer than two values. The values must be independent."""
     known = np.asarray(values, dtype=float)
     if len(known) < 2:
         return float("nan"), float("nan")
     mean, error = float(known.mean()), float(known.std(ddof=1) / np.sqrt(len(known)))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(known) - 1)) * error
+    half = float(t_quantile(np.array(len(known) - 1.0))) * error
     return mean - half, mean + half
+
+
+def share_interval(count: int, total: int) -> Interval:
+    """Of a share of independent items (Wilson 1927)."""
+    from scipy.stats import binomtest
+
+    low, high = binomtest(count, total).proportion_ci(CONFIDENCE, method="wilson")
+    return float(low), float(high)
 
 
 def bootstrap_draws(

@@ -7,14 +7,18 @@ LEVEL = 0.05
 """Share of false ones among the differences that are called significant."""
 
 
-def two_sided_p(value: Float[np.ndarray, "*rest"], error: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"]:
-    """p of value / error by the normal distribution; 1 for no difference, whatever its error; NaN without an error."""
-    from scipy.stats import norm
+def two_sided_p(
+    value: Float[np.ndarray, "*rest"],
+    error: Float[np.ndarray, "*rest"],
+    degrees: Float[np.ndarray, "*rest"] | None = None,
+) -> Float[np.ndarray, "*rest"]:
+    """p of value / error by the normal distribution, or Student's; 1 for no difference at all, NaN without an error."""
+    from scipy.stats import norm, t
 
     value, error = np.asarray(value, dtype=float), np.asarray(error, dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where((value == 0) & (error == 0), 0.0, np.abs(value / error))
-    return np.asarray(2 * norm.sf(z))
+    return np.asarray(2 * (norm.sf(z) if degrees is None else t.sf(z, degrees)))
 
 
 def false_discovery(p: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"]:

@@ -57,6 +57,12 @@ class Tokens:
         """Real tokens of each text, specials included."""
         return self.mask.sum(dim=-1)
 
+    @property
+    def sinks(self) -> Bool[Tensor, "batch token"]:
+        """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
+        special = self.special & self.mask
+        return special | (~special.any(-1, keepdim=True) & self.categories["first"])
+
     def units(self, text: int = 0) -> Units:
         """The words of one text, special tokens among them, and which of them each piece belongs to."""
         pieces, word = self.pieces[text], self.word[text, : len(self.pieces[text])]

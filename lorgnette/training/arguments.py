@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 
+EPOCHS = 20
+"""Of what is trained from nothing, and of translators: early stopping ends most runs before."""
+
+
 def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
     """The Trainer's arguments; what the settings leave open is what suits the model."""
     here = torch.accelerator.is_available()
@@ -26,7 +30,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
     return TrainingArguments(
         output_dir=str(run.work),
         seed=settings.seed,
-        num_train_epochs=settings.epochs,
+        num_train_epochs=settings.epochs or defaults["epochs"],
         learning_rate=settings.learning_rate or defaults["learning_rate"],
         lr_scheduler_type=settings.schedule or defaults["schedule"],
         warmup_steps=defaults["warmup"] if settings.warmup is None else settings.warmup,
@@ -68,10 +72,15 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
 def _defaults(settings: TrainingSettings) -> dict[str, Any]:
     """What suits the model where the settings say nothing; of translators what Vaswani et al. 2017 found."""
     if not translates(settings):
-        rate, schedule = (1e-3, "constant") if is_preset(settings) else (5e-5, "linear")
-        return {"learning_rate": rate, "schedule": schedule, "warmup": 0, "label_smoothing": 0.0, "beta2": 0.999}
+        usual = {"label_smoothing": 0.0, "beta2": 0.999}
+        if is_preset(settings):
+            return {"epochs": EPOCHS, "learning_rate": 1e-3, "schedule": "constant", "warmup": 0, **usual}
+        # What Devlin et al. 2019 fine-tune with; the warm-up belongs to its step size.
+        warmup = 0.1 if settings.learning_rate is None else 0
+        return {"epochs": 3, "learning_rate": 2e-5, "schedule": "linear", "warmup": warmup, **usual}
     rate, schedule, warmup = (1e-3, "inverse_sqrt", 1000) if is_preset(settings) else (5e-5, "linear", 0)
-    return {"learning_rate": rate, "schedule": schedule, "warmup": warmup, "label_smoothing": 0.1, "beta2": 0.98}
+    found = {"learning_rate": rate, "schedule": schedule, "warmup": warmup, "label_smoothing": 0.1, "beta2": 0.98}
+    return {"epochs": EPOCHS, **found}
 
 
 def _has_tensorboard() -> bool:

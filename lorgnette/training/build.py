@@ -64,6 +64,21 @@ def opened(settings: TrainingSettings) -> Checkpoint:
     return checkpoint
 
 
+def classes_of(settings: TrainingSettings, labels: tuple[str, ...], *, trained: bool) -> tuple[str, ...] | None:
+    """The classes of a pretrained model that classifies already, in its order; None if it has none of its own.
+
+    Names that say nothing (LABEL_0 …) are those of a head that is to be trained, unless it is `trained` already.
+    """
+    config = None if is_preset(settings) else opened(settings).config()
+    if config is None or not any("Classifi" in name for name in config.architectures or []):
+        if settings.labels:
+            raise UserError(f"{settings.model!r} has no classes that labels could be mapped to: leave out --labels.")
+        return None
+    own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    anonymous = own == tuple(f"LABEL_{number}" for number in range(len(labels)))
+    return None if anonymous and not trained and not settings.labels else own
+
+
 class PresetBuilder:
     """Makes the tokenizer once, and a new model for each seed."""
 
@@ -163,7 +178,6 @@ class PretrainedBuilder:
                 raise UserError(
                     f"{name} is a setting of presets; {settings.model!r} has its own vocabulary and vectors."
                 )
-        self._check_labels()
         self.tokenizer = self.checkpoint.tokenizer()
         if self.tokenizer.pad_token_id is None:
             raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be put in batches.")
@@ -186,19 +200,6 @@ class PretrainedBuilder:
                 "would begin with random numbers there. Fetch the whole checkpoint."
             )
         return model
-
-    def _check_labels(self) -> None:
-        """A model that classifies already must do so into these classes."""
-        architectures = self.config.architectures or []
-        if not any("Classifi" in name for name in architectures):
-            return
-        own = [str(self.config.id2label[number]) for number in sorted(self.config.id2label)]
-        anonymous = own == [f"LABEL_{number}" for number in range(len(self.labels))]
-        if not anonymous and [name.lower() for name in own] != [name.lower() for name in self.labels]:
-            raise UserError(
-                f"the classes of the corpus ({', '.join(self.labels)}) are not those in the config of {self.name!r} "
-                f"({', '.join(own)}): take a model without a head, or a corpus with its classes."
-            )
 
 
 Builder = PresetBuilder | PretrainedBuilder

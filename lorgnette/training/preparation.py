@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from lorgnette.errors import UserError
 from lorgnette.texts import Example
 from lorgnette.training.arguments import processes
-from lorgnette.training.build import Builder, builder, translates
+from lorgnette.training.build import Builder, builder, classes_of, translates
 from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts, check_labels, parts_of
@@ -40,6 +40,17 @@ class Prepared:
             "compute_metrics": metrics_of,
         }
 
+    def described(self, settings: TrainingSettings) -> str:
+        """What will be trained on what, told before it begins; test texts are counted when they are read."""
+        steps = -(-self.count // (settings.batch_size * settings.accumulate))
+        classes = (
+            f" of {len(self.parts.labels)} classes ({', '.join(self.parts.labels[:6])})" if self.parts.labels else ""
+        )
+        return (
+            f"{settings.model} on {self.parts.train.name}: {self.count:,} texts{classes} to train on, "
+            f"{len(self.validation):,} to validate; {steps:,} steps an epoch."
+        )
+
     def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
         """What is measured of the trained model on "validation" or "test" besides the Trainer's numbers."""
         return {}
@@ -69,15 +80,22 @@ class Prepared:
         return items
 
 
-def prepare(settings: TrainingSettings) -> Prepared:
-    """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read."""
+def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
+    """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read.
+
+    Labels are matched with the classes that a model has already by name; `trained`: also with those that have none.
+    """
     if translates(settings):
+        if settings.labels:
+            raise UserError("translations have no labels: leave out --labels.")
         from lorgnette.training.translation.task import prepare_pairs
 
         return prepare_pairs(settings, parts_of(settings, classes=False))
     if settings.select == "bleu":
         raise UserError("bleu is a score of translations: choose a classifier by loss, cross_entropy or accuracy.")
     parts = parts_of(settings)
+    if (classes := classes_of(settings, parts.labels, trained=trained)) is not None:
+        parts = parts.in_classes(classes, settings.labels, settings.model)
     made = builder(settings, parts.labels, lambda: parts.train)
     reader = Reader(made.tokenizer, made.config, made.max_length, _maps(settings))
     notes = list(parts.notes)

@@ -1,10 +1,11 @@
-"""How a run goes, on stderr: a bar in a terminal, else a line per evaluation."""
+"""How a run goes, on stderr: a bar in a terminal, else a line now and then and one per evaluation."""
 
 import sys
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from lorgnette.looking.progress import Lines, bars
 from lorgnette.training.trainer import CURVE, Tally
 
 
@@ -16,6 +17,7 @@ class Progress(TrainerCallback):
     def __init__(self, title: str, tally: Tally) -> None:
         self.title, self.tally = title, tally
         self.bars: Any = None
+        self.lines: Lines | None = None
         self.validation = ""
 
     def on_train_begin(
@@ -24,24 +26,28 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero:
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
         if not console.is_terminal:
+            self.lines = Lines(self.title, state.max_steps, "steps", state.global_step)
             return
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-        self.bars = Progress(*columns, TextColumn("{task.fields[said]}"), console=console)
+        self.bars = bars(console)
         self.bars.start()
-        self.task = self.bars.add_task(self.title, total=state.max_steps, completed=state.global_step, said="")
+        console.print(self.title, markup=False, highlight=False)
+        self.task = self.bars.add_task("", total=state.max_steps, completed=state.global_step, said="")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        if self.bars is None:
-            return
-        if state.global_step % self.EVERY == 0 and self.tally.count:
-            means = self.tally.means()
-            said = f"loss {means['loss']:.3f} accuracy {means['accuracy']:.3f}{self.validation}"
-            self.bars.update(self.task, said=said)
-        self.bars.update(self.task, completed=state.global_step)
+        due = state.global_step % self.EVERY == 0 and bool(self.tally.count)
+        if self.bars is not None:
+            said = {"said": self.said()} if due else {}
+            self.bars.update(self.task, completed=state.global_step, **said)
+        elif self.lines is not None and due:
+            self.lines.advance(state.global_step, self.said())
+
+    def said(self) -> str:
+        """What stands beside the bar."""
+        means = self.tally.means()
+        return f"loss {means['loss']:.3f} accuracy {means['accuracy']:.3f}{self.validation}"
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         if not state.is_world_process_zero:
@@ -57,6 +63,7 @@ class Progress(TrainerCallback):
                 f"{train['accuracy']:.4f}, validation loss {validation['loss']:.4f} accuracy "
                 f"{validation['accuracy']:.4f}, {entry['seconds']:.1f} s",
                 file=sys.stderr,
+                flush=True,
             )
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:

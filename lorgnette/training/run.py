@@ -2,6 +2,7 @@
 
 import gc
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -82,6 +83,8 @@ def train(
     _refuse_precision(settings)
     ready = prepared or prepare(settings)
     together = processes()
+    if settings.progress and prepared is None and together.is_main_process:
+        print(ready.described(settings), file=sys.stderr, flush=True)
     together.wait_for_everyone()  # everybody has looked at the folder before anybody writes there
     with run.locked() if together.is_main_process else nullcontext():
         if together.is_main_process:
@@ -117,6 +120,8 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
     for each in runs:
         RunFolder(each.folder).refuse_another(each.record(), each.resume)
     prepared = prepare(settings)
+    if settings.progress and processes().is_main_process:
+        print(prepared.described(settings), file=sys.stderr, flush=True)
     return [train(each, prepared=prepared) for each in runs]
 
 

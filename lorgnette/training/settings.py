@@ -40,9 +40,12 @@ class TrainingSettings:
     select       which validation number is best: "loss" (penalties included), "cross_entropy", "accuracy" or, of
                  translations, "bleu"
     keep_last    the weights of the last step are kept, not the best ones; `patience` still says when to stop
-    warmup       steps over which the learning rate grows; below 1, their share of all steps
+    epochs       at most so many; None: 20 for presets and translators, 3 to fine-tune a classifier
+    learning_rate, warmup    the step size, and the steps over which it grows (below 1: their share of all steps);
+                 None: 1e-3 for presets, and 2e-5 with a tenth of warm-up to fine-tune a classifier
     label_smoothing, beams   of translation models: ε of the loss, and the beam of the translations that are scored
     limit        only the first N training texts; `test_limit` of the test texts
+    labels       which class of a trained classifier each label of the corpus is, where their names differ
     """
 
     model: str
@@ -58,7 +61,7 @@ class TrainingSettings:
     style: str = "default"
     penalties: "tuple[Penalty, ...]" = ()
     seed: int = 0
-    epochs: int = 20
+    epochs: int | None = None
     learning_rate: float | None = None
     schedule: str | None = None
     warmup: float | None = None
@@ -80,6 +83,7 @@ class TrainingSettings:
     test_limit: int | None = None
     stream: bool = False
     label_column: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     text_column: str = "text"
     data: Path | str | None = None
     allow_pickle: bool = False
@@ -90,9 +94,9 @@ class TrainingSettings:
     command: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "patience", "min_count", "beams"):
+        for name in ("batch_size", "accumulate", "patience", "min_count", "beams"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
+        for name in ("epochs", "evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for name in ("warmup", "weight_decay", "gradient_norm", "seed", "split_seed"):

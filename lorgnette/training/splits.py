@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lorgnette.errors import UserError
 from lorgnette.texts import Corpus, Example, corpus
+from lorgnette.texts.labels import matched
 from lorgnette.training.settings import Splits, TrainingSettings
 
 
@@ -18,6 +19,16 @@ class Parts:
     test: Corpus | None
     labels: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    def in_classes(self, classes: tuple[str, ...], renamed: Mapping[str, str], model: str) -> "Parts":
+        """The same texts with the classes of a trained model, which are matched by name."""
+        train, validation, test = (
+            None if part is None else matched(part, classes, renamed, model=model)
+            for part in (self.train, self.validation, self.test)
+        )
+        assert train is not None
+        assert validation is not None
+        return replace(self, train=train, validation=validation, test=test, labels=classes)
 
 
 def parts_of(settings: TrainingSettings, *, classes: bool = True) -> Parts:

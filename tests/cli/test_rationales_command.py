@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from subjects import bert, classifier
 from typer.testing import CliRunner
 
@@ -26,9 +27,26 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
     assert "knowing nothing: AUPRC" in done.stdout
+    assert (tmp_path / "run" / "report.html").is_file()
     result = lo.Results.load(tmp_path / "run")["rationales"]
+    assert result.data.attrs["explained"] == "the predicted class"
     share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
     assert result.data.attrs["k"] == f"{share:.1%} of the words"
+
+
+def test_the_class_that_is_asked_for_is_explained(monkeypatch, tmp_path):
+    named = ("--labels", "negative=LABEL_0,positive=LABEL_1", "--method", "attnlrp")
+    for name in ("LABEL_0", "label_1"):
+        done = invoked(monkeypatch, classifier(), *named, "--class", name, "--out", str(tmp_path / name))
+        assert done.exit_code == 0, done.stderr
+        assert f"the class {name.upper()}" in done.stdout
+    score = [lo.Results.load(tmp_path / name)["rationales"].data["score"] for name in ("LABEL_0", "label_1")]
+    drops = [each.sel(explanation="first", measure="comprehensiveness_top").item() for each in score]
+    assert drops[0] == pytest.approx(-drops[1])  # two classes: what one loses the other wins
+    assert drops[0] != 0
+    refused = invoked(monkeypatch, classifier(), *named, "--class", "LABEL_7")
+    assert refused.exit_code == 1
+    assert "no class 'LABEL_7'" in refused.stderr
 
 
 def test_the_command_refuses_in_one_line(monkeypatch):

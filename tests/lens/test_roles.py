@@ -13,6 +13,7 @@ from lorgnette.lens.roles.labels import RULES
 from lorgnette.lens.roles.lens import SHIFTS, Roles
 from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
 from lorgnette.looking.look import look
+from lorgnette.reporting.contents import findings_of
 from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.testing import run_lens
 from lorgnette.texts import corpus
@@ -43,7 +44,7 @@ def by_hand(trace, stack, layer, head):
     inside = stack != "cross"
     seen = [sum(weights[i] > 0) for i in range(len(weights))]
     out = {
-        "special": pooled([weights[i, special].sum() for i in words]),
+        "special": pooled([row[special].sum() for i, row in enumerate(weights) if asking.mask[0, i]]),
         "punctuation": pooled([weights[i, marks].sum() for i in words]),
         "last": pooled([weights[i, -1] for i in words]),
         "broad": pooled(
@@ -246,3 +247,13 @@ def test_bad_input():
         Roles("wikipedia")
     with pytest.raises(UserError, match="corpus twice"):
         look(bert(), iter(["the cat sat", "good"]), ["roles"], progress=False)
+
+
+def test_weights_and_roles_count_the_same_heads_on_special_tokens(texts):
+    results = look(planted_subject(texts, control=False), texts, ["weights", "roles"], progress=False)
+    weights, roles = (results[name].data for name in ("weights", "roles"))
+    assert int(roles["label"].sel(role="special").sum()) == int((weights["special"] > 0.5).sum()) == 2
+    for name in ("weights", "roles"):
+        assert [
+            finding.numbers["special"] for finding in findings_of(results[name]) if "special" in finding.numbers
+        ] == [2]

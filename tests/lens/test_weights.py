@@ -42,6 +42,9 @@ def slow(subject, stack):
                     "peak": np.mean([max(row) for row in w]),
                     "confidence": np.mean([max((w[i][k] for k in plain), default=0) for i in words]) if words else None,
                     "sink": max(column),
+                    "special": np.mean([sum(row[k] for k in set(range(keys)) - set(plain)) for row in w])
+                    if len(plain) < keys
+                    else np.mean([row[0] for row in w]),
                 }
                 for name, flags in read.categories.items():
                     chosen = [k for k in range(keys) if flags[0, k]]

@@ -16,8 +16,8 @@ from lorgnette import results as module
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.results import Result, Results
+from lorgnette.results.folder import refuse_other_folder
 from lorgnette.results.provenance import Provenance
-from lorgnette.results.result import refuse_other_folder
 
 ORIGIN = Provenance(
     model="minilm",

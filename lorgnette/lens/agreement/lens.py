@@ -50,6 +50,7 @@ class Agreement(Lens):
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
+    beside_accuracy: ClassVar[bool] = True
 
     def __init__(self, draws: int = 2000, seed: int = 0) -> None:
         super().__init__()

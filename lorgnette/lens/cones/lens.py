@@ -11,6 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.cones.outcome import Sample, cone_variables
 from lorgnette.lens.hidden_states import any_text, hidden_states
+from lorgnette.lens.losses import classifies
 from lorgnette.models.heads import CLASSIFIERS, classification_head
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
@@ -165,7 +166,7 @@ class Cones(Lens):
 
 
 def _classes(subject: Subject) -> tuple[str, ...]:
-    if subject.labels is None or len(subject.labels) < 2 or "TokenClassif" in type(subject.model).__name__:
+    if subject.labels is None or not classifies(subject):
         raise UserError(
             f"The lens 'cones' needs a classifier of texts with at least two classes; {subject.name!r} "
             f"({type(subject.model).__name__}) is none. Give a sequence classification checkpoint, or train one with "

@@ -73,7 +73,7 @@ class Coreference(Lens):
         if self.tasks:
             values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
             values = values[..., None].expand(*values.shape, len(PARTS))
-            self.of_heads.add(site, accuracy=(values, self.weights[:, None, None]))
+            self.of_heads.add(site, list(self.tasks), accuracy=(values, self.weights[:, None, None]))
 
     def _shares(
         self, attention: Float[Tensor, "head word word2"], tasks: "_Tasks"
@@ -101,7 +101,8 @@ class Coreference(Lens):
             self.weights = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
             self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
             rules = torch.stack([tasks.rules for tasks in self.tasks.values()])[..., None]
-            self.of_rules.add(baseline_accuracy=(rules.expand(*rules.shape[:-1], len(PARTS)), self.weights[:, None]))
+            rules = rules.expand(*rules.shape[:-1], len(PARTS))
+            self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.weights[:, None]))
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Let go of the batch."""

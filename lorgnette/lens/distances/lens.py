@@ -93,7 +93,7 @@ class Distances(Weights):
             if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
                 block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
             total += pairwise_jensen_shannon(block).sum(-1, dtype=torch.float64).cpu()
-        self._add(calls, heads, total / queries, queries)
+        self._add(calls, heads, total / queries, queries, text)
 
     def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
         """Some rows of one text over its first `keys` keys; the rest is padding."""
@@ -101,7 +101,9 @@ class Distances(Weights):
         visible = call.scores.block(one, rows).visible_keys()[0, :, :, :keys]
         return smoothed(call.block(one, rows)[0, :, :, :keys], visible, self.smoothing)
 
-    def _add(self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int) -> None:
+    def _add(
+        self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int, text: int
+    ) -> None:
         """Spread the block of each layer's heads over the columns of all heads."""
         place = [call.site.layer * self.heads + number for call in calls for number in self.numbers[call.site]]
         weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64)
@@ -110,7 +112,7 @@ class Distances(Weights):
         for call, n in zip(calls, heads, strict=True):
             values = torch.zeros(1, n, len(self.labels), dtype=torch.float64)
             values[0][:, place] = mean[start : start + n]
-            self.pairs.add(call.site, divergence=(values, weight))
+            self.pairs.add(call.site, [text], divergence=(values, weight))
             start += n
 
     def compute(self) -> Result:

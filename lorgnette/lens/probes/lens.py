@@ -45,6 +45,7 @@ class Probes(Lens):
 
     name: ClassVar[str] = "probes"
     summary: ClassVar[str] = "what each layer knows: probes for tags or labels, with control tasks and baselines"
+    beside_accuracy: ClassVar[bool] = True
     wants_hidden_states: ClassVar[bool] = True
 
     def __init__(

@@ -56,15 +56,16 @@ def masked(
 
 
 def predicted_drop(
-    whole: Float[Tensor, "batch label"], changed: Float[Tensor, "batch label"]
+    whole: Float[Tensor, "batch label"], changed: Float[Tensor, "batch label"], target: int | None = None
 ) -> Float[Tensor, " batch"]:
-    """m(x)_j − m(x′)_j, j the class predicted for the whole text x; both are probabilities.
+    """m(x)_j − m(x′)_j, j the class predicted for the whole text x, or `target`; both are probabilities.
 
     Comprehensiveness if x′ is the text without its rationale (high: the tokens were needed); sufficiency if x′ is the
     rationale alone (low, also below 0: they were enough).
     """
-    predicted = whole.argmax(-1, keepdim=True)
-    return (whole - changed).gather(-1, predicted)[..., 0]
+    if target is not None:
+        return (whole - changed)[..., target]
+    return (whole - changed).gather(-1, whole.argmax(-1, keepdim=True))[..., 0]
 
 
 def aopc(drops: Float[Tensor, "share batch"]) -> Float[Tensor, " batch"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.errors import UserError, near
-from lorgnette.explaining import explanations
+from lorgnette.explaining import class_number, explanations
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
@@ -47,11 +47,11 @@ class Rationales(Lens):
         comprehensiveness   m(x)_j − m(x without its first words)_j; mean over the first 1, 5, 10, 20, 50 % (AOPC)
         sufficiency         m(x)_j − m(the first words alone)_j; the same mean.  `_top`: of the k words
 
-    m(x)_j is the probability of the class j that is predicted for the whole text, which is also what is explained. A
-    word's score is the sum over its pieces, and it goes or stays with all of them. k is `top` words of a text (5, as
-    HateXplain has it), or `share` of them (see `gold_share`, on another split). Beside the `methods` (a name, names, or
-    "all") stand words at random, the first and the last. Means are over texts with at least one gold word that the
-    model sees. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021, "HateXplain", AAAI.
+    m(x)_j is the probability of the class j that is predicted for the whole text, or of `class_name`, which is also
+    what is explained. A word's score is the sum over its pieces, and it goes or stays with all of them. k is `top`
+    words of a text (5, as HateXplain has it), or `share` of them (see `gold_share`, on another split). Beside the
+    `methods` (a name, names, or "all") stand words at random, the first and the last. Means are over texts with at
+    least one gold word that the model sees. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021, "HateXplain", AAAI.
 
     What it does not tell you: whether people and the model have the same reasons. A plausible explanation of a model
     that is right for other reasons is wrong, and a text without some words is no text that the model knows.
@@ -73,6 +73,7 @@ class Rationales(Lens):
         gold: str = "majority",
         perturbation: str = "delete",
         seed: int = 0,
+        class_name: str | None = None,
     ) -> None:
         super().__init__()
         self.methods = _methods(methods)
@@ -86,7 +87,7 @@ class Rationales(Lens):
             if value not in known:
                 raise UserError(f"There is no {what} {value!r}.{near(value, known)} There are: {', '.join(known)}.")
         self.share, self.top = share, TOP if share is None and top is None else top
-        self.gold, self.perturbation, self.seed = gold, perturbation, seed
+        self.gold, self.perturbation, self.seed, self.class_name = gold, perturbation, seed, class_name
 
     def allocate(self, subject: Subject) -> None:
         if subject.labels is None or task_of(subject) != "classification" or subject.encoder.translates:
@@ -95,6 +96,7 @@ class Rationales(Lens):
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
         self.subject = subject
+        self.target = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
         self.scores = Moments(self, "score", by, at="corpus")
         self.chance = Moments(self, "chance", at="corpus")
@@ -109,17 +111,17 @@ class Rationales(Lens):
             return
         rows = [text.row for text in texts]
         batch = rows_of(batch, rows)
-        changed = WordRemoval(self.subject, batch, outputs.logits[rows], self.perturbation)
+        changed = WordRemoval(self.subject, batch, outputs.logits[rows], self.perturbation, self.target)
         judged = []
         for number, method in enumerate(self.methods):
             began = time.perf_counter()
-            scores = word_scores(self.subject, batch, texts, method, self.seed)
+            scores = word_scores(self.subject, batch, texts, method, self.seed, self.target)
             self.seconds[number] += time.perf_counter() - began
             judged.append(self._judged(number, scores, texts, changed))
         values, weights = (torch.stack([each[which].double() for each in judged], 1) for which in (0, 1))
-        self.scores.add(score=(values, weights))
+        self.scores.add(None, rows, score=(values, weights))
         share = torch.stack([text.marks.double().mean() for text in texts])
-        self.chance.add(chance=(share, torch.ones_like(share)))
+        self.chance.add(None, rows, chance=(share, torch.ones_like(share)))
 
     def _texts(self, batch: Batch) -> list[Marked]:
         """The texts with gold that the model sees; the others are counted."""
@@ -182,6 +184,8 @@ class Rationales(Lens):
         _describe(result.data)
         k = f"{self.top} words" if self.top is not None else f"{self.share:.1%} of the words"
         result.data.attrs |= {"k": k, "gold_rule": self.gold, "perturbation": self.perturbation, "seed": self.seed}
+        named = None if self.target is None or self.subject.labels is None else self.subject.labels[self.target]
+        result.data.attrs["explained"] = "the predicted class" if named is None else f"the class {named}"
         return result
 
     def _pooled(self) -> dict[str, list[float]]:

@@ -103,10 +103,11 @@ def faithful(result: Result) -> Finding | None:
     most, least = ranked[-1], ranked[0]
     numbers: dict[str, Any] = {"most": most, "drop": scores[most][0], "least": least, "small": scores[least][0]}
     numbers |= {"guess": random["random"][0], "tied": ", ".join(tied(scores, most))}
+    numbers["explained"] = result.data.attrs.get("explained", "the predicted class")
     better = scores[most][0] > random["random"][0] and not tied({most: scores[most], **random}, most)
     verdict = _against_others(numbers) if better else "; no explanation does significantly better than random words"
     return Finding(
-        "Deleting the top words of {most} lowers the predicted class's probability by {drop:.2f} (comprehensiveness), "
+        "Deleting the top words of {most} lowers the probability of {explained} by {drop:.2f} (comprehensiveness), "
         f"those of {{least}} by {{small:.2f}}, random words by {{guess:.2f}}{verdict}.",
         numbers,
     )

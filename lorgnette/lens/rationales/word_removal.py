@@ -40,14 +40,16 @@ def rows_of(batch: Batch, rows: Sequence[int]) -> Batch:
 
 
 class WordRemoval:
-    """What the predicted class of each text loses when words go, all pieces of a word together.
+    """What the predicted class of each text (or the class `target`) loses when words go, all pieces of a word together.
 
     Special tokens stay. `delete`: the others close up, as in ERASER; `mask`: the mask token stands in their place. A
     text of which nothing would be left (a model without special tokens) is not measured.
     """
 
-    def __init__(self, subject: Subject, batch: Batch, logits: Float[Tensor, "batch label"], how: str) -> None:
-        self.subject, self.batch, self.how = subject, batch, how
+    def __init__(
+        self, subject: Subject, batch: Batch, logits: Float[Tensor, "batch label"], how: str, target: int | None = None
+    ) -> None:
+        self.subject, self.batch, self.how, self.target = subject, batch, how, target
         self.whole = logits.detach().double().softmax(-1)
         self.mask_id = subject.tokenizer.mask_token_id
         if how == "mask" and self.mask_id is None:
@@ -77,7 +79,7 @@ class WordRemoval:
         inputs = self._inputs((gone & there[..., None]).flatten(0, 1), len(gone))
         logits = self.subject.run(replace(self.batch, inputs=inputs), return_dict=True).logits
         changed = logits.double().softmax(-1)
-        drop = predicted_drop(self.whole.repeat(len(gone), 1), changed)
+        drop = predicted_drop(self.whole.repeat(len(gone), 1), changed, self.target)
         return drop.unflatten(0, gone.shape[:2]).cpu(), there.cpu()
 
     def _inputs(self, gone: Bool[Tensor, "text token"], copies: int) -> dict[str, Any]:

@@ -23,13 +23,13 @@ _DIGITS = 5
 
 
 def word_scores(
-    subject: Subject, batch: Batch, texts: Sequence[Marked], method: str, seed: int
+    subject: Subject, batch: Batch, texts: Sequence[Marked], method: str, seed: int, target: int | None = None
 ) -> list[Float[Tensor, "_"]]:
-    """How much each word that the model sees speaks for its prediction: the sum over the word's pieces."""
+    """How much each word that the model sees speaks for its prediction, or a class: the sum over the word's pieces."""
     if method in BLIND:
         return [_blind(text, method, seed) for text in texts]
     try:
-        found = explain(subject, batch, method).words(batch.source)
+        found = explain(subject, batch, method, target).words(batch.source)
     except UserError as error:
         raise UserError(f"{method}: {error}") from error
     out = []

@@ -38,6 +38,7 @@ class Relevance(Lens):
 
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction goes through each head, by layer-wise relevance propagation"
+    beside_accuracy: ClassVar[bool] = True
 
     def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ import torch
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.figures.finding import HALF
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS
 from lorgnette.statistics.spearman import spearman
@@ -38,7 +39,7 @@ RULES: Mapping[str, Rule] = {
     "positional": Rule("share of queries whose largest weight is at one offset", 0.9, inclusive=True),
     "syntactic": Rule("accuracy in the best relation and way minus the best fixed offset", 0.1, inclusive=True),
     "rare": Rule("share of texts whose most read piece is one of the two rarest (and .1 above chance)", 0.5),
-    "special": Rule("weight on special tokens (on the first token where there are none)", 0.5),
+    "special": Rule("weight on special tokens (on the first token where there are none), over all queries", HALF),
     "punctuation": Rule("weight on punctuation", 0.5),
     "same_word": Rule("weight on the same word elsewhere, over queries that see one", 0.5),
     "induction": Rule("weight on what followed the same word before, over queries that see one", 0.5),
@@ -71,6 +72,7 @@ def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray
     bounds = _bounds(numbers["number"], numbers["number_se"], numbers["number_count"])
     holds = _holds(numbers, tables["rare_chance"][""], names)
     chosen, label = holds.sel({axes.PART: PARTS[0]}, drop=True), holds.all(axes.PART)
+    label.loc[{axes.ROLE: "special"}] = _special(tables["special"])
     variables = {
         **numbers,
         **bounds,
@@ -88,7 +90,7 @@ def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray
 
 _DESCRIPTIONS = {
     "number": "what a role is judged by, in each part: " + "; ".join(f"{n}: {r.about}" for n, r in RULES.items()),
-    "label": "the role fits in both parts",
+    "label": "the role fits in both parts; special: over all texts",
     "chosen": "the role fits in the development part",
     "roles": "the labels in words",
     "confidence": "largest weight on a word, mean over words (end-of-sentence and other special tokens left out)",
@@ -98,6 +100,12 @@ _DESCRIPTIONS = {
     "stability": "Spearman's ρ across heads between the numbers of both parts",
     "agreement": "share of heads for which both parts say the same of the role",
 }
+
+
+def _special(table: dict[str, xr.DataArray]) -> xr.DataArray:
+    """Nothing is chosen here, so that nothing need be held out: over all texts, as the lens `weights` counts heads."""
+    whole = (table[""].fillna(0.0) * table["queries"]).sum(axes.PART) / table["queries"].sum(axes.PART)
+    return RULES["special"].holds(whole) & (table["_count"].sum(axes.PART) >= FEWEST)
 
 
 def _tables(moments: Moments) -> dict[str, dict[str, xr.DataArray]]:

@@ -151,7 +151,7 @@ class Roles(Relations):
     def _simple(self, call: Call, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
         site = call.site
-        kinds = torch.stack([_sink(read), read.categories["punctuation"], read.categories["last"]], -1)
+        kinds = torch.stack([read.sinks, read.categories["punctuation"], read.categories["last"]], -1)
         norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
         offsets = tuple(NEIGHBOURS.values()) if site.kind == "self" else ()
@@ -168,11 +168,15 @@ class Roles(Relations):
         seen = call.seen_keys[:, 0]
         normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
-        asked = torch.stack([word, word, word & (seen > 1), *(word,) * 4], -1)
+        # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
+        asked = torch.stack([word, word, word & (seen > 1), asking.mask, *(word,) * 3], -1)
         there = [word & (has_neighbour(asking.mask.float(), o) > 0) & bool(offsets) for o in NEIGHBOURS.values()]
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
+        means, counts = _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
+        at_special = NUMBERS.index("special")
+        counts[:, at_special] = (counts[:, at_special] > 0).to(counts.dtype)
         return [
-            _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked),
+            (means, counts),
             _mean(at, torch.stack(there, -1)),
         ]
 
@@ -214,12 +218,6 @@ class Roles(Relations):
         if parsed is not None:
             result.data.attrs |= parsed.attrs
         return result
-
-
-def _sink(read: Tokens) -> Bool[Tensor, "text key"]:
-    """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
-    none = ~(read.special & read.mask).any(-1, keepdim=True)
-    return (read.special & read.mask) | (none & read.categories["first"])
 
 
 def _rank_table(ranks: FrequencyRanks[int], size: int) -> Float[Tensor, " piece"]:

@@ -90,8 +90,8 @@ def findings(result: Result) -> Iterator[Finding]:
     none = int(((label.sum(ROLE) == 0) & looked_at).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
     sentence = (
-        f"Roles of {{heads}} heads, holding in both halves of the corpus: {words}; {{none}} {has(none)} none "
-        "(a head may have several)."
+        f"Roles of {{heads}} heads, holding in both halves of the corpus (special: over all of it): {words}; {{none}} "
+        f"{has(none)} none (a head may have several)."
     )
     yield Finding(
         sentence if named else "None of {heads} heads has a role that holds in both halves of the corpus.",

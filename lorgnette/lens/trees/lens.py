@@ -1,5 +1,6 @@
 """Whether a head's attention holds the dependency tree: the maximum spanning arborescence, scored by UAS."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -104,8 +105,9 @@ class Trees(Lens):
         if not found:
             return
         values, weights = (torch.from_numpy(np.stack([text[which] for text in found])) for which in (0, 1))
-        self.of_heads.add(site, values[:, :-1], weights[:, None, None])
-        self.of_layers.add(site, values[:, -1], weights[:, None])
+        texts = [sentence.text for sentence, _ in self.sentences]
+        self.of_heads.add(site, values[:, :-1], weights[:, None, None], texts)
+        self.of_layers.add(site, values[:, -1], weights[:, None], texts)
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; baselines and counts are taken in here, once."""
@@ -133,7 +135,7 @@ class Trees(Lens):
             counts.append(judged[0][1])
         if rows:
             values, weights = torch.from_numpy(np.stack(rows)), torch.from_numpy(np.stack(counts))
-            self.of_baselines.add(None, values, weights[:, None])
+            self.of_baselines.add(None, values, weights[:, None], [s.text for s, _ in self.sentences])
 
     def _judged(
         self, scores: Float[np.ndarray, "graph word word2"], sentence: "Sentence", members: np.ndarray
@@ -180,12 +182,16 @@ class _Shares:
         self.recall = Moments(lens, "recall", {**by_row, axes.RELATION: lens.relations}, at=at, state=f"{at}_recall")
 
     def add(
-        self, site: Site | None, shares: Float[Tensor, "text *row column"], counts: Float[Tensor, "text *#row column"]
+        self,
+        site: Site | None,
+        shares: Float[Tensor, "text *row column"],
+        counts: Float[Tensor, "text *#row column"],
+        texts: Sequence[int],
     ) -> None:
-        """Columns are the scores, then the relations."""
+        """Columns are the scores, then the relations; `texts` are those of the batch."""
         each, weight = shares[..., : len(SCORES)].unbind(-1), counts[..., : len(SCORES)].unbind(-1)
-        self.scores.add(site, **{name: (each[number], weight[number]) for number, name in enumerate(SCORES)})
-        self.recall.add(site, recall=(shares[..., len(SCORES) :], counts[..., len(SCORES) :]))
+        self.scores.add(site, texts, **{name: (each[number], weight[number]) for number, name in enumerate(SCORES)})
+        self.recall.add(site, texts, recall=(shares[..., len(SCORES) :], counts[..., len(SCORES) :]))
 
     def arrays(self) -> dict[str, xr.DataArray]:
         return self.scores.arrays() | self.recall.arrays()

@@ -27,6 +27,7 @@ _DESCRIPTIONS = {
     "confidence": "largest weight on a non-special key, not renormalised, mean over non-special queries",
     "mass": "share of the weight on a kind of key, mean over queries",
     "sink": "share of the weight on the single most read key of a text",
+    "special": "share of the weight on all special tokens (on the first where a text has none), mean over queries",
 }
 
 
@@ -50,15 +51,16 @@ class Weights(Lens):
         self.by = by
 
     def allocate(self, subject: Subject) -> None:
-        self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink"))
+        self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
         self.masses = Moments(self, "mass", {axes.CATEGORY: MASSES})
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         asking, read = batch.queries(site), batch.keys(site)
         query = asking.mask.to(torch.float32)
+        kinds = [*(read.categories[name] for name in CATEGORIES), read.sinks]
         wanted = Wanted(
-            features=torch.stack([read.categories[name] for name in CATEGORIES], -1).to(call.query.dtype),
+            features=torch.stack(kinds, -1).to(call.query.dtype),
             entropy=True,
             peak=True,
             among=read.mask & ~read.special,
@@ -77,6 +79,7 @@ class Weights(Lens):
             entropy_normalised=self._over_queries(normalised, query * (seen > 1)),
             peak=self._over_queries(rows["peak"], query),
             confidence=self._over_queries(rows["peak_among"], word),
+            special=self._over_queries(rows["average"][..., -1], query),
             sink=(rows["received"].amax(-1) / counts[:, None], self._weight(counts)[:, None]),
         )
         self.masses.add(site, mass=self._masses(rows, query, read))
@@ -86,7 +89,7 @@ class Weights(Lens):
         there = torch.stack([read.categories[name].any(-1) for name in CATEGORIES], -1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
-        averaged, weight = self._over_queries(rows["average"], query[..., None])
+        averaged, weight = self._over_queries(rows["average"][..., :-1], query[..., None])
         weight = weight * there[:, None, :]
         if rows.at is None:
             empty = averaged.new_zeros(*averaged.shape[:2], len(OFFSETS))

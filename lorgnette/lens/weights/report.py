@@ -46,6 +46,7 @@ def figures(result: Result) -> list[Figure]:
 def findings(result: Result) -> Iterator[Finding]:
     sentences = [
         sinks(result),
+        on_special(result),
         *(neighbours(result, kind) for kind in NEIGHBOURS),
         most_confident(result),
         focus(result),
@@ -68,6 +69,20 @@ def sinks(result: Result) -> Finding | None:
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
         f"{{count}} of {{heads}} heads {verb} attention on {{kind}} (mean over all heads: {{mean:.0%}}).", numbers
+    )
+
+
+def on_special(result: Result) -> Finding | None:
+    """Heads with more than half of their weight on special tokens of all kinds together: the role `special`."""
+    if "special" not in result.data:
+        return None
+    count, total = len(above(result.data["special"])), len(heads(result.data["special"]))
+    if not count:
+        return None
+    verb = "puts more than half of its" if count == 1 else "put more than half of their"
+    return Finding(
+        f"{{special}} of {{heads}} heads {verb} attention on special tokens of all kinds together.",
+        {"special": count, "heads": total},
     )
 
 

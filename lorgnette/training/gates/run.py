@@ -38,6 +38,7 @@ def fit_gates(
     training = settings.training
     set_seed(training.seed)
     heads = heads_of(model, settings.stacks)
+    assert training.epochs is not None
     steps = training.epochs * math.ceil(ready.count / (training.batch_size * training.accumulate))
     gates = HeadGates(
         heads,
@@ -93,12 +94,8 @@ class GateProgress(Progress):
         super().__init__(title, tally)
         self.gates = gates
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        super().on_step_end(args, state, control)
-        if self.bars is not None and state.global_step % self.EVERY == 0 and self.tally.count:
-            means = self.tally.means()
-            said = f"loss {means['loss']:.3f} accuracy {means['accuracy']:.3f} · {self._open()}{self.validation}"
-            self.bars.update(self.task, said=said)
+    def said(self) -> str:
+        return f"{self._open()} · {super().said()}"
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         super().on_evaluate(args, state, control)

@@ -81,7 +81,7 @@ def prune(settings: PruningSettings) -> Pruned:
         run.end()
         return _with_onnx(settings)
     _refuse_unfinished(root, settings)
-    ready = prepare(training)
+    ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
@@ -306,7 +306,7 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
         if settings.format == "stock":
             model = as_pruned(model, done.record["kept_heads"])
         with quiet():
-            export_onnx(model, done.folder / ONNX, example=_sample(prepare(settings.training)))
+            export_onnx(model, done.folder / ONNX, example=_sample(prepare(settings.training, trained=True)))
     return done
 
 

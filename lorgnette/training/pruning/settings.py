@@ -13,6 +13,8 @@ METHODS: Final = ("gates", "importance", "agreement")
 FORMATS: Final = ("pruned", "stock")
 WEIGHT: Final = 0.1
 """λ where neither a share nor a weight is given: the coefficient of Voita's code."""
+EPOCHS: Final = 3
+LEARNING_RATE: Final = 5e-5
 PRESSURE: Final = 0.5
 """λ on the heads that are open beyond a given share."""
 
@@ -58,6 +60,11 @@ class PruningSettings(HeadChoice):
     training: TrainingSettings
 
     def __post_init__(self) -> None:
+        told = self.training
+        changes: dict[str, Any] = {} if told.epochs is not None else {"epochs": EPOCHS}
+        if told.learning_rate is None:  # heads that go take more than fine-tuning does
+            changes |= {"learning_rate": LEARNING_RATE, "warmup": told.warmup or 0}
+        object.__setattr__(self, "training", told.replace(**changes))
         if self.method not in METHODS:
             raise UserError(
                 f"the method must be one of {', '.join(METHODS)}; got {self.method!r}.{near(self.method, METHODS)}"

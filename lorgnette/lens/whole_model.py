@@ -1,0 +1,47 @@
+"""How good the whole model is on the texts: what numbers about its decisions are read beside."""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.results.result import WHOLE_MODEL
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+
+class WholeModel(Lens):
+    """Accuracy and cross-entropy of a classifier over the texts that have a label.
+
+    `look` brings it along for lenses whose numbers are about a classifier's decisions. What it does not tell you:
+    which classes are confused (see `cones`).
+    """
+
+    name: ClassVar[str] = WHOLE_MODEL
+
+    def allocate(self, subject: Subject) -> None:
+        self.moments = Moments(self, ("loss", "accuracy"), at="corpus")
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        logits = outputs.logits.detach().double()
+        given = [-1 if example.label is None else example.label for example in batch.examples]
+        labels = torch.tensor(given, device=logits.device)
+        known = (labels >= 0) & (labels < logits.shape[-1])
+        labels = labels.where(known, 0)
+        right = (logits.argmax(-1) == labels).double()
+        weight = known.double()
+        self.moments.add(loss=(F.cross_entropy(logits, labels, reduction="none"), weight), accuracy=(right, weight))
+
+    def compute(self) -> Result:
+        return self.result(self.moments.arrays())
+
+
+def attributes(found: Result) -> dict[str, Any]:
+    """What stands beside the numbers of other lenses; nothing if no text has a label."""
+    texts = int(found.data["accuracy_count"])
+    if not texts:
+        return {}
+    return {WHOLE_MODEL: {**{name: float(found.data[name]) for name in ("accuracy", "loss")}, "texts": texts}}

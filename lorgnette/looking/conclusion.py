@@ -1,0 +1,82 @@
+"""From states to results: what lenses conclude, where it comes from, and what belongs beside it."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.whole_model import WholeModel
+from lorgnette.lens.whole_model import attributes as attributes_of
+from lorgnette.looking.texts import Counts, fingerprint_of
+from lorgnette.results import Result, Results
+from lorgnette.results.provenance import Provenance
+from lorgnette.subject import Subject
+
+
+def concluded(
+    lenses: Sequence[Lens], provenance: Provenance, whole: Sequence[WholeModel], left_out: dict[str, str] | None
+) -> Results:
+    """What the lenses found, in an order in which each can be made from those that it needs.
+
+    Where all lenses were asked for (`left_out` says why some could not look), one that finds nothing is left out too.
+    """
+    for lens in (*lenses, *whole):
+        lens.provenance = provenance
+    attributes = {name: value for one in whole for name, value in attributes_of(_computed(one)).items()}
+    computed: list[Result] = []
+    for lens in lenses:
+        if not lens.looks:
+            lens.take({result.lens: result for result in computed})
+        try:
+            result = _computed(lens)
+        except UserError as error:
+            if left_out is None:
+                raise
+            left_out[lens.name] = str(error)
+            continue
+        if lens.uses_labels or lens.beside_accuracy:
+            result.data.attrs |= attributes
+        computed.append(result)
+    texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
+    for result in computed:
+        result.provenance = provenance.noted(*(f"left out: {name} ({why})" for name, why in (left_out or {}).items()))
+    return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
+
+
+def _computed(lens: Lens) -> Any:
+    # A rank that got no batch has nothing of its own to add, but must take part.
+    lens._update_count = max(lens._update_count, 1)
+    return lens.compute()
+
+
+def name_of(corpus: Any) -> str:
+    return str(getattr(corpus, "name", type(corpus).__name__))
+
+
+def provenance_of(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
+    notes = []
+    if counts.empty:
+        notes.append(f"{counts.empty} texts without a single token were left out")
+    if counts.untranslated:
+        notes.append(f"{counts.untranslated} texts have no translation: decoder and cross-attention leave them out")
+    if subject.missing:
+        notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
+    if skipped := getattr(corpus, "skipped", None):
+        notes.append(f"{len(skipped)} items of the corpus could not be used: {', '.join(map(str, skipped[:10]))}")
+    return Provenance(
+        model=subject.name,
+        model_class=type(subject.model).__name__,
+        weights_hash=subject.weights_hash,
+        corpus=name_of(corpus),
+        corpus_fingerprint=fingerprint_of(corpus),
+        split=getattr(corpus, "split", None),
+        texts=counts.texts,
+        tokens=counts.tokens,
+        truncated=counts.truncated,
+        seed=seed,
+        dtype=str(subject.dtype).removeprefix("torch."),
+        device=str(subject.device),
+        command=command or " ".join(sys.argv),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,23 @@
+"""Accuracy and loss of the whole model, beside the lenses that are about its decisions."""
+
+from collections.abc import Mapping, Sequence
+
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.losses import classifies
+from lorgnette.lens.whole_model import WholeModel
+from lorgnette.looking.texts import TokenizedTexts
+
+
+def whole_model(texts: TokenizedTexts, lenses: Sequence[Lens], labels: Mapping[str, str] | None) -> list[WholeModel]:
+    """What measures them, if a lens is read beside them; labels that a lens uses must match the classes by name."""
+    needed = bool(labels) or any(lens.uses_labels for lens in lenses)
+    if not needed and not any(lens.beside_accuracy for lens in lenses):
+        return []
+    try:
+        texts.match_labels(labels)
+    except UserError:
+        if needed:
+            raise
+        return []  # the labels are not this model's: it has no accuracy on them
+    return [WholeModel()] if classifies(texts.subject) else []

@@ -1,0 +1,61 @@
+"""The folder of a run: what it holds already, and whether that is of the same model and texts."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from lorgnette.files import hidden
+from lorgnette.lens.base import Lens
+from lorgnette.looking.texts import TokenizedTexts
+from lorgnette.results import Results
+from lorgnette.results.folder import INDEX, refuse_other_folder
+
+
+class Run:
+    """One look into a folder (or into none), with lenses that have seen nothing yet."""
+
+    def __init__(self, out: str | os.PathLike[str] | None, texts: TokenizedTexts, lenses: Sequence[Lens]) -> None:
+        self.folder = None if out is None else Path(out)
+        self.names = [lens.name for lens in lenses]
+        dtype = str(texts.subject.dtype).removeprefix("torch.")
+        self.origin = (texts.subject.weights_hash, dtype, texts.fingerprint)
+        self.known = texts.fingerprint is not None  # texts that can be read only once are never the same
+        about = [*self.origin, texts.truncate]
+        self.keys = {lens.name: _short([*about, lens.described()]) for lens in lenses} if self.known else {}
+
+    def others(self) -> Results:
+        """What the folder has of other lenses, if it is of the same model and texts; else a `UserError`."""
+        if self.folder is None:
+            return Results()
+        refuse_other_folder(self.folder)
+        old = self._there()
+        others = Results({name: result for name, result in old.items() if name not in self.names})
+        origins = {(o.weights_hash, o.dtype, o.corpus_fingerprint) for o in (r.provenance for r in others.values())}
+        if not self.known or origins - {self.origin}:
+            refuse_other_folder(self.folder, self.names)
+        others.looked = {name: key for name, key in old.looked.items() if name in others}
+        others.text_numbers = others.text_numbers.joined(old.text_numbers, list(others))
+        return others
+
+    def finished(self) -> Results | None:
+        """What the folder holds, if it is just what is to be looked at now, and nothing was interrupted since."""
+        if self.folder is None or not self.known or hidden(self.folder, "unfinished").exists():
+            return None
+        old = self._there()
+        return old if all(name in old and old.looked.get(name) == key for name, key in self.keys.items()) else None
+
+    def joined(self, others: Results, found: Results) -> Results:
+        """Both, in the order in which they were looked at."""
+        both = Results({**others, **found}, found.text_numbers.joined(others.text_numbers, list(others)))
+        both.looked = {**others.looked, **self.keys}
+        return both
+
+    def _there(self) -> Results:
+        assert self.folder is not None
+        return Results.load(self.folder) if (self.folder / INDEX).is_file() else Results()
+
+
+def _short(about: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]

@@ -1,0 +1,59 @@
+"""Training and pruning a model that classifies already: labels of the corpus and its classes are matched by name."""
+
+import pytest
+import transformers as hf
+from planted_runs import PARTS
+from tiny_subjects import tokenizer
+
+from lorgnette.errors import UserError
+from lorgnette.training import TrainingSettings
+from lorgnette.training.preparation import prepare
+
+
+def checkpoint(folder, classes):
+    names = dict(enumerate(classes))
+    config = hf.BertConfig(vocab_size=97, hidden_size=16, num_attention_heads=2, num_hidden_layers=1,
+                           intermediate_size=16, id2label=names, label2id={n: i for i, n in names.items()})  # fmt: skip
+    hf.BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer("bert").save_pretrained(folder)
+    return str(folder)
+
+
+def labels_of(folder, trained=False, **changes):
+    ready = prepare(TrainingSettings(model=folder, corpus=PARTS, out="unused", **changes), trained=trained)
+    return ready.parts.labels, [item["labels"] for item in ready.validation.items]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The classes of the corpus, in its order."""
+    return labels_of(checkpoint(tmp_path_factory.mktemp("own"), ("negative", "positive")))
+
+
+def test_classes_in_another_order_are_matched_by_name(own, tmp_path):
+    classes, labels = labels_of(checkpoint(tmp_path, ("Positive", "NEGATIVE")))
+    assert classes == ("Positive", "NEGATIVE")
+    assert labels == [1 - label for label in own[1]]
+    assert set(labels) == {0, 1}
+
+
+def test_other_names_are_refused_until_they_are_mapped(own, tmp_path):
+    folder = checkpoint(tmp_path, ("good", "bad"))
+    with pytest.raises(UserError, match=r"\(negative, positive\) are not the classes .*\(good, bad\).*--labels"):
+        labels_of(folder)
+    mapped = {"negative": "bad", "positive": "good"}
+    assert labels_of(folder, labels=mapped) == (("good", "bad"), [1 - label for label in own[1]])
+
+
+def test_a_head_without_names_is_trained_but_not_pruned(own, tmp_path):
+    folder = checkpoint(tmp_path, ("LABEL_0", "LABEL_1"))
+    assert labels_of(folder) == own
+    with pytest.raises(UserError, match="--labels negative=LABEL_0"):
+        labels_of(folder, trained=True)
+    mapped = {"negative": "LABEL_1", "positive": "LABEL_0"}
+    assert labels_of(folder, trained=True, labels=mapped)[1] == [1 - label for label in own[1]]
+
+
+def test_labels_of_a_preset_cannot_be_mapped(tmp_path):
+    with pytest.raises(UserError, match="leave out --labels"):
+        labels_of("tp9-cls", labels={"negative": "bad"}, embeddings="random")
