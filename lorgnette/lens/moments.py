@@ -68,7 +68,7 @@ class Moments:
             lens.per_text.join(self, shape)
 
     def add(
-        self, site: Site | None = None, /, rows: Sequence[int] | None = None, **values: tuple[Tensor, Tensor]
+        self, site: Site | None = None, rows: Sequence[int] | None = None, /, **values: tuple[Tensor, Tensor]
     ) -> None:
         """Add some texts' values, (value, weight) by variable: [text (head) *axes]; weight 0 means no such value.
 
