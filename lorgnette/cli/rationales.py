@@ -132,6 +132,7 @@ def _show(result: "Result") -> None:
         f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}; "
         f"explained: {data.attrs['explained']}",
         markup=False,
+        soft_wrap=True,
     )
     if lost := data["gold_cut"].item():
         out().print(f"{lost:,} gold words ({data['gold_cut_share'].item():.0%}) were cut off with the ends of texts.")

@@ -99,8 +99,9 @@ class PerText:
                     each.laid_out(state[:, part, number].movedim(0, -1), {axes.TEXT: ids}) for part in (VALUE, WEIGHT)
                 )
                 out[name] = value.where(weight > 0).transpose(axes.TEXT, ...)
-                out[f"{name}_weight"] = weight.fillna(0.0).transpose(axes.TEXT, ...)
-        return xr.Dataset(out).sortby(axes.TEXT)
+                out[f"{name}_weight"] = weight.transpose(axes.TEXT, ...)
+        data = xr.Dataset(out).sortby(axes.TEXT)  # variables that share an axis with other labels get missing cells
+        return data.assign({str(name): data[name].fillna(0.0) for name in data if str(name).endswith("_weight")})
 
 
 def _state(moments: "Moments") -> str:

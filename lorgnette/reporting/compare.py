@@ -58,8 +58,9 @@ def differences(
         if (more := [lens for lens in one if lens not in other])
     ]
     corpora = [next(iter(run.values())).provenance for run in (before, after)]
-    same_texts = corpora[0].corpus_fingerprint == corpora[1].corpus_fingerprint
-    if not same_texts:
+    fingerprints = [corpus.corpus_fingerprint for corpus in corpora]
+    same_texts = fingerprints[0] == fingerprints[1] and None not in fingerprints
+    if fingerprints[0] != fingerprints[1]:
         notes.append("the runs are on different texts, which makes a difference too")
     notes += _heads_of_one_run(first, second, common, names)
     pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
