@@ -20,6 +20,11 @@ def _known_model(name: str) -> str:
     return known(name)
 
 
+def known_folder(name: str) -> str:
+    """The same where a name may be a preset too: only what is written as a path must be there."""
+    return _known_model(name) if name.startswith((".", "/", "~")) else name
+
+
 def _run_folder(folder: Path) -> Path:
     from lorgnette.errors import UserError, near
 

@@ -19,7 +19,12 @@ _HEADS, _RUN, _TEXTS = "Which heads", "The run", "The corpus"
 class PruneOptions:
     """What `lorgnette prune` is told: what `lo.prune` is told, under the same names."""
 
-    model: Annotated[str, typer.Argument(help="A trained classifier or translation model: a folder, or a hub name.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A trained classifier or translation model: a folder, or a hub name.", callback=options.known_folder
+        ),
+    ]
     corpus: options.Corpus
     out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the pruned model.")]
     method: Annotated[

@@ -19,7 +19,12 @@ _SHAPE, _LOSS, _TEXTS, _RUN = "The model (presets)", "The loss", "The corpus", "
 class TrainOptions:
     """What `lorgnette train` is told: what `lo.train` is told, under the same names; lists are words with commas."""
 
-    model: Annotated[str, typer.Argument(help="A preset (lorgnette list presets), or a model to fine-tune.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A preset (lorgnette list presets), or a model to fine-tune.", callback=options.known_folder
+        ),
+    ]
     corpus: options.Corpus
     out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the trained model.")]
     layers: Annotated[int | None, option(_SHAPE, help="Attention layers.", min=0)] = None

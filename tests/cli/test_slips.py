@@ -19,7 +19,16 @@ finally:
 """
 
 
-@pytest.mark.parametrize("command", [["check", "./nothere"], ["report", "nothere"], ["trace", "minilm/x/y", "a"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "./nothere"],
+        ["report", "nothere"],
+        ["export", "nothere"],
+        ["trace", "minilm/x/y", "a"],
+        ["prune", "./nothere", "-c", "sst2", "-o", "out"],
+    ],
+)
 def test_what_cannot_be_there_is_said_before_anything_is_imported(command, tmp_path):
     given = [sys.executable, "-c", CODE, *command]
     done = subprocess.run(given, capture_output=True, text=True, cwd=tmp_path, timeout=120)
