@@ -44,23 +44,21 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def as_rst(app, what, name, obj, options, lines):
-    """Our docstrings are plain text with `code` and indented formulas; Sphinx reads reStructuredText."""
+    """Our docstrings are plain text with `code`, indented formulas and tables; Sphinx reads reStructuredText."""
     out: list[str] = []
-    literal = False
-    for line in lines:
-        indented = line.startswith("    ")
-        if indented and not literal and (not out or not out[-1].strip()):
-            out += ["::", ""]
-            literal = True
-        elif line.strip() and not indented:
-            literal = False
-        if not literal:
-            line = re.sub(r"`([^`]+)`", r"``\1``", line)
-            line = "".join(part if part.startswith("``") else re.sub(r"([*|_])", r"\\\1", part)
-                           for part in re.split(r"(``[^`]+``)", line))  # fmt: skip
-            line = re.sub(r"^(\s*)(\S+)$", r"\1\2", line)
-        out.append(line)
+    for paragraph in re.split(r"\n(?:[ \t]*\n)+", "\n".join(lines).strip("\n")):
+        rows = paragraph.split("\n")
+        if any(row.startswith("    ") for row in rows):  # a formula, or a table whose rows go on in the next line
+            out += ["::", "", *("    " + row for row in rows), ""]
+        else:
+            out += [*map(_escaped, rows), ""]
     lines[:] = out
+
+
+def _escaped(line: str) -> str:
+    line = re.sub(r"`([^`]+)`", r"``\1``", line)
+    parts = re.split(r"(``[^`]+``)", line)
+    return "".join(part if part.startswith("``") else re.sub(r"([*|_])", r"\\\1", part) for part in parts)
 
 
 def setup(app):
