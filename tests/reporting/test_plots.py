@@ -41,7 +41,7 @@ def test_a_variable_is_drawn_with_its_numbers(results):
     drawn = {(row["layer"], row["head"]): row["value"] for row in values_of(plot.chart)}
     array = result.data["entropy"].squeeze("stack")
     assert drawn == {(int(c["layer"]), int(c["head"])): float(c) for row in array for c in row}
-    assert plot.title == "weights: " + result.provenance.model + ", entropy"
+    assert plot.title == "weights: " + result.provenance.model + ", entropy (nats)"
     one = result.plot("mass", category="cls")
     assert len(values_of(one.chart)) == array.size
 
