@@ -81,13 +81,13 @@ def looking(subject: Any, texts: str) -> Scenario:
     import lorgnette as lo
     from lorgnette.files import written_whole
     from lorgnette.looking import resume
-    from lorgnette.reporting.examples import keep_examples
+    from lorgnette.reporting.examples import save_examples
 
     def run(folder: Path, limit: int | None = None, again: bool = False) -> None:
         resume.EVERY = 0.0  # in a fork, never undone
         corpus = lo.corpus(texts, limit=limit)
         lo.look(subject, corpus, ["weights"], batch_tokens=12, out=folder / "run", resume=again, progress=False)
-        keep_examples([], folder / "run", subject.weights_hash)
+        save_examples([], folder / "run", subject.weights_hash)
         with written_whole(folder / "run" / "report.html") as partial:
             partial.write_text("<html></html>")
 

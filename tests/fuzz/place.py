@@ -45,12 +45,12 @@ class Place:
     def run(self) -> Path:
         """A folder of results, with its examples."""
         from lorgnette.looking.texts import TokenizedTexts
-        from lorgnette.reporting.examples import examples_of, keep_examples
+        from lorgnette.reporting.examples import examples_of, save_examples
 
         subject, folder = self.subjects["bert"], self.root / "run"
         texts = TokenizedTexts(subject, lo.corpus(self.texts))
         lo.look(subject, texts, ["weights", "norms"], progress=False, out=folder)
-        keep_examples(examples_of(subject, texts), folder, subject.weights_hash)
+        save_examples(examples_of(subject, texts), folder, subject.weights_hash)
         return folder
 
     @cached_property

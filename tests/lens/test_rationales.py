@@ -134,6 +134,7 @@ def slow_faithfulness(subject, example, order, top=2):
 
 
 def test_pooled_areas_are_those_of_all_words_together():
+    torch.manual_seed(0)  # of the embeddings: two words in one bin are a tie here and none there
     subject = classifier()
     texts = [
         Example(f"{one.id} {n}", " ".join(one.words[n:]), words=one.words[n:], rationale=one.rationale[n:])

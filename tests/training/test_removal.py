@@ -1,6 +1,8 @@
 """Removed heads: the smaller model computes what the whole one did with those heads at zero, and opens again."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
