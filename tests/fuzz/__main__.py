@@ -136,6 +136,7 @@ def kills(place: Place) -> tuple[str, list[str]]:
     for name in NAMES:
         tried, bad = killed_everywhere(name, place.root / "kills" / name, place)
         rows.append(f"| {name} | {tried} | {tried - len(bad)} |")
+        print(rows[-1], file=sys.stderr, flush=True)
         wrong += [f"{name}: {said}" for said in bad]
     return "\n".join(rows), wrong
 
