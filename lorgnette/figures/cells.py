@@ -38,7 +38,9 @@ KINDS = {
 VARIABLES = {
     "accuracy": "accuracy",
     "accuracy_change": "change of accuracy",
+    "activation_ratio": "largest activation over a typical one",
     "aer": "alignment error rate",
+    "arrives": "share of the norm",
     "confidence": "confidence (mean maximum weight)",
     "cone_widest": "width of the cone (radians)",
     "copied": "share of tokens copied",
@@ -59,6 +61,7 @@ VARIABLES = {
     "norm": "norm ‖αf(x)‖",
     "norm_share": "share of the norm ‖αf(x)‖",
     "positive": "positive eigenvalue share",
+    "rate": "sink rate",
     "relevance": "share of its layer's relevance",
     "selectivity": "selectivity (accuracy − control)",
     "self_similarity": "mean cosine of a word's occurrences",

@@ -1,12 +1,16 @@
 """Charts show the numbers of the result, all of them and no others."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from made import norms, nothing, plugin, weights
 from scipy import stats
 
+from lorgnette import lens as lenses
 from lorgnette.errors import UserError
-from lorgnette.figures.cells import number, said
+from lorgnette.figures.cells import VARIABLES, number, said
 from lorgnette.reporting import categories_by_layer, figures_of, heat_map, layer_curves
 
 
@@ -146,3 +150,21 @@ def test_numbers_keep_three_digits():
     assert [number(value) for value in (0.5, 0.0, 12.34567, 1e-5, 123456.0, -0.25)] == [
         "0.500", "0.000", "12.346", "1e-05", "1.23e+05", "-0.250",
     ]  # fmt: skip
+
+
+def test_every_variable_that_a_lens_draws_has_words_for_its_axis():
+    """Names that reports give a title to, or draw by name; "state_sim" is no label for a paper."""
+    drawn = set()
+    for path in Path(lenses.__file__).parent.glob("*/report.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            if name in ("variable_figure", "figures_by_stack", "layer_curves", "heat_map"):
+                drawn |= {one.value for one in call.args[1:2] if isinstance(one, ast.Constant)}
+        for table in (node for node in ast.walk(tree) if isinstance(node, ast.Dict)):
+            keys = [key.value for key in table.keys if isinstance(key, ast.Constant)]
+            texts = [isinstance(value, ast.Constant | ast.JoinedStr) for value in table.values]
+            if "titled_figures" in path.read_text(encoding="utf-8") and keys and all(texts):
+                drawn |= {key for key in keys if isinstance(key, str) and "_" in key}
+    assert {"state_sim", "entropy_normalised", "loss_change"} <= drawn
+    assert drawn - set(VARIABLES) <= {"weight"}
