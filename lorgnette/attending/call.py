@@ -47,6 +47,11 @@ class Call:
     `weights`, or a gradient is wanted) it is read off the matrix; otherwise it is swept over blocks of rows.
     """
 
+    site: Site
+    scores: Scores
+    value: Tensor
+    dropout: float
+
     def __init__(
         self,
         site: Site,

@@ -27,6 +27,9 @@ class Recorder(Tap, Generic[Kept]):
     query, key and value, a matrix grows with the square of a text's length.
     """
 
+    sites: Container[Site] | None
+    wants_residual: bool
+
     def __init__(
         self, keep: Callable[[Call], Kept], sites: Container[Site] | None = None, *, residual: bool = False
     ) -> None:

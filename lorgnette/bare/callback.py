@@ -46,6 +46,11 @@ class LensCallback(TrainerCallback):
     training goes on as it would have.
     """
 
+    lenses: list[str]
+    every: int
+    tokenizer: PreTrainedTokenizerBase | None
+    batch_tokens: int
+
     def __init__(
         self,
         lenses: Sequence[str],
@@ -60,7 +65,7 @@ class LensCallback(TrainerCallback):
         if isinstance(lenses, str):
             lenses = [lenses]
         self.lenses, self.every, self.tokenizer, self.batch_tokens = list(lenses), every, tokenizer, batch_tokens
-        self.corpus = corpus if isinstance(corpus, Corpus) else list(corpus)
+        self.corpus: Corpus | list[Example | str] = corpus if isinstance(corpus, Corpus) else list(corpus)
         self.results: dict[int, dict[str, Result]] = {}
         self.trainer: Trainer | None = None
 

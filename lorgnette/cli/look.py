@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lorgnette.cli import options
+from lorgnette.lens import DEFAULT
 
 if TYPE_CHECKING:
     from lorgnette.looking.texts import TokenizedTexts
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def look(
     model: options.Model,
     corpus: options.Corpus,
-    lens: options.Lenses = None,
+    lens: options.Lenses = list(DEFAULT),  # noqa: B006  typer reads the default and copies it
     out: options.Out = None,
     resume: options.Resume = False,
     keep: options.Keep = None,
@@ -60,7 +61,7 @@ def look(
     from lorgnette.texts.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
-    names = lenses_in(lens or lenses.DEFAULT)
+    names = lenses_in(lens)
     chosen = lenses.ALL if lenses.ALL in names else [lenses.get(one) for one in names]
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,

@@ -113,13 +113,12 @@ Truncate = Annotated[
 ]
 
 Lenses = Annotated[
-    list[str] | None,
+    list[str],
     typer.Option(
         "--lens",
         "-l",
         help="What to measure, with options: weights,norms:sample=0 … or all that can look.",
         rich_help_panel=_RUN,
-        show_default="weights,norms,roles",
     ),
 ]
 Keep = Annotated[

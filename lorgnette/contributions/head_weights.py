@@ -36,10 +36,13 @@ class Projections:
 class SiteWeights:
     """The projections of every site, made once, and again if a parameter has changed since."""
 
+    subject: Subject
+    layer_norm: bool
+
     def __init__(self, subject: Subject, *, layer_norm: bool) -> None:
         self.subject, self.layer_norm = subject, layer_norm
         subject.anatomy.require("output")
-        self.sites = {site.site: site for site in subject.anatomy.sites}
+        self.sites: dict[Site, AttentionSite] = {site.site: site for site in subject.anatomy.sites}
         self.made: dict[Site, tuple[Any, Projections]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SiteWeights":

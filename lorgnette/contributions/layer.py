@@ -25,31 +25,38 @@ Watcher = Callable[[Float[Tensor, "text head row key"], slice, slice], None]
 class LayerNorms:
     """Reads one call: first `measure`, which sweeps the weights once, then the properties."""
 
+    call: Call
+    query: Tensor
+    key: Tensor
+    received: Tensor
+    has_received: Tensor
+    scale: Tensor
+
     def __init__(self, call: Call, around: SiteWeights, batch: Batch, *, gram: bool, residual: bool) -> None:
         self.call, self.site = call, call.site
         self.parts = around[self.site]
-        self.order = around.sites[self.site].order
-        self.wide = self.parts.products.dtype
-        self.value = call.value.to(self.wide)
+        self.order: str = around.sites[self.site].order
+        self.wide: torch.dtype = self.parts.products.dtype
+        self.value: Tensor = call.value.to(self.wide)
         asking, read = batch.queries(self.site), batch.keys(self.site)
         self.query, self.key = asking.mask.to(self.wide), read.mask.to(self.wide)
-        self.kinds = torch.stack([read.categories[name] & read.mask for name in CATEGORIES], -1).to(self.wide)
-        self.gram = coefficients(self.value, self.parts.products) if gram else None
+        self.kinds: Tensor = torch.stack([read.categories[name] & read.mask for name in CATEGORIES], -1).to(self.wide)
+        self.gram: Tensor | None = coefficients(self.value, self.parts.products) if gram else None
         if self.gram is None:
             self.f = head_norms(self.value, self.parts.products)
         else:
             self.f = transformed_norms(self.gram)
-        self.added = residual and around.residual(self.site)
-        self.compares = residual and self.site.kind == "self"
-        self.normed = self.added and self.parts.norm is not None
+        self.added: bool = residual and around.residual(self.site)
+        self.compares: bool = residual and self.site.kind == "self"
+        self.normed: bool = self.added and self.parts.norm is not None
         if self.added or self.compares:
             # Every head's part of the output, b_O left out; two products of one shape, so that a token that reads
             # nothing but itself has others of exactly zero.
-            self.total = self.parts.project(call.context.to(self.wide))
+            self.total: Tensor = self.parts.project(call.context.to(self.wide))
         if self.added:
-            self.x = call.residual.to(self.wide)
+            self.x: Tensor = call.residual.to(self.wide)
             bias = self.parts.output_bias
-            self.whole = self.total + self.x if bias is None else self.total + self.x + bias
+            self.whole: Tensor = self.total + self.x if bias is None else self.total + self.x + bias
         if self.normed:
             assert self.parts.norm is not None
             deviation = self.parts.norm.deviation(self.whole)
@@ -77,10 +84,10 @@ class LayerNorms:
         )
         rows = self.call.measure(wanted)
         assert rows.average is not None
-        self.average = rows.average
+        self.average: Tensor = rows.average
         if self.compares:
             assert rows.at is not None
-            self.own_weight = rows.at[..., 0].to(self.wide)
+            self.own_weight: Tensor = rows.at[..., 0].to(self.wide)
             self._own_terms()
         self.received, self.has_received = self._received(norms)
 

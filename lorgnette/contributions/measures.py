@@ -18,6 +18,8 @@ BLOCK = 2**22
 class Alti:
     """Contributions of ALTI, for layers x + attention: through the norm if it comes after the sum, else of the sum."""
 
+    x: Tensor
+
     def __init__(self, layer: LayerNorms) -> None:
         parts = layer.parts
         transformed = torch.einsum("bhkd,hdm->bhkm", layer.value, parts.output)
@@ -29,7 +31,7 @@ class Alti:
             if parts.norm_bias is not None:
                 self.output = self.output + parts.norm_bias
         self.transformed = transformed
-        self.shares = torch.full_like(layer.query, torch.nan)
+        self.shares: Tensor = torch.full_like(layer.query, torch.nan)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         keys, model = self.transformed.shape[2:]
@@ -68,13 +70,16 @@ class GlobEnc:
     see. Modarressi et al. 2022, "GlobEnc", NAACL.
     """
 
+    total: Tensor
+    own: Tensor
+
     def __init__(self, layer: LayerNorms) -> None:
         self.layer = layer
         first, second = layer.parts.norm, layer.parts.second_norm
         assert first is not None
         assert second is not None
         self.directed = lambda part: second.directed(first.directed(part))
-        self.gram = gram(layer.value, output_products(self.directed(layer.parts.output)))
+        self.gram: Tensor = gram(layer.value, output_products(self.directed(layer.parts.output)))
         self.total, self.own = torch.zeros_like(layer.query), torch.zeros_like(layer.query)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:

@@ -44,10 +44,15 @@ class PairSample:
     that taking in a call touches no other's.
     """
 
+    lens: Any
+    kinds: tuple[str, ...]
+    size: int
+    state: str
+
     def __init__(self, lens: Any, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
         self.lens, self.kinds, self.size, self.state = lens, tuple(kinds), size, state
         columns = {"weight": Column(), "norm": Column()}
-        self.samples = [
+        self.samples: list[HashSample] = [
             HashSample(lens, f"{state}_{number}", columns, size=size, strata=len(self.kinds))
             for number in range(len(lens.sites))
         ]

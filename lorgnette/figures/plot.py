@@ -24,6 +24,9 @@ class Plot(NotebookDisplay):
     `chart` is the Altair chart, to be changed or put beside others. No file asks for anything from the network.
     """
 
+    chart: Any
+    title: str
+
     def __init__(self, chart: Any, title: str) -> None:
         self.chart, self.title = chart, title
 

@@ -44,7 +44,8 @@ class Lens(torchmetrics.Metric):
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)
-        self.bound, self.home = False, torch.device("cpu")
+        self.bound: bool = False
+        self.home: torch.device = torch.device("cpu")
         self.on_device: set[str] = set()
         self.provenance = Provenance(model="unknown")
         self.keeps_texts = False

@@ -46,6 +46,9 @@ class Moments:
     pivot give those for any other.
     """
 
+    lens: "Lens"
+    variables: tuple[str] | tuple[str, ...]
+
     def __init__(
         self,
         lens: "Lens",
@@ -56,10 +59,10 @@ class Moments:
         state: str | None = None,
     ) -> None:
         self.lens, self.variables = lens, (variables,) if isinstance(variables, str) else tuple(variables)
-        self.state = state or f"{self.variables[0]}_totals"
+        self.state: str = state or f"{self.variables[0]}_totals"
         self.axes: dict[str, Labels] = {axis: list(labels) for axis, labels in (axes or {}).items()}
         named: dict[str, Places | None] = {"head": lens.by_head, "layer": lens.by_layer, "corpus": None}
-        self.places = at if isinstance(at, Places) else named[at]
+        self.places: Places | None = at if isinstance(at, Places) else named[at]
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
         shape = (len(self.variables), *lead, *sizes)

@@ -194,9 +194,12 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
 class Looking(Tap):
     """Hands each call to the lenses."""
 
+    lenses: Sequence[Lens]
+    batch: Batch
+
     def __init__(self, lenses: Sequence[Lens], batch: Batch) -> None:
         self.lenses, self.batch = lenses, batch
-        self.wants_residual = any(lens.wants_residual for lens in lenses)
+        self.wants_residual: bool = any(lens.wants_residual for lens in lenses)
 
     def see(self, call: Call) -> None:
         for lens in self.lenses:

@@ -25,10 +25,13 @@ EVERY = 20.0
 class Keeper:
     """Keeps the lenses' states, with the number of batches that are in them, beside the folder to be written."""
 
+    folder: Path
+    ranks: ProcessRank
+
     def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: ProcessRank) -> None:
         self.folder, self.ranks = folder, ranks
         self.fingerprint = {**fingerprint, "processes": ranks.world}
-        self.file = folder / f"states-{ranks.rank}.safetensors"
+        self.file: Path = folder / f"states-{ranks.rank}.safetensors"
         self.last = time.monotonic()
 
     @staticmethod

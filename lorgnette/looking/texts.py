@@ -23,6 +23,10 @@ Texts = Corpus | Iterable[Example | str]
 class TokenizedTexts:
     """The texts of a corpus, tokenised for a subject. Iterating gives them in the order of the corpus."""
 
+    subject: Subject
+    truncate: bool
+    keep: int
+
     def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = KEPT) -> None:
         self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
         self._first: list[Encoded] = []

@@ -104,9 +104,9 @@ class Report(NotebookDisplay):
     """
 
     def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
-        self.subjects = subjects(results)
-        self.examples = _examples(results, self.subjects, examples)
-        self.title = title or _title(self.subjects)
+        self.subjects: dict[str, Results] = subjects(results)
+        self.examples: dict[str, list[dict[str, Any]]] = _examples(results, self.subjects, examples)
+        self.title: str = title or _title(self.subjects)
 
     def __repr__(self) -> str:
         return f"Report({self.title!r})"

@@ -61,7 +61,7 @@ class Result(NotebookDisplay):
     def __init__(self, lens: str, data: xr.Dataset, provenance: Provenance) -> None:
         _refuse_unsound(lens, data)
         self.lens = lens
-        self.data = data.copy(deep=False)
+        self.data: xr.Dataset = data.copy(deep=False)
         self.data.attrs = schema.plain(data.attrs, "attrs")
         self.provenance = provenance
 

@@ -17,7 +17,8 @@ class ResultVariable:
     """One variable of a result, with what belongs to it."""
 
     def __init__(self, result: "Result", name: str) -> None:
-        self.result, self.name = result, name
+        self.result: Result = result
+        self.name: str = name
 
     @property
     def data(self) -> xr.DataArray:

@@ -48,6 +48,13 @@ class HashSample:
     when the sample is next looked at.
     """
 
+    lens: Holder
+    name: str
+    columns: dict[str, Column]
+    size: int | None
+    strata: int
+    each: int | None
+
     def __init__(
         self,
         lens: Holder,
@@ -60,7 +67,7 @@ class HashSample:
     ) -> None:
         self.lens, self.name, self.columns = lens, name, dict(columns)
         self.size, self.strata, self.each = size, strata, each
-        self.ragged = [column for column, kind in self.columns.items() if kind.ragged]
+        self.ragged: list[str] = [column for column, kind in self.columns.items() if kind.ragged]
         lens.state(f"{name}_index", torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64), "cat")
         for column, kind in self.columns.items():
             lens.state(f"{name}_{column}", torch.zeros(0, *kind.shape, dtype=kind.dtype), "cat")
@@ -221,7 +228,7 @@ class NameSet:
     """Names that were met, as states that merge: of texts that could not be used, say."""
 
     def __init__(self, lens: Holder, name: str) -> None:
-        self.sample = HashSample(lens, name, {"id": NAME}, size=None)
+        self.sample: HashSample = HashSample(lens, name, {"id": NAME}, size=None)
 
     def add(self, names: Sequence[str]) -> None:
         self.sample.add(torch.tensor([text_key(name) >> 11 for name in names], dtype=torch.int64), id=as_names(names))

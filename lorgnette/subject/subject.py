@@ -52,9 +52,9 @@ class Subject(Facts):
         refuse_compiled(model)
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module  # which it calls, so that what is watched there is what runs
-        self.model = model
+        self.model: Any = model
         self._tokenizer = tokenizer
-        self.name = name or type(model).__name__
+        self.name: str = name or type(model).__name__
         self.loaded = loaded
         refuse_unreadable(self.name, model)
         self.anatomy: Anatomy = anatomy_of(model)

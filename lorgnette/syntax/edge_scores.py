@@ -29,11 +29,14 @@ class EdgeScores:
     Relevance takes a pass of its own (`of_batch`), the others come with the call.
     """
 
+    scores: str
+    subject: list[Subject]
+
     def __init__(self, subject: Subject, scores: str) -> None:
         self.scores, self.subject = scores, [subject]  # in a list: a lens must not own the model
         if scores == "relevance":
             require_head(subject)
-        self.projections = SiteWeights(subject, layer_norm=False) if scores == "norms" else None
+        self.projections: SiteWeights | None = SiteWeights(subject, layer_norm=False) if scores == "norms" else None
 
     def of_batch(
         self, batch: Batch, sites: Sequence[Site], words: int

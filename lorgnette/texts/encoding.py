@@ -51,13 +51,17 @@ class Encoded:
 class Encoder:
     """A model's tokenizer with the two things it does not give: word maps for every family, and no silent cut."""
 
+    tokenizer: Any
+    config: Any
+    limit: int | None
+
     def __init__(self, tokenizer: Any, config: Any, limit: int | None) -> None:
         self.tokenizer, self.config, self.limit = tokenizer, config, limit
         # A decoder with a classifier finds the end of a text by the config's id.
         ids = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
-        self.padding = next(int(number) for number in ids if number is not None and number >= 0)
-        self.translates = bool(getattr(config, "is_encoder_decoder", False))
-        self.kinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
+        self.padding: int = next(int(number) for number in ids if number is not None and number >= 0)
+        self.translates: bool = bool(getattr(config, "is_encoder_decoder", False))
+        self.kinds: TokenKinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
 
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
         refuse_half_characters(example)

@@ -20,6 +20,10 @@ _MARKS = "▁Ġ"
 class TokenKinds:
     """Which pieces of a vocabulary are of which kind."""
 
+    tokenizer: Any
+    config: Any
+    translates: bool
+
     def __init__(self, tokenizer: Any, config: Any, at_least: int, *, translates: bool) -> None:
         self.tokenizer, self.config, self.translates = tokenizer, config, translates
         self.at_least = at_least  # pieces, since a model may pad with an id that its tokenizer does not have

@@ -82,14 +82,17 @@ def classes_of(settings: TrainingSettings, labels: tuple[str, ...], *, trained: 
 class PresetBuilder:
     """Makes the tokenizer once, and a new model for each seed."""
 
+    settings: TrainingSettings
+    labels: tuple[str, ...]
+
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]):
         self.settings, self.labels = settings, labels
         self.max_length: int | None = settings.max_length or MAX_LENGTH
-        self.donor = _donor(settings)
+        self.donor: Loaded | None = _donor(settings)
         config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
         self.vectors = self._read_vectors(config)
-        self.tokenizer = self._tokenizer(config, texts)
-        self.config = self._config(len(self.tokenizer))
+        self.tokenizer: Any = self._tokenizer(config, texts)
+        self.config: SelfAttentionClassifierConfig = self._config(len(self.tokenizer))
         self.known_words: int | None = None
 
     def model(self) -> Any:
@@ -162,13 +165,17 @@ class PresetBuilder:
 class PretrainedBuilder:
     """Opens a pretrained encoder with a head for these classes: its own if it has one for them, else a new one."""
 
+    labels: tuple[str, ...]
+    overrides: dict[str, Any]
+    name: str
+
     vectors = None
     known_words: int | None = None
 
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...]):
         self.labels, self.overrides, self.name = labels, dict(settings.overrides), settings.model
-        self.checkpoint = opened(settings)
-        self.config = self.checkpoint.config()
+        self.checkpoint: Checkpoint = opened(settings)
+        self.config: Any = self.checkpoint.config()
         for name, value in (
             ("embeddings", settings.embeddings),
             ("freeze", settings.freeze),

@@ -139,6 +139,10 @@ class Bucketed(IterableDataset[Item]):
     it would have seen.
     """
 
+    items: Sequence[Item]
+    batch_size: int
+    seed: int
+
     POOL = 50
 
     def __init__(self, items: Sequence[Item], batch_size: int, seed: int) -> None:
@@ -169,6 +173,10 @@ class Streamed(Bucketed):
 
     Only texts within a pool change places, so a corpus sorted by class should be shuffled first.
     """
+
+    reader: Reader
+    corpus: Corpus
+    count: int
 
     def __init__(self, reader: Reader, corpus: Corpus, count: int, batch_size: int, seed: int) -> None:
         super().__init__((), batch_size, seed)

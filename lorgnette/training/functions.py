@@ -60,6 +60,7 @@ class TrainKeywords(TrainingSettings):
     heuristic_weight: float | None = None
 
     def settings(self) -> TrainingSettings:
+        """The same as the settings of one run: sizes are overrides, weights are penalties."""
         given: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(TrainingSettings)}
         sizes = {name: value for name in SIZES if (value := getattr(self, name)) is not None}
         given["overrides"] = {**self.overrides, **sizes}
@@ -138,6 +139,7 @@ class PruneKeywords(HeadChoice, TrainingSettings):
     batch_size: int = 32
 
     def settings(self) -> PruningSettings:
+        """The same as the settings of one pruning."""
         training = {each.name: getattr(self, each.name) for each in fields(TrainingSettings)}
         choice = {each.name: getattr(self, each.name) for each in fields(HeadChoice)}
         return PruningSettings(training=TrainingSettings(**training), **choice)

@@ -36,7 +36,7 @@ class Heuristic:
     def __init__(self, words: Sequence[str], vectors: Float[np.ndarray, "word dim"]) -> None:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-        self.place = {word: row for row, word in enumerate(words)}
+        self.place: dict[str, int] = {word: row for row, word in enumerate(words)}
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         self.unit = vectors / np.where(length == 0, 1, length)
         self.stop_words = ENGLISH_STOP_WORDS

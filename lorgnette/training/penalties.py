@@ -42,8 +42,8 @@ class Penalty(Tap):
             raise UserError(f"the weight of a penalty is added to the loss, so it must be 0 or more; got {weight}.")
         if layers is not None and (not layers or min(layers) < 1):
             raise UserError(f"layers of a penalty are counted from 1; got {list(layers)}.")
-        self.weight = float(weight)
-        self.layers = None if layers is None else tuple(layers)
+        self.weight: float = float(weight)
+        self.layers: tuple[int, ...] | None = None if layers is None else tuple(layers)
         self._terms: list[Tensor] = []
         self._mask: Tensor | None = None
 
@@ -79,6 +79,8 @@ class EntropyPenalty(Penalty):
     rows "all": the mean over the real tokens of a text. `normalise=False` leaves out log n.
     Low entropy makes a map easy to read; it does not make it faithful.
     """
+
+    looks_at_cls: bool
 
     name = "entropy"
 

@@ -60,6 +60,7 @@ class Trained:
 
     @staticmethod
     def load(folder: str | Path) -> "Trained":
+        """The run that `train` wrote there."""
         record = RunFolder(Path(folder)).finished()
         if record is None:
             raise UserError(f"{folder} holds no finished training run ({RECORD} is missing).")

@@ -27,6 +27,9 @@ class Diverged(UserError):
 class PenalisedTrainer(Trainer):
     """loss = task + Σ weight · penalty.value. Nothing else of the Trainer is changed."""
 
+    penalties: tuple[Penalty, ...]
+    tally: "Tally"
+
     def __init__(self, *args: Any, penalties: Sequence[Penalty] = (), tally: "Tally", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.penalties, self.tally = tuple(penalties), tally
@@ -68,6 +71,8 @@ class PenalisedTrainer(Trainer):
 
 class Tally:
     """Sums of what each batch gave, kept on the device until somebody asks for the means."""
+
+    count: int
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}

@@ -48,6 +48,9 @@ class Agreement(Lens):
     head at a time.
     """
 
+    draws: int
+    seed: int
+
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
     beside_accuracy: ClassVar[bool] = True

@@ -54,7 +54,7 @@ class Alignment(Lens):
 
     def __init__(self, gold: str | Path | Mapping[str, Any] | None = None, first: int = 0) -> None:
         super().__init__()
-        self.gold = None if gold is None else given_alignments(gold, first=first)
+        self.gold: dict[str, Links] | None = None if gold is None else given_alignments(gold, first=first)
 
     def allocate(self, subject: Subject) -> None:
         if not any(site.name == "cross" and site.stack == "decoder" for site in self.sites):
@@ -62,12 +62,12 @@ class Alignment(Lens):
                 f"{subject.name!r} is no translation model: it has no cross-attention to align words with. "
                 "Give a model such as opus-mt."
             )
-        self.projections = SiteWeights(subject, layer_norm=False)
+        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
         by = {axes.MEASURE: MEASURES, axes.READING: READINGS}
         cross = Places(tuple(site for site in self.sites if site.name == "cross"), self.heads, self.numbers)
-        self.of_heads = Moments(self, SCORES, by, at=cross)
+        self.of_heads: Moments = Moments(self, SCORES, by, at=cross)
         scores = [f"layer_{score}" for score in SCORES]
-        self.of_layers = Moments(self, scores, by, at=Places(cross.sites))
+        self.of_layers: Moments = Moments(self, scores, by, at=Places(cross.sites))
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site

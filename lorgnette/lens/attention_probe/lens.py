@@ -61,6 +61,14 @@ class AttentionProbe(Lens):
     What it does not tell you: which head the model uses. Weights of heads that say the same are shared out anyhow.
     """
 
+    texts: int
+    development: float
+    rate: float
+    steps: int
+    batch_texts: int
+    seed: int
+    trees: GoldTrees
+
     name: ClassVar[str] = "attention-probe"
     summary: ClassVar[str] = "a trained combination of all heads as a parser, with and without GloVe: UAS (treebank)"
 
@@ -83,7 +91,7 @@ class AttentionProbe(Lens):
             )
         self.texts, self.development = texts, development
         self.rate, self.steps, self.batch_texts, self.seed = rate, steps, batch, seed
-        self.vectors = None if vectors is None else str(vectors)
+        self.vectors: str | None = None if vectors is None else str(vectors)
         self.place: dict[str, int] = {}
         self.table = np.zeros((1, 1), dtype=np.float32)
         if vectors is not None:
@@ -95,8 +103,8 @@ class AttentionProbe(Lens):
         self.found: dict[Site, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = sites_between_words(self.sites, subject)
-        self.kept = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
+        self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
+        self.kept: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site

@@ -34,9 +34,9 @@ class AttentionOnly(nn.Module):
 
     def __init__(self, heads: int, dim: int = 0) -> None:
         super().__init__()
-        self.own = nn.Parameter(torch.zeros(2, heads))
-        self.root = nn.Parameter(torch.zeros(2, heads))
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.own: nn.Parameter = nn.Parameter(torch.zeros(2, heads))
+        self.root: nn.Parameter = nn.Parameter(torch.zeros(2, heads))
+        self.bias: nn.Parameter = nn.Parameter(torch.zeros(()))
 
     def forward(self, texts: Sentences) -> Float[Tensor, "text word candidate"]:
         """For each dependent j the score of every candidate i, the root last."""
@@ -51,11 +51,14 @@ class AttentionAndVectors(nn.Module):
     Clark et al. 2019, §5.1, eq. 2; a constant is added to each weight, so that a word without a vector has one too.
     """
 
+    of_head: nn.Parameter
+    of_dependent: nn.Parameter
+
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
         self.of_head, self.of_dependent = (nn.Parameter(torch.zeros(2, heads, dim)) for _ in range(2))
-        self.root_of_dependent = nn.Parameter(torch.zeros(2, heads, dim))
-        self.plain = AttentionOnly(heads)
+        self.root_of_dependent: nn.Parameter = nn.Parameter(torch.zeros(2, heads, dim))
+        self.plain: AttentionOnly = AttentionOnly(heads)
 
     def forward(self, texts: Sentences) -> Float[Tensor, "text word candidate"]:
         governor, dependent, root = (
@@ -76,13 +79,16 @@ class VectorsAndDistance(nn.Module):
     Clark et al. 2019, §5.2, baseline "Distances + GloVe"; 256 hidden units. The root has vectors of its own.
     """
 
+    governor: nn.Parameter
+    dependent: nn.Parameter
+
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         draw = lambda *shape: nn.Parameter(torch.randn(*shape, generator=generator) * shape[0] ** -0.5)  # noqa: E731
         self.governor, self.dependent = draw(dim, HIDDEN), draw(dim, HIDDEN)
-        self.distance = nn.Parameter(torch.randn(2 * FARTHEST + 2, HIDDEN, generator=generator) * 0.1)
-        self.out = draw(HIDDEN, 1)
+        self.distance: nn.Parameter = nn.Parameter(torch.randn(2 * FARTHEST + 2, HIDDEN, generator=generator) * 0.1)
+        self.out: nn.Parameter = draw(HIDDEN, 1)
 
     def forward(self, texts: Sentences) -> Float[Tensor, "text word candidate"]:
         words = texts.there.shape[1]

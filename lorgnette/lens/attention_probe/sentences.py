@@ -37,7 +37,7 @@ class SentenceSample:
             "attention": Column(dtype=torch.float16, ragged=True),
             "marks": Column((3,), torch.int64, ragged=True),
         }
-        self.sample = HashSample(lens, "sentences", columns, size=size)
+        self.sample: HashSample = HashSample(lens, "sentences", columns, size=size)
 
     @property
     def count(self) -> int:

@@ -76,6 +76,8 @@ class Circuits(Lens):
     maps of rank r in d dimensions have a composition of about 1/√d too.
     """
 
+    variables: dict[str, xr.DataArray]
+
     name: ClassVar[str] = "circuits"
     summary: ClassVar[str] = "spectra of each head's weights, copying, and which heads read which"
 

@@ -35,6 +35,13 @@ class Cones(Lens):
     that a linear layer separates may well lie in one narrow cone.
     """
 
+    representative: str
+    keep: bool
+    vector: str
+    draws: int
+    size: int
+    seed: int
+
     name: ClassVar[str] = "cones"
     summary: ClassVar[str] = "whether each class of a classifier has a direction of its own"
     uses_labels: ClassVar[bool] = True
@@ -66,10 +73,10 @@ class Cones(Lens):
         self.wants_hidden_states = vector == "cls"  # type: ignore[misc]
 
     def allocate(self, subject: Subject) -> None:
-        self.classes = _classes(subject)
-        self.head = _head(subject)
-        self.causal = subject.anatomy.causal
-        self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.classes: tuple[str, ...] = _classes(subject)
+        self.head: Any = _head(subject)
+        self.causal: bool = subject.anatomy.causal
+        self.precision: torch.dtype = torch.float64 if subject.dtype == torch.float64 else torch.float32
         self.entered: Tensor | None = None
         batch = any_text(subject)
         self.taps(batch)
@@ -83,7 +90,7 @@ class Cones(Lens):
         """Declare the sample of texts with vectors of this width."""
         known = Column(dtype=torch.int64)
         columns = {"id": NAME, "label": known, "predicted": known, "vector": Column((width,), self.precision)}
-        self.texts = HashSample(self, "texts_kept", columns, size=self.size)
+        self.texts: HashSample = HashSample(self, "texts_kept", columns, size=self.size)
 
     def add_texts(
         self, ids: list[str], labels: Int[Tensor, " text"], predicted: Int[Tensor, " text"], vectors: Tensor

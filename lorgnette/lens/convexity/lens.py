@@ -45,7 +45,7 @@ class Convexity(Lens):
     no_mean: Tensor
 
     def allocate(self, subject: Subject) -> None:
-        self.moments = Moments(self, tuple(_DESCRIPTIONS))
+        self.moments: Moments = Moments(self, tuple(_DESCRIPTIONS))
         self.sums("no_mean", len(self.sites), self.heads)
 
     def update(self, call: Call, batch: Batch) -> None:

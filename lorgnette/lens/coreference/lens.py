@@ -57,8 +57,8 @@ class Coreference(Lens):
         self.parsing = sites_between_words(self.sites, subject)
         by_kind = {axes.KIND: ALL_KINDS, axes.PART: PARTS}
         by_rule = {axes.BASELINE: RULES, **by_kind}
-        self.of_heads = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
-        self.of_rules = Moments(self, "baseline_accuracy", by_rule, at="corpus")
+        self.of_heads: Moments = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
+        self.of_rules: Moments = Moments(self, "baseline_accuracy", by_rule, at="corpus")
         self.sums("counted", len(ALL_KINDS), len(PARTS))
         self.sums("mentions", 3)  # all, with an antecedent in the text, of these without a piece
 
@@ -89,7 +89,7 @@ class Coreference(Lens):
         """What all layers of a batch share; rules and counts are taken in here, once."""
         self.batch = batch
         size = max(len(words) for words in batch.source.words)
-        self.seen = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
+        self.seen: Tensor = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
         self.tasks: dict[int, _Tasks] = {}
         for text, example in enumerate(batch.examples):
             tasks, counts = _tasks(example, self.seen[text])
@@ -98,7 +98,7 @@ class Coreference(Lens):
                 self.tasks[text] = tasks
         if self.tasks:
             each = torch.stack([tasks.counts for tasks in self.tasks.values()])
-            self.weights = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
+            self.weights: Tensor = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
             self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
             rules = torch.stack([tasks.rules for tasks in self.tasks.values()])[..., None]
             rules = rules.expand(*rules.shape[:-1], len(PARTS))

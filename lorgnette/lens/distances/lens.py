@@ -50,6 +50,9 @@ class Distances(Weights):
     threshold of a broad head (3.8 nats) is the paper's, for texts of 128 tokens; shorter texts cannot reach it.
     """
 
+    smoothing: float
+    seed: int
+
     name: ClassVar[str] = "distances"
     summary: ClassVar[str] = "which heads look alike: Jensen–Shannon divergences, and a map of the heads"
 
@@ -58,13 +61,13 @@ class Distances(Weights):
         if not 0 <= smoothing < 1:
             raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
         self.smoothing, self.seed = smoothing, seed
-        self.recorder = Recorder(_lean)
+        self.recorder: Recorder[Call] = Recorder(_lean)
 
     def allocate(self, subject: Subject) -> None:
         super().allocate(subject)
         layers = 1 + max(site.layer for site in self.sites)
-        self.labels = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
-        self.pairs = Moments(self, "divergence", {axes.HEAD_B: self.labels})
+        self.labels: list[str] = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
+        self.pairs: Moments = Moments(self, "divergence", {axes.HEAD_B: self.labels})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         self.recorder = Recorder(_lean)

@@ -48,6 +48,9 @@ class Frequency(Lens):
     What it does not tell you: why. Frequent words differ from rare ones in more than frequency.
     """
 
+    specials: bool
+    size: int
+
     name: ClassVar[str] = "frequency"
     pieces: Tensor
     summary: ClassVar[str] = "whether frequent words are discounted: Spearman of frequency rank with α and with ‖f(x)‖"
@@ -69,7 +72,7 @@ class Frequency(Lens):
         if size < 2:
             raise UserError(f"The 'size' parameter of Frequency must be at least 2. Got {size} instead.")
         self.source, self.specials, self.size = ranks, specials, size
-        self.ranks = self._open(ranks, language)
+        self.ranks: FrequencyRanks[Any] | None = self._open(ranks, language)
         self.batch: Batch | None = None
         self.found: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
 
@@ -88,12 +91,12 @@ class Frequency(Lens):
     def allocate(self, subject: Subject) -> None:
         if self.source == "bert":
             _refuse_other_vocabulary(subject)
-        self.projections = SiteWeights(subject, layer_norm=False)
-        self.stacks = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
-        self.layers = 1 + max(site.layer for site in self.sites)
+        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
+        self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
+        self.layers: int = 1 + max(site.layer for site in self.sites)
         whole, layers = Column(dtype=torch.int64), Column((self.layers,))
         columns = {"text": whole, "piece": whole, "rank": Column(), "weights": layers, "norms": layers}
-        self.sample = HashSample(self, "sample", columns, size=self.size, strata=len(self.stacks))
+        self.sample: HashSample = HashSample(self, "sample", columns, size=self.size, strata=len(self.stacks))
         vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
         self.sums("pieces", 2, vocabulary)
 

@@ -35,6 +35,13 @@ class Clouds:
     covariances Σ x xᵀ of all heads, whose diagonal blocks are those of the heads.
     """
 
+    lens: Lens
+    places: Places
+    kinds: tuple[str, ...]
+    dim: int
+    state: str
+    heads: int
+
     def __init__(
         self, lens: Lens, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool
     ) -> None:
@@ -45,7 +52,7 @@ class Clouds:
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1)
         by_kind = {axes.VECTORS: self.kinds}
-        self.moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
+        self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
             wide = self.heads * dim
             lens.sums(f"{state}_moment", sites, len(kinds), wide, wide)

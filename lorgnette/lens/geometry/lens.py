@@ -60,6 +60,12 @@ class Geometry(Lens):
     of whether differences between vectors are lost: see `isoscore`, which is about the cloud, not about its place.
     """
 
+    words: bool
+    least: int
+    occurrences: int
+    heads_clouds: Clouds
+    by_word: HashSample
+
     name: ClassVar[str] = "geometry"
     summary: ClassVar[str] = "anisotropy: mean cosine of states, queries, keys and values; IsoScore, rogue dimensions"
     wants_hidden_states: ClassVar[bool] = True
@@ -103,16 +109,16 @@ class Geometry(Lens):
                 self.heads_clouds.widths[self.position[site], kind] = shape
         at_states = Places(tuple(states), 1, together=1, layer=axes.STATE, first=0)
         covariances = bool(self.covariances)
-        self.state_clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
+        self.state_clouds: Clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
         for site in states:
             self.state_clouds.widths[at_states.index(site), 0] = (1, shapes.states[site.stack][1])
-        self.depth = max(number for number, _ in shapes.states.values())
-        self.width = shapes.width
+        self.depth: int = max(number for number, _ in shapes.states.values())
+        self.width: int = shapes.width
         if self.words:
             columns = {"vectors": Column((self.depth, self.width), self.precision)}
             each, stacks = max(20, self.least), len(self.stacks)
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
-            self.at_random = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
+            self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
     def _refuse_too_large(self, subject: Subject, shapes: VectorSizes, states: int) -> None:
         moments = states * shapes.width**2 * bool(self.covariances)

@@ -32,6 +32,8 @@ class Gradients(Lens):
     slopes, and weights of a row sum to one, so that one cannot grow alone.
     """
 
+    seed: int
+
     name: ClassVar[str] = "gradients"
     summary: ClassVar[str] = "how much the loss depends on what each head reads: |∂loss/∂α| by kind of token"
     uses_labels: ClassVar[bool] = True
@@ -45,9 +47,9 @@ class Gradients(Lens):
         self.graph: Graph | None = None
 
     def allocate(self, subject: Subject) -> None:
-        self.task = task_of(subject)
+        self.task: str = task_of(subject)
         self.subject = subject
-        self.moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
+        self.moments: Moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         if self.task == "masked":

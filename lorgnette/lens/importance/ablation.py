@@ -64,12 +64,15 @@ class Rerun:
     from the start each time.
     """
 
+    subject: Subject
+    batch: Batch
+
     def __init__(self, subject: Subject, batch: Batch) -> None:
         self.subject, self.batch = subject, batch
-        self.order = [site for stack in subject.anatomy.stacks for site in stack.sites]
+        self.order: list[AttentionSite] = [site for stack in subject.anatomy.stacks for site in stack.sites]
         self.kept: dict[int, Any] = {}
         pairs = {(around.site.stack, around.site.layer, id(around.layer)) for around in self.order}
-        self.shared = len({layer for _, _, layer in pairs}) < len(pairs)
+        self.shared: bool = len({layer for _, _, layer in pairs}) < len(pairs)
         caches = hasattr(subject.model.config, "use_cache")
         self.options: dict[str, Any] = {"return_dict": True, **({"use_cache": False} if caches else {})}
 

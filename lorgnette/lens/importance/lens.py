@@ -59,6 +59,11 @@ class Importance(Lens):
     together, and what the model leans on today a few steps of training might give to others.
     """
 
+    ablations: tuple[str, ...]
+    seed: int
+    stacks: Sequence[str] | None
+    taken: tuple[Site, ...]
+
     name: ClassVar[str] = "importance"
     summary: ClassVar[str] = "what the loss does without each head, and how steeply it depends on it"
     uses_labels: ClassVar[bool] = True
@@ -81,7 +86,7 @@ class Importance(Lens):
         self.means = {site: mean_outputs(results["head_means"], self.subject, site) for site in self.sites}
 
     def allocate(self, subject: Subject) -> None:
-        self.task = task_of(subject)
+        self.task: str = task_of(subject)
         self.subject = subject
         there = {site.name for site in self.sites}
         if self.stacks is not None and not set(self.stacks) <= there:
@@ -91,10 +96,10 @@ class Importance(Lens):
             )
         self.taken = tuple(site for site in self.sites if self.stacks is None or site.name in self.stacks)
         self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
-        self.sensitivity = Moments(self, "sensitivity")
+        self.sensitivity: Moments = Moments(self, "sensitivity")
         changes = [f"{metric}_change" for metric in self.metrics]
-        self.changes = Moments(self, changes, {axes.ABLATION: self.ablations})
-        self.intact = Moments(self, self.metrics, at="corpus")
+        self.changes: Moments = Moments(self, changes, {axes.ABLATION: self.ablations})
+        self.intact: Moments = Moments(self, self.metrics, at="corpus")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """One pass forwards and backwards, then one per site with a copy of the batch for every head."""

@@ -64,6 +64,9 @@ class Norms(Lens):
     What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
     """
 
+    all_heads: bool
+    sample_size: int
+
     name: ClassVar[str] = "norms"
     summary: ClassVar[str] = "how much of what each head reads arrives: norms beside weights, mixing ratios"
 
@@ -91,9 +94,9 @@ class Norms(Lens):
         if sample < 0:
             raise UserError(f"The 'sample' parameter of Norms must be 0 or more. Got {sample} instead.")
         self.by, self.all_heads, self.sample_size = by, all_heads, sample
-        self.residual = residual or bool(measures)
-        self.layer_norm = self.residual and (layer_norm or bool(measures))
-        self.measures = tuple(measures)
+        self.residual: bool = residual or bool(measures)
+        self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
+        self.measures: tuple[str, ...] = tuple(measures)
         self.around: SiteWeights | None = None
         self.wants_residual = self.residual  # type: ignore[misc]
 
@@ -106,16 +109,16 @@ class Norms(Lens):
         self.around = SiteWeights(subject, layer_norm=self.layer_norm)
         self.ratios = (*RATIOS, *self.measures)
         by_kind, by_ratio = {axes.CATEGORY: CATEGORIES}, {axes.RATIO: self.ratios}
-        self.of_heads = Moments(self, _PER_HEAD, by_kind)
+        self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
         by_variant = {axes.VARIANT: VARIANTS, **by_kind}
-        self.of_layers = Moments(self, _ALL_HEADS, by_variant, at="layer")
-        self.expansion = Moments(self, "expansion", at="layer")
-        self.mixing = Moments(self, "mixing", by_ratio, at="layer")
+        self.of_layers: Moments = Moments(self, _ALL_HEADS, by_variant, at="layer")
+        self.expansion: Moments = Moments(self, "expansion", at="layer")
+        self.mixing: Moments = Moments(self, "mixing", by_ratio, at="layer")
         shape = (len(self.sites), self.heads)
         self.sums("f_sums", 3, *shape)
         self._extremes("f", *shape)
         self._extremes("mixing", len(self.sites), len(self.ratios))
-        self.pairs_sample = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
+        self.pairs_sample: PairSample | None = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
 
     def _extremes(self, name: str, *shape: int) -> None:
         start = torch.full(shape, torch.inf, dtype=torch.float64)

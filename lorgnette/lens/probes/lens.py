@@ -43,6 +43,16 @@ class Probes(Lens):
     What it does not tell you: whether the model uses what a probe finds, nor that what it does not find is not there.
     """
 
+    label: str
+    words: int
+    development: float
+    hidden: int | None
+    seeds: tuple[int, ...]
+    epochs: int
+    stack: str
+    width: int
+    layers: int
+
     name: ClassVar[str] = "probes"
     summary: ClassVar[str] = "what each layer knows: probes for tags or labels, with control tasks and baselines"
     beside_accuracy: ClassVar[bool] = True
@@ -68,13 +78,13 @@ class Probes(Lens):
         self.hidden, self.seeds, self.epochs = hidden, tuple(seeds), epochs
 
     def allocate(self, subject: Subject) -> None:
-        self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
-        self.causal = subject.anatomy.causal
+        self.precision: torch.dtype = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.causal: bool = subject.anatomy.causal
         with torch.no_grad():
             outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
         self.stack, states = next(iter(hidden_states(outputs, self.causal).items()))
         self.width, self.layers = states[-1].shape[-1], len(states)
-        self.device_of_probes = str(subject.device)
+        self.device_of_probes: str = str(subject.device)
         self.embeddings = [subject.model.get_input_embeddings()]  # in a list: a lens must not own the model
         size = self.words * (self.layers + 1) * self.width * 4
         if size > MOST_MEMORY:
@@ -86,7 +96,7 @@ class Probes(Lens):
 
     def _sampled(self) -> None:
         codes, vectors = Column((_COLUMNS,), torch.int64), Column((self.layers + 1, self.width), self.precision)
-        self.rows = HashSample(self, "items", {"codes": codes, "vectors": vectors}, size=self.words)
+        self.rows: HashSample = HashSample(self, "items", {"codes": codes, "vectors": vectors}, size=self.words)
         self.sums("offered", 1)
 
     def finish(self, batch: Batch, outputs: Any) -> None:

@@ -57,7 +57,7 @@ class ProbedTrees(Lens):
         self.trees: list[ProbedTree] = []
 
     def allocate(self, subject: Subject) -> None:
-        self.causal = subject.anatomy.causal
+        self.causal: bool = subject.anatomy.causal
         wide = torch.promote_types(subject.dtype, torch.float32)
         shape = next(iter(VectorSizes.of(subject).states.values()))
         columns = {
@@ -65,7 +65,7 @@ class ProbedTrees(Lens):
             "vectors": Column(shape, wide, ragged=True),
             "marks": Column((2,), torch.int64, ragged=True),  # head, whether it is punctuation
         }
-        self.sample = HashSample(self, "sentences", columns, size=None)
+        self.sample: HashSample = HashSample(self, "sentences", columns, size=None)
         self.sums("left_out")
 
     def finish(self, batch: Batch, outputs: Any) -> None:

@@ -57,6 +57,12 @@ class Rationales(Lens):
     that is right for other reasons is wrong, and a text without some words is no text that the model knows.
     """
 
+    share: float | None
+    top: int | None
+    gold: str
+    perturbation: str
+    seed: int
+
     name: ClassVar[str] = "rationales"
     summary: ClassVar[str] = "do explanations point to the words that people marked, and to those the model needs"
     uses_labels: ClassVar[bool] = True
@@ -76,7 +82,7 @@ class Rationales(Lens):
         class_name: str | None = None,
     ) -> None:
         super().__init__()
-        self.methods = _methods(methods)
+        self.methods: tuple[str, ...] = _methods(methods)
         if share is not None and top is not None:
             raise UserError("A rationale has `top` words or a `share` of the words of its text. Give one of the two.")
         if share is not None and not 0 < share <= 1:
@@ -98,8 +104,8 @@ class Rationales(Lens):
         self.subject = subject
         self.target = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
-        self.scores = Moments(self, "score", by, at="corpus")
-        self.chance = Moments(self, "chance", at="corpus")
+        self.scores: Moments = Moments(self, "score", by, at="corpus")
+        self.chance: Moments = Moments(self, "chance", at="corpus")
         self.sums("histogram", len(self.methods), 2, BINS + 1)
         self.sums("counts", len(COUNTS))
         self.sums("seconds", len(self.methods))

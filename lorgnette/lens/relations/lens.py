@@ -48,6 +48,8 @@ class Relations(Lens):
     What it does not tell you: whether the model uses what a head finds.
     """
 
+    trees: GoldTrees
+
     name: ClassVar[str] = "relations"
     summary: ClassVar[str] = "which head finds which dependency relation, beside the best fixed offset (treebank)"
 
@@ -73,11 +75,11 @@ class Relations(Lens):
             axes.OFFSET: OFFSETS,
             axes.PART: PARTS,
         }
-        self.of_heads = Moments(self, "accuracy", by_way)
-        self.of_offsets = Moments(self, "offset_accuracy", by_offset, at="corpus")
+        self.of_heads: Moments = Moments(self, "accuracy", by_way)
+        self.of_offsets: Moments = Moments(self, "offset_accuracy", by_offset, at="corpus")
         self.sums("pairs", len(self.relations), len(PARTS))
         self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
-        self.skipped = NameSet(self, "skipped_texts")
+        self.skipped: NameSet = NameSet(self, "skipped_texts")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -97,9 +99,9 @@ class Relations(Lens):
         self.skipped.add(sorted(self.trees.broken))
         self.members = membership(self.trees.relations, self.relations, self.trees.there.shape[1])
         self.members *= self.trees.pairs[..., None]
-        self.counts = self.members.sum(1)
+        self.counts: Tensor = self.members.sum(1)
         counted = self.counts[..., None] * in_parts(batch, self.development)[:, None]  # [batch relation part]
-        self.weights = counted[:, :, None]
+        self.weights: Tensor = counted[:, :, None]
         shares = self._offset_shares()[..., None]
         self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
         self.pairs += counted.sum(0).to(self.pairs)

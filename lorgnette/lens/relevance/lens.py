@@ -36,6 +36,9 @@ class Relevance(Lens):
     have little relevance though much goes through them.
     """
 
+    method: str
+    target: Target
+
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction goes through each head, by layer-wise relevance propagation"
     beside_accuracy: ClassVar[bool] = True
@@ -51,9 +54,9 @@ class Relevance(Lens):
     def allocate(self, subject: Subject) -> None:
         require_head(subject)
         self.subject = subject
-        self.of_heads = Moments(self, "relevance")
-        self.of_layers = Moments(self, "layer_share", at="layer")
-        self.of_tokens = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
+        self.of_heads: Moments = Moments(self, "relevance")
+        self.of_layers: Moments = Moments(self, "layer_share", at="layer")
+        self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         found = explain(self.subject, batch, self.method, self.target)

@@ -72,6 +72,8 @@ class Roles(Relations):
     `importance` says whether the head matters.
     """
 
+    least: int
+
     name: ClassVar[str] = "roles"
     summary: ClassVar[str] = "what each head is for: positional, syntactic, rare words, special tokens, broad, dead …"
 
@@ -100,13 +102,13 @@ class Roles(Relations):
         self.ranks = (both[0], both[1])
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = parsed_sites(self.sites)
+        self.parsing: tuple[Site, ...] = parsed_sites(self.sites)
         if self.parsing:
             super().allocate(subject)
-        self.projections = SiteWeights(subject, layer_norm=False)
+        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
         by_part = {axes.PART: PARTS}
-        self.of_roles = Moments(self, NUMBERS, by_part)
-        self.of_offsets_read = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
+        self.of_roles: Moments = Moments(self, NUMBERS, by_part)
+        self.of_offsets_read: Moments = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
         if isinstance(self.source, FrequencyRanks):
             table = _rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
             self.ranks = (table, table)
@@ -126,10 +128,7 @@ class Roles(Relations):
 
     def _begin(self, batch: Batch) -> None:
         # A text without a tree has no words to be parsed.
-        examples = (
-            e if e.heads is not None else replace(e, words=(), heads=(), relations=(), tags={}, rationale=None)
-            for e in batch.examples
-        )
+        examples = (e if e.heads is not None else replace(e, words=(), heads=(), relations=()) for e in batch.examples)
         super()._begin(replace(batch, examples=tuple(examples)))
         self.batch = batch
 

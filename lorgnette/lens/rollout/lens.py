@@ -40,6 +40,8 @@ class Rollout(Lens):
     do not; products of shares know nothing of terms that cancel.
     """
 
+    projections: SiteWeights | None
+
     name: ClassVar[str] = "rollout"
     summary: ClassVar[str] = "how much of each token is left after several layers, from weights and from norms"
     wants_residual: ClassVar[bool] = True
@@ -55,10 +57,10 @@ class Rollout(Lens):
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")
         self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
-        self.rolling = rollable(subject.sites)
+        self.rolling: set[Site] = rollable(subject.sites)
         by_measure = {axes.MEASURE: MEASURES}
-        self.shares = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
-        self.entropies = Moments(self, "entropy", by_measure, at="layer")
+        self.shares: Moments = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
+        self.entropies: Moments = Moments(self, "entropy", by_measure, at="layer")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site

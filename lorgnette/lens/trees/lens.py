@@ -57,6 +57,14 @@ class Trees(Lens):
     What it does not tell you: that a model builds trees. A head that reads the next word scores what head_is_next does.
     """
 
+    scores: str
+    root: str
+    draws: int
+    seed: int
+    of_heads: "_Shares"
+    of_layers: "_Shares"
+    trees: GoldTrees
+
     name: ClassVar[str] = "trees"
     summary: ClassVar[str] = "dependency trees from each head's attention (maximum spanning tree), UAS (treebank)"
 
@@ -81,12 +89,12 @@ class Trees(Lens):
         self.batch: Batch | None = None
 
     def allocate(self, subject: Subject) -> None:
-        self.parsing = sites_between_words(self.sites, subject)
-        self.edges = EdgeScores(subject, self.scores)
+        self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
+        self.edges: EdgeScores = EdgeScores(subject, self.scores)
         self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
-        self.of_baselines = _Shares(self, BASELINES, "corpus")
+        self.of_baselines: _Shares = _Shares(self, BASELINES, "corpus")
         self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
-        self.skipped = NameSet(self, "skipped_texts")
+        self.skipped: NameSet = NameSet(self, "skipped_texts")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -115,7 +123,7 @@ class Trees(Lens):
         members = membership(self.trees.relations, self.relations, self.trees.there.shape[1]).numpy()
         sentences = self.trees.sentences()
         kept = [s for s in sentences if s.root is not None]
-        self.sentences = [(s, members[s.text, s.words]) for s in kept]
+        self.sentences: list[tuple[Sentence, Any]] = [(s, members[s.text, s.words]) for s in kept]
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         rootless = sum(len(s.words) for s in sentences if s.root is None)
         self.skipped.add([*self.trees.broken, *(s.example.id for s in sentences if s.root is None)])

@@ -19,21 +19,23 @@ class WordEmbeddings(nn.Module):
     starts at zero; where the table is trained this is the zero vocabulary entry of Fosse et al. 2023.
     """
 
+    words: nn.Embedding
+
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding_width, padding_idx=config.pad_token_id)
         self.words.weight.requires_grad_(not config.freeze_embeddings)
-        self.cls_token_id = config.cls_token_id
-        self.cls = nn.Parameter(torch.empty(config.embedding_width)) if config.uses_cls else None
+        self.cls_token_id: int = config.cls_token_id
+        self.cls: nn.Parameter | None = nn.Parameter(torch.empty(config.embedding_width)) if config.uses_cls else None
         same = config.embedding_width == config.width
-        self.projection = None if same else nn.Linear(config.embedding_width, config.width)
+        self.projection: nn.Linear | None = None if same else nn.Linear(config.embedding_width, config.width)
         self.positions: nn.Module | None = None
         if config.positions == "sinusoidal":
             self.positions = SinusoidalPositions(config.width, config.position_scale)
         elif config.positions == "learnt":
             assert config.max_position_embeddings is not None  # the config sees to it
             self.positions = LearntPositions(config.width, config.max_position_embeddings)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
 
     def word_vectors(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token embedding"]:
         """Rows of the table (and of <cls>), before projection and positions: what Fosse's code calls state 0."""

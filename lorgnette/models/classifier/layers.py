@@ -19,18 +19,20 @@ class SelfAttention(nn.Module):
     head h is rows h·d … (h+1)·d of the identity; with one, Z = (A V) W_O + b_O (Fosse et al. 2023).
     """
 
+    relative: RelativePositions | None
+
     is_causal = False
 
     def __init__(self, config: SelfAttentionClassifierConfig, layer: int) -> None:
         super().__init__()
         self.config = config
         self.layer_idx = layer
-        self.heads = config.heads
+        self.heads: int = config.heads
         self.scaling = (config.width // config.heads) ** -0.5
-        self.query = nn.Linear(config.width, config.width)
-        self.key = nn.Linear(config.width, config.width)
-        self.value = nn.Linear(config.width, config.width)
-        self.output = nn.Linear(config.width, config.width) if config.output_projection else None
+        self.query: nn.Linear = nn.Linear(config.width, config.width)
+        self.key: nn.Linear = nn.Linear(config.width, config.width)
+        self.value: nn.Linear = nn.Linear(config.width, config.width)
+        self.output: nn.Linear | None = nn.Linear(config.width, config.width) if config.output_projection else None
         self.relative = RelativePositions(config.heads, config.max_offset) if config.positions == "relative" else None
 
     def forward(
@@ -75,7 +77,7 @@ class ReluLinear(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, width)
+        self.linear: nn.Linear = nn.Linear(width, width)
 
     def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         return self.linear(states).relu()
@@ -86,9 +88,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
-        self.expand = nn.Linear(config.width, config.feed_forward_width)
-        self.contract = nn.Linear(config.feed_forward_width, config.width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.expand: nn.Linear = nn.Linear(config.width, config.feed_forward_width)
+        self.contract: nn.Linear = nn.Linear(config.feed_forward_width, config.width)
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
 
     def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         return self.dropout(self.contract(self.expand(states).relu()))
@@ -99,7 +101,7 @@ class PreNormFeedForward(FeedForward):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.norm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)
+        self.norm: nn.LayerNorm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)
 
     def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         return states + super().forward(self.norm(states))
@@ -110,7 +112,7 @@ class PostNormFeedForward(FeedForward):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.norm = PureNorm()
+        self.norm: PureNorm = PureNorm()
 
     def forward(self, states: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         return self.norm(states + super().forward(states))
@@ -124,8 +126,8 @@ class Block(nn.Module):
 
     def __init__(self, config: SelfAttentionClassifierConfig, layer: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(config, layer)
-        self.dropout = nn.Dropout(config.dropout)
+        self.attention: SelfAttention = SelfAttention(config, layer)
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
         self.transform: nn.Module
         if config.transform == "relu-linear":
             self.transform = ReluLinear(config.width)
@@ -152,7 +154,7 @@ class ResidualBlock(Block):
 
     def __init__(self, config: SelfAttentionClassifierConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.norm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)
+        self.norm: nn.LayerNorm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch 1 1 token"] | None
@@ -168,7 +170,7 @@ class PostNormBlock(Block):
 
     def __init__(self, config: SelfAttentionClassifierConfig, layer: int) -> None:
         super().__init__(config, layer)
-        self.norm = PureNorm()
+        self.norm: PureNorm = PureNorm()
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch 1 1 token"] | None
@@ -185,7 +187,7 @@ class SelfAttentionStack(nn.Module):
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
         style = BLOCK_STYLES[config.block]
-        self.layers = nn.ModuleList(style(config, layer) for layer in range(config.layers))
+        self.layers: nn.ModuleList = nn.ModuleList(style(config, layer) for layer in range(config.layers))
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch 1 1 token"] | None

@@ -39,11 +39,11 @@ class SelfAttentionClassifier(PreTrainedModel):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.embeddings = WordEmbeddings(config)
-        self.encoder = SelfAttentionStack(config)
+        self.embeddings: WordEmbeddings = WordEmbeddings(config)
+        self.encoder: SelfAttentionStack = SelfAttentionStack(config)
         self.pooler = POOLERS[config.pooling](config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(self.pooler.output_width, config.num_labels)
+        self.dropout: nn.Dropout = nn.Dropout(config.dropout)
+        self.classifier: nn.Linear = nn.Linear(self.pooler.output_width, config.num_labels)
         self.post_init()
 
     def forward(

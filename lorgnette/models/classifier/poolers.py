@@ -26,7 +26,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
-        self.output_width = config.width
+        self.output_width: int = config.width
 
 
 class MeanPooler(Pooler):
@@ -80,10 +80,10 @@ class PoolingAttention(nn.Module):
         super().__init__()
         self.config = config
         self.scaling = scaling
-        self.query = nn.Linear(width, width) if "query" in maps else IdentityMap(width)
-        self.key = nn.Linear(width, width) if "key" in maps else IdentityMap(width)
-        self.value = nn.Linear(width, width) if "value" in maps else IdentityMap(width)
-        self.output = nn.Linear(width, width) if "output" in maps else None
+        self.query: nn.Linear | IdentityMap = nn.Linear(width, width) if "query" in maps else IdentityMap(width)
+        self.key: nn.Linear | IdentityMap = nn.Linear(width, width) if "key" in maps else IdentityMap(width)
+        self.value: nn.Linear | IdentityMap = nn.Linear(width, width) if "value" in maps else IdentityMap(width)
+        self.output: nn.Linear | None = nn.Linear(width, width) if "output" in maps else None
 
     def forward(
         self,
@@ -109,8 +109,8 @@ class AttentionPooler(Pooler):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.query = nn.Parameter(torch.empty(config.width))
-        self.attention = PoolingAttention(config, config.width, maps=(), scaling=1.0)
+        self.query: nn.Parameter = nn.Parameter(torch.empty(config.width))
+        self.attention: PoolingAttention = PoolingAttention(config, config.width, maps=(), scaling=1.0)
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"]
@@ -123,7 +123,7 @@ class QueryPooler(Pooler):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.attention = PoolingAttention(config, config.width, maps=("query", "value"), scaling=1.0)
+        self.attention: PoolingAttention = PoolingAttention(config, config.width, maps=("query", "value"), scaling=1.0)
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"]
@@ -142,9 +142,9 @@ class BiLstmAttentionPooler(Pooler):
 
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__(config)
-        self.output_width = 2 * config.lstm_width
-        self.concatenate_state = config.concatenate_state
-        self.lstm = nn.LSTM(
+        self.output_width: int = 2 * config.lstm_width
+        self.concatenate_state: bool = config.concatenate_state
+        self.lstm: nn.LSTM = nn.LSTM(
             config.width,
             config.lstm_width,
             num_layers=config.lstm_layers,
@@ -152,10 +152,10 @@ class BiLstmAttentionPooler(Pooler):
             bidirectional=True,
             dropout=config.dropout if config.lstm_layers > 1 else 0.0,
         )
-        self.attention = PoolingAttention(
+        self.attention: PoolingAttention = PoolingAttention(
             config, self.output_width, maps=("query", "key", "value", "output"), scaling=self.output_width**-0.5
         )
-        self.linear = nn.Linear(self.output_width * (1 + self.concatenate_state), self.output_width)
+        self.linear: nn.Linear = nn.Linear(self.output_width * (1 + self.concatenate_state), self.output_width)
 
     def forward(
         self, states: Float[Tensor, "batch token width"], mask: Bool[Tensor, "batch token"]

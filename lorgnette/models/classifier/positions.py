@@ -42,6 +42,9 @@ def analytic_position_similarity(width: int, length: int) -> Float[Tensor, "leng
 class SinusoidalPositions(nn.Module):
     """x_i + scale · pe_i, for any length."""
 
+    width: int
+    scale: float
+
     def __init__(self, width: int, scale: float) -> None:
         super().__init__()
         self.width, self.scale = width, scale
@@ -63,7 +66,7 @@ class LearntPositions(nn.Module):
 
     def __init__(self, width: int, length: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.empty(length, width))
+        self.table: nn.Parameter = nn.Parameter(torch.empty(length, width))
 
     def forward(self, states: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch token width"]:
         length = states.shape[1]
@@ -85,7 +88,7 @@ class RelativePositions(nn.Module):
     def __init__(self, heads: int, max_offset: int) -> None:
         super().__init__()
         self.max_offset = max_offset
-        self.bias = nn.Parameter(torch.zeros(heads, 2 * max_offset + 1))
+        self.bias: nn.Parameter = nn.Parameter(torch.zeros(heads, 2 * max_offset + 1))
 
     def forward(self, length: int) -> Float[Tensor, "1 head query key"]:
         if torch.compiler.is_exporting():  # a graph for texts of any length, which windows would fix

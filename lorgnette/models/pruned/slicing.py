@@ -147,6 +147,10 @@ def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parame
 class SlicedBias:
     """Hands a layer its own heads' part of the position bias that all layers share (MPNet)."""
 
+    numbers: list[int]
+    place: int
+    name: str
+
     def __init__(self, numbers: Sequence[int], place: int, name: str) -> None:
         self.numbers, self.place, self.name = list(numbers), place, name
 
@@ -167,7 +171,7 @@ class SideBySide(nn.Module):
     def __init__(self, columns: Sequence[int], width: int) -> None:
         super().__init__()
         self.width = width
-        self.columns = list(columns)  # numbers, not a buffer: from_pretrained makes modules without data
+        self.columns: list[int] = list(columns)  # numbers, not a buffer: from_pretrained makes modules without data
         self.register_buffer("like", torch.empty(0), persistent=False)  # follows the model's device and precision
 
     @property
@@ -183,6 +187,8 @@ class SideBySide(nn.Module):
 
 class OutputBias(nn.Module):
     """What is left of an output projection without inputs: its bias, for every token."""
+
+    bias: nn.Parameter | None
 
     def __init__(self, projection: nn.Module, width: int) -> None:
         super().__init__()
@@ -208,6 +214,10 @@ class Nothing(nn.Module):
 
 class NoHeads(nn.Module):
     """In the place of an attention without heads."""
+
+    returns: str
+    layer_idx: int | None
+    is_cross: bool
 
     inner: str | None = None
     dropout: nn.Module | None

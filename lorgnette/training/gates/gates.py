@@ -53,6 +53,16 @@ class HeadGates(nn.Module, Penalty):
     A closed gate says that the model could be trained to do without the head, not that the head did nothing.
     """
 
+    heads: dict[Site, tuple[int, ...]]
+    target: float
+    warmup: int
+    over: str
+    temperature: float
+    stretch: tuple[float, float]
+    start: float
+    keep: int | None
+    place: dict[Site, slice]
+
     name = "gates"
     layers = None
     looks_at_cls = False
@@ -81,7 +91,7 @@ class HeadGates(nn.Module, Penalty):
         sizes = [len(numbers) for numbers in self.heads.values()]
         ends = torch.tensor(sizes).cumsum(0).tolist()
         self.place = {site: slice(end - size, end) for site, size, end in zip(self.heads, sizes, ends, strict=True)}
-        self.log_alpha = nn.Parameter(torch.full((sum(sizes),), self.start))
+        self.log_alpha: nn.Parameter = nn.Parameter(torch.full((sum(sizes),), self.start))
         self.steps = 0
         self._drawn: Tensor | None = None
 

@@ -53,6 +53,7 @@ class Pruned:
 
     @staticmethod
     def load(folder: str | Path) -> "Pruned":
+        """The pruning that `prune` wrote there."""
         record = RunFolder(Path(folder)).finished()
         if record is None or "heads" not in record:
             raise UserError(f"{folder} holds no pruned model.")

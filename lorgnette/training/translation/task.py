@@ -64,6 +64,11 @@ class NewTranslator:
 class PretrainedTranslator(PretrainedBuilder):
     """Opens a translation model with its own vocabulary."""
 
+    overrides: dict[str, Any]
+    name: str
+    config: Any
+    tokenizer: Any
+
     def __init__(self, settings: TrainingSettings) -> None:
         self.labels, self.overrides, self.name = (), dict(settings.overrides), settings.model
         self.checkpoint = opened(settings)
