@@ -27,6 +27,7 @@ class Recorder(Tap, Generic[Kept]):
     query, key and value, a matrix grows with the square of a text's length.
     """
 
+    keep: Callable[[Call], Kept]
     sites: Container[Site] | None
     wants_residual: bool
 

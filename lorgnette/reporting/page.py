@@ -105,7 +105,7 @@ class Report(NotebookDisplay):
 
     def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
         self.subjects: dict[str, Results] = subjects(results)
-        self.examples: dict[str, list[dict[str, Any]]] = _examples(results, self.subjects, examples)
+        self.examples = _examples(results, self.subjects, examples)
         self.title: str = title or _title(self.subjects)
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -71,7 +71,7 @@ class Result(NotebookDisplay):
         same_origin = self.lens == other.lens and self.provenance == other.provenance
         return same_origin and self.data.identical(other.data)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # what has __eq__ alone has no hash
 
     def __repr__(self) -> str:
         shape = " × ".join(f"{dim} {size}" for dim, size in self.data.sizes.items())

@@ -91,7 +91,7 @@ class PresetBuilder:
         self.donor: Loaded | None = _donor(settings)
         config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
         self.vectors = self._read_vectors(config)
-        self.tokenizer: Any = self._tokenizer(config, texts)
+        self.tokenizer = self._tokenizer(config, texts)
         self.config: SelfAttentionClassifierConfig = self._config(len(self.tokenizer))
         self.known_words: int | None = None
 
@@ -175,7 +175,7 @@ class PretrainedBuilder:
     def __init__(self, settings: TrainingSettings, labels: tuple[str, ...]):
         self.labels, self.overrides, self.name = labels, dict(settings.overrides), settings.model
         self.checkpoint: Checkpoint = opened(settings)
-        self.config: Any = self.checkpoint.config()
+        self.config = self.checkpoint.config()
         for name, value in (
             ("embeddings", settings.embeddings),
             ("freeze", settings.freeze),

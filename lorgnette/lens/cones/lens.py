@@ -74,7 +74,7 @@ class Cones(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.classes: tuple[str, ...] = _classes(subject)
-        self.head: Any = _head(subject)
+        self.head = _head(subject)
         self.causal: bool = subject.anatomy.causal
         self.precision: torch.dtype = torch.float64 if subject.dtype == torch.float64 else torch.float32
         self.entered: Tensor | None = None

@@ -72,7 +72,7 @@ class Frequency(Lens):
         if size < 2:
             raise UserError(f"The 'size' parameter of Frequency must be at least 2. Got {size} instead.")
         self.source, self.specials, self.size = ranks, specials, size
-        self.ranks: FrequencyRanks[Any] | None = self._open(ranks, language)
+        self.ranks = self._open(ranks, language)
         self.batch: Batch | None = None
         self.found: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
 

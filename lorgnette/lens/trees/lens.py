@@ -123,7 +123,7 @@ class Trees(Lens):
         members = membership(self.trees.relations, self.relations, self.trees.there.shape[1]).numpy()
         sentences = self.trees.sentences()
         kept = [s for s in sentences if s.root is not None]
-        self.sentences: list[tuple[Sentence, Any]] = [(s, members[s.text, s.words]) for s in kept]
+        self.sentences = [(s, members[s.text, s.words]) for s in kept]
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         rootless = sum(len(s.words) for s in sentences if s.root is None)
         self.skipped.add([*self.trees.broken, *(s.example.id for s in sentences if s.root is None)])
