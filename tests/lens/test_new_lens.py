@@ -1,10 +1,10 @@
 """`lorgnette new lens`: the package that it writes is installed, passes its own tests, and works like our lenses."""
 
-import os
 import subprocess
 import sys
 
 import pytest
+from processes import run
 from subjects import EXAMPLES, bert
 from typer.testing import CliRunner
 
@@ -28,10 +28,8 @@ def package(tmp_path_factory):
 def test_its_own_tests_pass(package):
     """In a process of its own, as its author would run them."""
     source, site = package
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests"]
-    paths = ":".join([str(site), *filter(None, sys.path)])
-    setting = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=source, env=setting, capture_output=True, text=True, timeout=170)
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    done = run("-c", code, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests", cwd=source)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert "3 passed" in done.stdout
 
