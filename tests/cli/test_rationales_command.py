@@ -35,16 +35,17 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
 
 
 def test_the_class_that_is_asked_for_is_explained(monkeypatch, tmp_path):
+    subject = classifier()
     named = ("--labels", "negative=LABEL_0,positive=LABEL_1", "--method", "attnlrp")
     for name in ("LABEL_0", "label_1"):
-        done = invoked(monkeypatch, classifier(), *named, "--class", name, "--out", str(tmp_path / name))
+        done = invoked(monkeypatch, subject, *named, "--class", name, "--out", str(tmp_path / name))
         assert done.exit_code == 0, done.stderr
         assert f"the class {name.upper()}" in done.stdout
     score = [lo.Results.load(tmp_path / name)["rationales"].data["score"] for name in ("LABEL_0", "label_1")]
     drops = [each.sel(explanation="first", measure="comprehensiveness_top").item() for each in score]
     assert drops[0] == pytest.approx(-drops[1])  # two classes: what one loses the other wins
     assert drops[0] != 0
-    refused = invoked(monkeypatch, classifier(), *named, "--class", "LABEL_7")
+    refused = invoked(monkeypatch, subject, *named, "--class", "LABEL_7")
     assert refused.exit_code == 1
     assert "no class 'LABEL_7'" in refused.stderr
 
