@@ -42,13 +42,11 @@ class Prepared:
 
     def described(self, settings: TrainingSettings) -> str:
         """What will be trained on what, told before it begins; test texts are counted when they are read."""
-        steps = -(-self.count // (settings.batch_size * settings.accumulate))
-        classes = (
-            f" of {len(self.parts.labels)} classes ({', '.join(self.parts.labels[:6])})" if self.parts.labels else ""
-        )
+        names = self.parts.labels
+        classes = f" of {len(names)} classes ({', '.join(names[:6])}{' …' if len(names) > 6 else ''})" if names else ""
         return (
             f"{settings.model} on {self.parts.train.name}: {self.count:,} texts{classes} to train on, "
-            f"{len(self.validation):,} to validate; {steps:,} steps an epoch."
+            f"{len(self.validation):,} to validate, in batches of {settings.batch_size}."
         )
 
     def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
