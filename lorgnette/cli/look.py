@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lorgnette.cli import options
+from lorgnette.cli import options, prompting
 from lorgnette.lens import DEFAULT
 
 if TYPE_CHECKING:
@@ -28,14 +28,17 @@ def look(
     split: options.Split = None,
     limit: options.Limit = None,
     truncate: options.Truncate = False,
+    chat: options.Chat = False,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = None,
     labels: options.Labels = None,
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Look at every head of a model over a corpus.
 
@@ -51,6 +54,7 @@ def look(
       lorgnette look bert-base-uncased -c texts.txt --lens weights,norms:sample=0
       lorgnette look ./my-classifier -c sst2 --lens all --limit 200 --out runs/everything
       lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
+      lorgnette look ./my-chat-model -c chats.jsonl --chat --lens weights --lens norms
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
     """
     if resume and out is None:
@@ -62,10 +66,12 @@ def look(
 
     # Names and files first: they are checked at once, while a model takes seconds.
     names = lenses_in(lens)
-    chosen = lenses.ALL if lenses.ALL in names else [lenses.get(one) for one in names]
+    every = lenses.ALL in names
+    chosen = lenses.ALL if every else [lenses.get(one, **prompting.by_speaker(one, chat)) for one in names]
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
                         label_column=label_column)  # fmt: skip
+    texts = prompting.chats(texts) if chat else texts
     import torch
 
     from lorgnette.looking.look import look as run
@@ -73,7 +79,7 @@ def look(
     from lorgnette.subject import load
 
     torch.manual_seed(seed)
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
         subject,

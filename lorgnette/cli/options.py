@@ -40,19 +40,36 @@ Model = Annotated[
     str,
     typer.Argument(
         callback=_known_model,
-        help="A folder with a model, the name of one in LORGNETTE_MODELS, or a name on the Hugging Face hub.",
+        help="A folder with a model or adapter, a GGUF file, a name in LORGNETTE_MODELS, or one on the hub.",
         metavar="MODEL",
     ),
 ]
 Run = Annotated[Path, typer.Argument(callback=_run_folder, help="The folder that look wrote.", metavar="RUN")]
 Dtype = Annotated[
-    str, typer.Option(help="Compute in float32, float64, bfloat16 or float16.", rich_help_panel=_MODEL, metavar="TYPE")
+    str | None,
+    typer.Option(
+        help="Compute in float32, float64, bfloat16, float16, or auto: as the weights are kept.",
+        rich_help_panel=_MODEL,
+        metavar="TYPE",
+        show_default="auto on a GPU, else float32",
+    ),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
-        help="cpu, cuda or cuda:N.", rich_help_panel=_MODEL, metavar="DEVICE", show_default="a GPU if there is one"
+        help="cpu, cuda, cuda:N, mps, or auto: over all GPUs.",
+        rich_help_panel=_MODEL,
+        metavar="DEVICE",
+        show_default="a GPU if there is one",
     ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(help="A branch, tag or commit of a model on the hub.", rich_help_panel=_MODEL, metavar="REVISION"),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option(help="The folder of an adapter (PEFT) to put on the model.", rich_help_panel=_MODEL, metavar="FOLDER"),
 ]
 AllowPickle = Annotated[
     bool,
@@ -108,6 +125,15 @@ Truncate = Annotated[
     typer.Option(
         "--truncate",
         help="Cut texts that are longer than the model takes (the provenance counts them).",
+        rich_help_panel=_CORPUS,
+    ),
+]
+
+Chat = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="Texts are chats (a column `messages`), or what a user says, written by the model's template.",
         rich_help_panel=_CORPUS,
     ),
 ]

@@ -33,9 +33,11 @@ def probe(
     out: options.Out = None,
     limit: options.Limit = None,
     data: options.Data = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Train probes on every layer of a frozen model, each beside its control task and its baselines.
 
@@ -53,7 +55,7 @@ def probe(
     from lorgnette.results import Results
     from lorgnette.subject import load
 
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
     found: dict[str, Result] = {}
     for name in dict.fromkeys(label):
         result = run(subject, first, second, name, words=words, hidden=hidden, seeds=tuple(range(seeds)))

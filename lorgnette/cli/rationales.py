@@ -45,9 +45,11 @@ def rationales(
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     data: options.Data = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Do explanations point to the words that people marked, and to those that a classifier needs?
 
@@ -86,7 +88,7 @@ def rationales(
     lens = Rationales(
         wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed, class_name=class_name
     )
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = look(
         subject,

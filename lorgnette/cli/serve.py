@@ -30,9 +30,11 @@ def serve(
         typer.Option("--public", help="A demo for everybody: no token; one model, shorter texts."),
     ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:  # fmt: skip
     """Look at a model live, in the browser.
 
@@ -59,7 +61,9 @@ def serve(
     texts = None if corpus is None else open_corpus(corpus, split=split, data=data)
     run(
         models,
-        lambda name: load(name, dtype=dtype, device=device, allow_pickle=allow_pickle),
+        lambda name: load(
+            name, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter
+        ),
         corpus=texts,
         host=host,
         port=port,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lorgnette.cli import options
+from lorgnette.cli import options, prompting
 
 if TYPE_CHECKING:
     import numpy as np
     import xarray as xr
     from rich.table import Table
 
+    from lorgnette.explaining import Next
     from lorgnette.subject.trace import Trace
     from lorgnette.texts.batch import Tokens
 
@@ -54,10 +55,22 @@ def trace(
         str | None,
         typer.Option("--class", help="The class to explain, of a classifier.", show_default="the predicted one"),
     ] = None,
+    generate: prompting.Generate = None,
+    temperature: prompting.Temperature = None,
+    top_k: prompting.TopK = None,
+    top_p: prompting.TopP = None,
+    seed: prompting.Seed = 0,
+    said: prompting.Said = None,
+    instead_of: prompting.InsteadOf = None,
+    at: prompting.At = None,
+    chat: prompting.Chat = False,
+    system: prompting.System = None,
     as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
+    revision: options.Revision = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Show what the heads of a model read in one text.
 
@@ -75,6 +88,9 @@ def trace(
       lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --class positive
       lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
       lorgnette trace bert-base-uncased "The cat sat." --json
+      lorgnette trace ./my-language-model "The cat sat on the" --generate 20
+      lorgnette trace ./my-language-model "Paris is in" --explain attnlrp --said " France" --instead-of " Italy"
+      lorgnette trace ./my-language-model "Who wrote Faust?" --chat --generate 40 --html faust.html
     """
     if (layer is None) != (head is None):
         raise typer.BadParameter("--layer and --head go together.")
@@ -83,21 +99,23 @@ def trace(
 
     if explain and html is None and (without or layer is not None):
         raise typer.BadParameter("--explain goes with --html, or without --without and --layer.")
-    if class_name is not None and not explain and html is None:
-        raise typer.BadParameter("--class goes with --explain or --html.")
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle)
+    if (class_name, said, instead_of, at) != (None, None, None, None) and not explain and html is None:
+        raise typer.BadParameter("--class, --said, --instead-of and --at go with --explain or --html.")
+    how = prompting.generation(generate, temperature, top_k, top_p, seed)
+    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    wanted = prompting.explained(class_name, said, instead_of, at)
+    example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
     if html is not None:
         from lorgnette.reporting.views import write_page
         from lorgnette.reporting.views.gather import gathered
 
-        example = subject.example(text, pair, target=target)
-        shown = gathered(subject, example, methods=explain or None, without=without or [], target=class_name)
+        shown = gathered(subject, example, methods=explain or None, without=without or [], target=wanted, generate=how)
         typer.echo(write_page(shown, html))
         return
-    seen = subject.trace(text, pair, target=target, without=without or ())
+    seen = subject.trace(example, without=without or (), generate=how)
     name = _stack(seen, stack)
     if explain:
-        _explained(seen, name, explain, class_name, pieces=pieces, as_json=as_json)
+        _explained(seen, name, explain, wanted, pieces=pieces, as_json=as_json)
         return
     weights = seen.data(stack=name, words=not pieces)
     if layer is not None and head is not None:
@@ -118,12 +136,12 @@ def trace(
 
 
 def _explained(
-    seen: "Trace", stack: str, methods: list[str], class_name: str | None, *, pieces: bool, as_json: bool
+    seen: "Trace", stack: str, methods: list[str], target: "str | Next | None", *, pieces: bool, as_json: bool
 ) -> None:
     from lorgnette.cli.consoles import out
     from lorgnette.cli.explained import explained, tables
 
-    found = explained(seen, methods, class_name, pieces=pieces)
+    found = explained(seen, methods, target, pieces=pieces)
     if as_json:
         about: dict[str, Any] = {
             "model": seen.subject.name,
@@ -176,6 +194,8 @@ def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) 
         "text": example.text,
         "pair": example.pair,
         "target": example.target,
+        "generated": None if seen.generated is None else seen.generated.to_dict(),
+        "parts": seen.parts,
         "probabilities": seen.probabilities,
         "effect": None if seen.effect is None else seen.effect.to_dict(seen.subject.labels),
         "stack": stack,
@@ -195,6 +215,10 @@ def _about(seen: "Trace", stack: str) -> Iterator[str]:
         yield ", ".join(f"{label} {p:.3f}" for label, p in seen.probabilities.items())
     if seen.example.target is not None:
         yield f"→ {seen.example.target}"
+    if seen.generated is not None:
+        yield f"→ {seen.generated.text.strip()}"
+    if seen.generated is not None or seen.parts:
+        yield from prompting.shares(seen, stack)
     yield from _changed(seen)
     if len(seen.stacks) > 1:
         others = ", ".join(name for name in seen.stacks if name != stack)

@@ -1,6 +1,6 @@
 """The norms of one attention call: per head, of all heads together, with residual and with LayerNorm."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -32,7 +32,16 @@ class LayerNorms:
     has_received: Tensor
     scale: Tensor
 
-    def __init__(self, call: Call, around: SiteWeights, batch: Batch, *, gram: bool, residual: bool) -> None:
+    def __init__(
+        self,
+        call: Call,
+        around: SiteWeights,
+        batch: Batch,
+        *,
+        gram: bool,
+        residual: bool,
+        kinds: Sequence[str] = CATEGORIES,
+    ) -> None:
         self.call, self.site = call, call.site
         self.parts = around[self.site]
         self.order: str = around.sites[self.site].order
@@ -40,7 +49,7 @@ class LayerNorms:
         self.value: Tensor = call.value.to(self.wide)
         asking, read = batch.queries(self.site), batch.keys(self.site)
         self.query, self.key = asking.mask.to(self.wide), read.mask.to(self.wide)
-        self.kinds: Tensor = torch.stack([read.categories[name] & read.mask for name in CATEGORIES], -1).to(self.wide)
+        self.kinds: Tensor = (read.kinds(kinds) & read.mask[..., None]).to(self.wide)
         self.gram: Tensor | None = coefficients(self.value, self.parts.products) if gram else None
         if self.gram is None:
             self.f = head_norms(self.value, self.parts.products)

@@ -7,13 +7,13 @@ from lorgnette.explaining.backward import edge_relevance, propagated
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import integrated
 from lorgnette.explaining.mixing import MEASURES, mixed
-from lorgnette.explaining.target import Target, class_number, require_head
+from lorgnette.explaining.target import Next, Target, class_number, require_head
 from lorgnette.subject import Subject
 from lorgnette.subject.trace import translated
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 
-__all__ = ["Explanation", "Target", "class_number", "edge_relevance", "explain", "explanations"]
+__all__ = ["Explanation", "Next", "Target", "class_number", "edge_relevance", "explain", "explanations"]
 
 METHODS = {
     "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
@@ -60,6 +60,7 @@ def explain(
     `target`: None explains the largest logit of each text; a class (its name or number) explains that one, a tensor one
     for each text, and (a, b) the difference of two; `explained` of the result names it. Where a model predicts at every
     token, the predictions of a text are added up (translation: all pieces of the target; masked-LM: the masked pieces).
+    Of a language model `Next` explains any token of the text, or one candidate against another.
     `steps` is for integrated gradients (None: as many as they need), whose `gap` says how exact they are; `biases` asks
     the methods of propagation how much the biases took.
 

@@ -124,7 +124,7 @@ class _RelevancePass:
         by_head = {site: _sum(*next(gradients), last=2) for site in heads}
         for (_, gradient), one in zip(gradients, biased, strict=True):
             if gradient is not None and leaked is not None:
-                leaked = leaked + (gradient * one.bias).flatten(1).sum(-1)
+                leaked = leaked + (gradient * one.bias).reshape(len(leaked), -1).sum(-1)  # OPT puts its texts in a row
         if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
             raise UserError(
                 f"The relevance by {method!r} is not finite: shares of sums that nearly vanish have outgrown "

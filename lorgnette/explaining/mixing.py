@@ -45,7 +45,7 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
         reader = next((mixing for site, mixing in reversed(recorder.records.items()) if site in readers), None)
         if method == "value_zeroing":
             maps = {site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in rolling}
-        rows = _reading(reader, _rows(subject, batch, outputs))
+        rows = _reading(reader, _rows(subject, batch, outputs, target))
         if not maps and reader is None:
             raise UserError(f"{subject.name!r} has no layer of self-attention over its text to explain by ({method}).")
         if method == "attention":
@@ -93,11 +93,11 @@ def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor
     return (rows[:, None].to(mixing.dtype) @ mixing)[:, 0]
 
 
-def _rows(subject: Subject, batch: Batch, outputs: Any) -> Float[Tensor, "batch query"]:
+def _rows(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Float[Tensor, "batch query"]:
     """Where the prediction is made, as shares that add up to one."""
     logits = outputs.logits
     if logits.dim() == 3:
-        rows = positions(subject, batch)
+        rows = positions(subject, batch, target)
     else:
         config, mask = subject.model.config, batch.source.mask
         pooling = getattr(config, "pooling", getattr(config, "classifier_pooling", "cls"))

@@ -1,5 +1,6 @@
 """Where an explanation starts: which number of a model's output is to be explained."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,8 +12,30 @@ from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
-Target = int | Tensor | tuple[int, ...] | None
-"""None: the largest logit; a class (or piece) for all texts, or one for each; (a, b): logit of a minus logit of b."""
+Piece = str | int | Tensor
+
+
+@dataclass(frozen=True)
+class Next:
+    """What a language model says at one place of a text, perhaps against something else that it might have said.
+
+        Next(" Paris", instead_of=" London")    logit of " Paris" − logit of " London", behind the text
+        Next(at=12)                             the logit of token 12 of the text, where it was to be said
+
+    A piece is a text that is one token, as it is typed (most tokenizers write the space before a word with it), or its
+    id. Without one it is the token that stands there, or behind the text the likeliest. Contrastive explanations:
+    Yin & Neubig 2022, "Interpreting Language Models with Contrastive Explanations", EMNLP.
+    """
+
+    piece: Piece | None = None
+    instead_of: Piece | None = None
+    at: int | None = None
+    """the place (from 0) of the token that is said; None: behind the text"""
+
+
+Target = int | Tensor | tuple[int, ...] | Next | None
+"""None: the largest logit; a class (or piece) for all texts, or one for each; (a, b): logit of a minus logit of b;
+`Next`: what a language model says at one place."""
 
 
 def no_head(subject: Subject) -> UserError:
@@ -45,7 +68,7 @@ def explained(
         start = start / stabilised(start.detach(), 1e-9)
     if start.dim() == 1:
         return start
-    return (start * positions(subject, batch).to(start.dtype)).sum(-1)
+    return (start * positions(subject, batch, target).to(start.dtype)).sum(-1)
 
 
 def class_number(subject: Subject, name: str) -> int:
@@ -67,7 +90,7 @@ def class_number(subject: Subject, name: str) -> int:
 def named(subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token choice"], target: Target) -> list[str]:
     """What is explained of each text, in words: a class ("positive", "positive − negative"), or predicted pieces."""
     choices = _choices(subject, batch, logits, target)
-    where = None if logits.dim() == 2 else positions(subject, batch)
+    where = None if logits.dim() == 2 else positions(subject, batch, target)
     names = []
     for text in range(len(batch)):
         chosen = [ids[text] if where is None else ids[text][where[text]] for ids in choices]
@@ -87,15 +110,17 @@ def _words(subject: Subject, ids: list[int], choices: int) -> str:
 
 def fixed(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Target:
     """The same target with the largest logits written out, so that they stay the same when the input changes."""
-    if target is not None:
+    if target is not None and not isinstance(target, Next):
         return target
     logits = getattr(outputs, "logits", None)
     if logits is None:
         raise no_head(subject)
-    return logits.detach().argmax(-1)
+    if target is None:
+        return logits.detach().argmax(-1)
+    return replace(target, piece=_said(subject, batch, logits, target))
 
 
-def positions(subject: Subject, batch: Batch) -> Bool[Tensor, "batch token"]:
+def positions(subject: Subject, batch: Batch, target: Target = None) -> Bool[Tensor, "batch token"]:
     """Whose predictions are explained, where a model predicts something at every token.
 
     Translation: every piece of the target; a decoder alone: what follows the text; a masked-LM: the masked pieces of a
@@ -110,8 +135,12 @@ def positions(subject: Subject, batch: Batch) -> Bool[Tensor, "batch token"]:
                 )
         return batch.target.mask
     tokens = batch.source
+    if isinstance(target, Next):
+        _refuse_place(subject, batch, target)
     if subject.anatomy.causal and subject.labels is None:
         last = tokens.mask.sum(-1, keepdim=True) - 1
+        if isinstance(target, Next) and target.at is not None:
+            last = torch.full_like(last, target.at - 1)
         return torch.arange(tokens.mask.shape[1], device=last.device) == last
     inner = tokens.mask & ~tokens.special
     mask = subject.tokenizer.mask_token_id
@@ -126,10 +155,43 @@ def _choices(
 ) -> list[Int[Tensor, "batch *token"]]:
     if target is None:
         return [logits.detach().argmax(-1)]
+    if isinstance(target, Next):
+        _refuse_place(subject, batch, target)
+        said = [_said(subject, batch, logits, target)]
+        said += [] if target.instead_of is None else [_number(subject, target.instead_of)]
+        return [_one(subject, len(batch), logits, choice) for choice in said]
     wanted = list(target) if isinstance(target, tuple) else [target]
     if isinstance(target, tuple) and len(target) != 2:
         raise UserError(f"A difference of logits is between two classes: target=(a, b). Got {len(target)} instead.")
     return [_one(subject, len(batch), logits, choice) for choice in wanted]
+
+
+def _said(subject: Subject, batch: Batch, logits: Float[Tensor, "batch token choice"], target: Next) -> int | Tensor:
+    """The piece that is explained: the one that is named, the one that stands there, or the likeliest."""
+    if target.piece is not None:
+        return _number(subject, target.piece)
+    return logits.detach().argmax(-1) if target.at is None else batch.source.ids[:, target.at]
+
+
+def _number(subject: Subject, piece: Piece) -> int | Tensor:
+    if not isinstance(piece, str):
+        return piece
+    ids = subject.tokenizer(piece, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        pieces = ", ".join(repr(subject.tokenizer.decode([number])) for number in ids)
+        raise UserError(f"{piece!r} is not one token of {subject.name!r} but {len(ids)} ({pieces}). Give one of them.")
+    return int(ids[0])
+
+
+def _refuse_place(subject: Subject, batch: Batch, target: Next) -> None:
+    if not subject.anatomy.causal or subject.labels is not None:
+        raise UserError(f"{subject.name!r} is no language model that goes on with a text: it says nothing next.")
+    shortest = int(batch.source.lengths.min())
+    if target.at is not None and not 1 <= target.at < shortest:
+        raise UserError(
+            f"There is nothing to explain at token {target.at}: the text has {shortest}, and the first was not said by "
+            f"the model. Expected 1 to {shortest - 1} (from 0)."
+        )
 
 
 def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Recorder, Site
 from lorgnette.errors import UserError
+from lorgnette.models.discovery.events import small_batch
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
@@ -35,8 +36,9 @@ class VectorSizes:
     def of(subject: Subject) -> "VectorSizes":
         """Run one word through the subject and look: configurations do not say it alike."""
         recorder = Recorder(_heads_and_widths)
+        inputs = any_text(subject).inputs if subject.has_tokenizer else small_batch(subject.model)[0]
         with torch.no_grad(), subject.tapped(recorder):
-            outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
+            outputs = subject.model(**inputs, output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
         return VectorSizes(recorder.records, states)
 

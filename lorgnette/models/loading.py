@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 import transformers
 from torch import nn
 
-from lorgnette.errors import UserError, outside
+from lorgnette.errors import UserError, optional, outside
+from lorgnette.models.adapters import base_of, put_on
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
 
@@ -28,16 +30,42 @@ class Loaded:
     """Parameters that the checkpoint does not have; the modules that hold them were left out."""
 
 
-def load_model(name: str, *, dtype: torch.dtype, device: str, allow_pickle: bool = False) -> Loaded:
-    """Open a checkpoint as what it is: the class that its config names, with its head."""
-    checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle)
+def load_model(
+    name: str,
+    *,
+    dtype: torch.dtype | str,
+    device: str,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+    adapter: str | None = None,
+) -> Loaded:
+    """Open a checkpoint as what it is: the class that its config names, with its head.
+
+    Weights go straight to where they are used, file by file, so that they are never in memory twice. `device` "auto"
+    spreads them over the GPUs that there are. A folder with an adapter alone opens on the model that it names.
+    """
+    name, adapter = base_of(name, adapter)
+    checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle, revision=revision)
     config = checkpoint.config()
-    model, info = checkpoint.model(_model_class(config), config=config, dtype=dtype)
+    place = _straight_to(device)
+    model, info = checkpoint.model(
+        _model_class(config, whole=checkpoint.gguf is not None), config=config, dtype=dtype, **place
+    )
     tokenizer = checkpoint.tokenizer()
     model, missing = _without_new_parts(model, sorted(info["missing_keys"]))
-    _refuse_not_finite(name, model)
     files = tuple(checkpoint.weight_files())
-    return Loaded(name, files, model.eval().to(device), tokenizer, missing)
+    if adapter is not None:
+        files = (*files, *put_on(model, Path(adapter), allow_pickle=allow_pickle))
+    _refuse_not_finite(name, model)
+    return Loaded(name, files, model.eval() if place else model.eval().to(device), tokenizer, missing)
+
+
+def _straight_to(device: str) -> dict[str, object]:
+    """What makes transformers put weights where they are used at once; it needs accelerate, and a CPU needs nothing."""
+    if device == "auto":
+        optional("accelerate", "language")
+        return {"device_map": "auto"}
+    return {"device_map": {"": device}} if device.startswith("cuda") and find_spec("accelerate") is not None else {}
 
 
 def weights_hash(loaded: Loaded) -> str:
@@ -69,7 +97,8 @@ def _file_hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _model_class(config: Any) -> Any:
+def _model_class(config: Any, *, whole: bool = False) -> Any:
+    """The class that a config names; a `whole` model, which names none, is a language model with its head."""
     names = config.architectures or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(
@@ -81,6 +110,8 @@ def _model_class(config: Any) -> Any:
     named = getattr(transformers, names[0], None) if names else None
     if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
         return named
+    if whole and not names:
+        return transformers.AutoModelForCausalLM
     registered = transformers.AutoModelForSequenceClassification._model_mapping
     if type(config) in registered and (names or config.model_type.startswith("lorgnette")):
         return transformers.AutoModelForSequenceClassification
@@ -124,8 +155,8 @@ def refuse_unreadable(name: str, model: nn.Module) -> None:
     for part, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_meta:
             raise UserError(
-                f"A part of {name!r} is not in memory ({part}): it was left on the disk (device_map, offloading). Load "
-                "the whole model onto one device."
+                f"A part of {name!r} is not in memory ({part}): it was left out for want of room (device_map, "
+                "offloading). Load the whole model, in bfloat16 or on more GPUs."
             )
         if tensor.is_quantized or tensor.dtype == torch.int8:
             raise _quantised(name, part)

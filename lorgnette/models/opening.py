@@ -17,7 +17,7 @@ import transformers
 from safetensors import SafetensorError
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
-from lorgnette.errors import UserError, near, outside, reason
+from lorgnette.errors import UserError, near, optional, outside, reason
 from lorgnette.model_names import UnknownModel, find, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
 
@@ -40,26 +40,39 @@ class Checkpoint:
     name: str
     folder: Path | None
     allow_pickle: bool = False
+    revision: str | None = None
+    gguf: str | None = None
+    """the file of the folder that is the whole model"""
 
     @staticmethod
-    def at(name: str, *, allow_pickle: bool = False) -> "Checkpoint":
+    def at(name: str, *, allow_pickle: bool = False, revision: str | None = None) -> "Checkpoint":
         """The checkpoint of that name; a folder is looked through before a library opens anything in it."""
         folder = find(known(name))
+        if folder is not None and revision is not None:
+            raise UserError(f"{name!r} is on this machine, and only models of the hub have revisions. Leave it out.")
+        if folder is not None and folder.is_file():
+            optional("gguf", "language")
+            return Checkpoint(name, folder.parent, gguf=folder.name)
         if folder is None:
-            _ask_hub(name)
+            _ask_hub(name, revision)
         else:
             _refuse_odd_files(folder)
             _refuse_odd_config(folder / "config.json")
             _refuse_odd_weights(folder, allow_pickle)
-        return Checkpoint(name, folder, allow_pickle)
+        return Checkpoint(name, folder, allow_pickle, revision)
 
     @property
     def source(self) -> str:
         return self.name if self.folder is None else str(self.folder)
 
+    @property
+    def _options(self) -> dict[str, object]:
+        asked = {"revision": self.revision, "gguf_file": self.gguf}
+        return {"trust_remote_code": False, **{name: value for name, value in asked.items() if value is not None}}
+
     def config(self) -> Any:
         with self._opened("config.json", "Put the config.json that came with the weights beside them."):
-            config = transformers.AutoConfig.from_pretrained(self.source, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(self.source, **self._options)
         if getattr(config, "quantization_config", None) is not None:
             raise UserError(
                 f"{self.name!r} is a quantised model, whose weights cannot be read as numbers. Take the original."
@@ -73,15 +86,15 @@ class Checkpoint:
                 self.source,
                 **options,
                 output_loading_info=True,
-                use_safetensors=None if self.allow_pickle else True,
-                trust_remote_code=False,
+                use_safetensors=None if self.allow_pickle or self.gguf else True,
+                **self._options,
             )
         _refuse_unused(self.name, model, sorted(info["unexpected_keys"]))
         return model, info
 
     def tokenizer(self) -> Any:
         with self._opened("tokenizer", "Put the tokenizer's files that came with the model there."), quiet_tokenizer():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
             words, longest = len(tokenizer), tokenizer.model_max_length
         if not isinstance(longest, int | float):
             raise UserError(f"The tokenizer of {self.name!r} says model_max_length is {longest!r}: expected a number.")
@@ -95,9 +108,11 @@ class Checkpoint:
 
     def weight_files(self) -> list[Path]:
         """The files that the weights are read from, in order; none if they are not known."""
-        folder = self.folder or _snapshot(self.name)
+        folder = self.folder or _snapshot(self.name, self.revision)
         if folder is None:
             return []
+        if self.gguf is not None:
+            return [folder / self.gguf]
         for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
             if (folder / name).is_file():
                 return [folder / shard for shard in _shards(folder / name)] or [folder / name]
@@ -135,9 +150,10 @@ class Checkpoint:
         return error
 
 
-def _ask_hub(name: str) -> None:
+def _ask_hub(name: str, revision: str | None = None) -> None:
     """Whether the hub answers at all and knows the name, in seconds: the libraries below try for half a minute."""
-    if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or _snapshot(name) is not None:
+    offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE")
+    if offline or _snapshot(name, revision) is not None:
         return
     answer: list[BaseException | None] = []
 
@@ -145,7 +161,7 @@ def _ask_hub(name: str) -> None:
         from huggingface_hub import model_info
 
         try:
-            model_info(name, timeout=HUB_SECONDS)
+            model_info(name, revision=revision, timeout=HUB_SECONDS)
             answer.append(None)
         except Exception as error:
             answer.append(error)
@@ -157,11 +173,11 @@ def _ask_hub(name: str) -> None:
         raise _unknown(name, OSError(str(answer[0]) if answer else "no answer"))
 
 
-def _snapshot(name: str) -> Path | None:
+def _snapshot(name: str, revision: str | None = None) -> Path | None:
     """Where the hub's files of this model lie on this machine."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(name, "config.json")
+    config = try_to_load_from_cache(name, "config.json", revision=revision)
     return Path(config).parent if isinstance(config, str) else None
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import Cache
 
 from lorgnette.attending.attend import attend
+from lorgnette.errors import CaptureError
 
 
 def _heads(projected: Tensor, dim: int) -> Tensor:
@@ -22,7 +24,7 @@ def mpnet(
     attention_mask: Tensor | None = None,
     position_bias: Tensor | None = None,
     output_attentions: bool = False,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, Tensor | None] | tuple[Tensor]:
     """MPNetSelfAttention: the relative position bias is added to the scaled scores."""
     dim = self.attention_head_size
@@ -79,3 +81,101 @@ def deberta_v2(
         position_bias=bias,
     )
     return context.flatten(2), weights if output_attentions else None
+
+
+def _after(cache: Cache | None, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    """Keys and values with those that the cache kept."""
+    return (key, value) if cache is None else cache.update(key, value, layer)
+
+
+def gpt_neo(
+    self: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    layer_past: Cache | None = None,
+    output_attentions: bool = False,
+    **_: object,
+) -> tuple[Tensor, Tensor | None]:
+    """GPTNeoSelfAttention: scores are not scaled, and a buffer says which keys a local layer may see."""
+    query, key, value = (
+        _heads(project(hidden_states), self.head_dim) for project in (self.q_proj, self.k_proj, self.v_proj)
+    )
+    key, value = _after(layer_past, key, value, self.layer_id)
+    queries, keys = query.shape[2], key.shape[2]
+    allowed = self.bias[:, :, keys - queries : keys, :keys]
+    if attention_mask is not None:
+        known = attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0
+        allowed = allowed & known[..., :keys]
+    dropout = self.attn_dropout.p if self.training else 0.0
+    context, weights = attend(self, query, key, value, allowed, scaling=1.0, dropout=dropout, is_causal=False)
+    return self.resid_dropout(self.out_proj(context.flatten(2))), weights
+
+
+def gptj(self: Any, *arguments: object, **keywords: object) -> tuple[Tensor, Tensor | None]:
+    """GPTJAttention: everything but the softmax is its own; positions are rotated before."""
+
+    def attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        dropout = self.attn_dropout.p if self.training else 0.0
+        scale = 1.0 / float(self.scale_attn)
+        context, weights = attend(self, query, key, value, mask, scaling=scale, dropout=dropout, is_causal=True)
+        return context.transpose(1, 2), weights
+
+    self.__dict__["_attn"] = attended
+    try:
+        return type(self).forward(self, *arguments, **keywords)
+    finally:
+        del self.__dict__["_attn"]
+
+
+def bloom(
+    self: Any,
+    hidden_states: Tensor,
+    residual: Tensor,
+    alibi: Tensor,
+    attention_mask: Tensor | None,
+    layer_past: Cache | None = None,
+    **_: object,
+) -> tuple[Tensor, Tensor | None]:
+    """BloomAttention: a slope for each head is added to the scaled scores; the residual comes in here."""
+    if self.pretraining_tp > 1 and self.slow_but_exact:
+        raise CaptureError("BLOOM with slow_but_exact adds its output up in parts: set it to false in config.json.")
+    query, key, value = self._reshape(self.query_key_value(hidden_states))
+    key, value = _after(layer_past, key, value, self.layer_idx)
+    context, weights = attend(
+        self,
+        query,
+        key,
+        value,
+        attention_mask,
+        scaling=self.inv_norm_factor,
+        dropout=self.attention_dropout.p if self.training else 0.0,
+        is_causal=True,
+        position_bias=alibi.unflatten(0, (len(hidden_states), -1)),
+    )
+    output = torch.nn.functional.dropout(self.dense(context.flatten(2)), self.hidden_dropout, self.training)
+    return output + residual, weights
+
+
+def roformer(
+    self: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    sinusoidal_pos: Tensor | None = None,
+    encoder_hidden_states: Tensor | None = None,
+    past_key_values: Cache | None = None,
+    output_attentions: bool = False,
+    **_: object,
+) -> tuple[Tensor, Tensor | None]:
+    """RoFormerSelfAttention: BERT's with rotated queries and keys."""
+    if self.rotary_value or encoder_hidden_states is not None or past_key_values is not None:
+        raise CaptureError(
+            "RoFormer is watched as an encoder with rotated queries and keys; with rotated values (rotary_value), a "
+            "cache or cross-attention it is not."
+        )
+    dim = self.attention_head_size
+    query, key, value = (_heads(project(hidden_states), dim) for project in (self.query, self.key, self.value))
+    if sinusoidal_pos is not None:
+        query, key = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key)
+    dropout = self.dropout.p if self.training else 0.0
+    context, weights = attend(self, query, key, value, attention_mask, dropout=dropout, is_causal=False)
+    return context.flatten(2), weights

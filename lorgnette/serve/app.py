@@ -20,7 +20,7 @@ from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
 from lorgnette.serve.work import Answers, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
-from lorgnette.subject.trace import Trace
+from lorgnette.subject.generation import traced
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
@@ -211,12 +211,12 @@ def _questions(app: FastAPI, page: Page) -> None:
 
 
 def _looked(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
-    trace = Trace.of(subject, example, truncate=limits.truncate)
+    trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     return document_of(trace, methods=question.methods, without=question.off, target=question.explained)
 
 
 def _without(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
-    trace = Trace.of(subject, example, truncate=limits.truncate)
+    trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     methods = methods_of(trace, question.methods)
     return knocked_out(trace, question.off, methods, target=target_of(trace, question.explained))
 

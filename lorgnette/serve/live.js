@@ -38,7 +38,8 @@ class Seat {
   question(more = {}) {
     const { text, pair, example, methods } = this.page.asked;
     const chosen = by("class").value; // another model may have other classes
-    return { model: this.model, text, pair: pair || null, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
+    const generate = Number(by("generate").value) || null;
+    return { model: this.model, text, pair: pair || null, generate, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
   }
 
   async look() {

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 LONGEST_TEXT = 10_000
 MOST_METHODS = 6
+MOST_GENERATED = 500
 MOST_HEADS = 400
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT)]
@@ -27,6 +28,9 @@ class Question(Strict):
     pair: Text | None = Field(None, description="A second text, for models of pairs.")
     target: Text | None = Field(
         None, description="A translation, for translation models; the model's own if not given."
+    )
+    generate: int | None = Field(
+        None, ge=1, le=MOST_GENERATED, description="Let a language model go on for so many tokens."
     )
     example: int | None = Field(
         None, ge=0, description="Number of the text in the corpus: its gold tree and rationale come along."
@@ -82,6 +86,7 @@ class SideAnswer(Strict):
     words: list[str] = Field(description="Words; a special token is a word of its own.")
     word: list[int] = Field(description="The word of each piece.")
     index: list[int] = Field(description="The number of each word in the text; −1 for special tokens.")
+    parts: list[str] | None = Field(None, description="The named part of each piece (user, generated, …).")
 
 
 class StackAnswer(Strict):
@@ -119,6 +124,7 @@ class Document(Strict):
     pair: str | None
     target: str | None
     cut: bool = Field(description="Whether the text was longer than the model takes, and its end is missing.")
+    generated: dict[str, object] | None = Field(None, description="What a language model put behind the text, and how.")
     prediction: Prediction | None
     explained: str | None = Field(description="The class or pieces that the explanations are about.")
     stacks: list[StackAnswer]

@@ -23,6 +23,7 @@ from lorgnette.texts.example import Example
 
 if TYPE_CHECKING:
     from lorgnette.subject.checks import Check
+    from lorgnette.subject.generation import Generation
     from lorgnette.subject.knockout import Head
     from lorgnette.subject.trace import Trace
 
@@ -96,6 +97,7 @@ class Subject(Facts):
 
     @property
     def device(self) -> torch.device:
+        """Where inputs go: that of the first weights."""
         return next(self.model.parameters()).device
 
     @property
@@ -192,15 +194,18 @@ class Subject(Facts):
         *,
         target: str | None = None,
         without: "Iterable[Head]" = (),
+        generate: "int | Generation | None" = None,
     ) -> "Trace":
         """Everything of one pass over one text (or pair, or text and its translation), kept.
 
         `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.effect` says what that did.
+        `generate=40` lets a language model go on for 40 tokens, whose attention comes along (`trace.generated`);
+        `generate=Generation(40, temperature=0.8, seed=1)` draws them.
         """
-        from lorgnette.subject.trace import Trace
+        from lorgnette.subject.generation import traced
 
         example = text if isinstance(text, Example) else self.example(text, pair, target=target)
-        return Trace.of_without(self, example, without) if without else Trace.of(self, example)
+        return traced(self, example, without, generate)
 
     def check(self) -> "list[Check]":
         """Prove on a padded batch that what is seen is what the model does; see `lorgnette.subject.checks`."""
@@ -209,8 +214,16 @@ class Subject(Facts):
         return check(self)
 
 
-def load(name: object, *, dtype: str = "float32", device: str | None = None, allow_pickle: bool = False) -> Subject:
-    """Open a model as a subject: a hub name, a folder, `minilm` from lorgnette[demo], or one of our own classifiers.
+def load(
+    name: object,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+    adapter: str | os.PathLike[str] | None = None,
+) -> Subject:
+    """Open a model as a subject: a hub name, a folder, a GGUF file, `minilm` from lorgnette[demo], or one of our own.
 
         >>> model.save_pretrained("mine"), tokenizer.save_pretrained("mine")    # doctest: +ELLIPSIS
         (None, (...))
@@ -219,25 +232,46 @@ def load(name: object, *, dtype: str = "float32", device: str | None = None, all
 
     Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
     never made up: the part that would need them is left out and named in `subject.missing`.
+
+    `dtype`: None is the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps, or
+    auto, which spreads the model over all GPUs (transformers' `device_map="auto"`). `revision`: a branch, tag or commit
+    of the hub. `adapter`: the folder of a PEFT adapter to put on; the folder of an adapter alone is a name too.
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(
             f"load opens a model by its name or folder; got a {type(name).__name__}. A model that is there already is "
             "Subject(model, tokenizer)."
         )
-    if dtype not in DTYPES:
-        raise UserError(f"Unknown dtype {dtype!r}: expected {', '.join(DTYPES)}.")
-    where = device or _own_device()
+    where = _device(device)
+    kind = dtype or ("float32" if where in ("cpu", "mps") else "auto")
+    if kind != "auto" and kind not in DTYPES:
+        raise UserError(f"Unknown dtype {dtype!r}: expected auto, {', '.join(DTYPES)}.")
+    loaded = load_model(
+        str(name),
+        dtype=DTYPES.get(kind, kind),
+        device=where,
+        allow_pickle=allow_pickle,
+        revision=revision,
+        adapter=None if adapter is None else str(adapter),
+    )
+    return Subject(loaded.model, loaded.tokenizer, name=str(name), loaded=loaded)
+
+
+def _device(asked: str | None) -> str:
+    """The device that was asked for, if there is one such; by default a GPU if there is one."""
+    where = asked or _own_device()
+    if where == "auto":
+        return where if torch.cuda.is_available() else "cpu"
     try:
-        known = torch.device(where).type in ("cpu", "cuda")
+        known = torch.device(where).type in ("cpu", "cuda", "mps")
     except RuntimeError:
         known = False
     if not known:
-        raise UserError(f"Unknown device {where!r}: expected cpu, cuda or cuda:N.")
-    if where.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"Unknown device {where!r}: expected cpu, cuda, cuda:N, mps or auto.")
+    kind = torch.device(where).type
+    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
         raise UserError(f"The device {where!r} was asked for, but no GPU is available. Use --device cpu.")
-    loaded = load_model(str(name), dtype=DTYPES[dtype], device=where, allow_pickle=allow_pickle)
-    return Subject(loaded.model, loaded.tokenizer, name=str(name), loaded=loaded)
+    return where
 
 
 def _own_device() -> str:

@@ -21,9 +21,11 @@ from lorgnette.subject.knockout import Head, Knockout, head_names
 from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
+from lorgnette.texts.token_kinds import CATEGORIES
 
 if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
+    from lorgnette.subject.generation import Generated
 
 PARTS = ("query", "key", "value", "weights", "context")
 
@@ -49,17 +51,22 @@ class Trace(NotebookDisplay):
     """What the heads that were taken out did to the output; None if all were there."""
     is_cut: bool = False
     """Whether the text was longer than the model takes, and its end is missing here."""
+    generated: "Generated | None" = None
+    """What a language model has put behind the prompt, and how; None if nothing."""
 
     @staticmethod
     def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
         """Run one example with some heads giving nothing, and compare with the whole model."""
         knockout = Knockout.of(subject, heads)
         intact = Trace.of(subject, example)
-        without = Trace.of(subject, intact.example, knockout)
         said = None
         if subject.encoder.translates:
             said = _translation(subject, example), _translation(subject, example, knockout)
-        effect = KnockoutEffect.between(intact, without, head_names(subject, knockout.heads), said)
+        return intact.compared(Trace.of(subject, intact.example, knockout), knockout, said)
+
+    def compared(self, without: "Trace", knockout: Knockout, said: tuple[str, str] | None = None) -> "Trace":
+        """The trace of the same text without some heads, with what that did."""
+        effect = KnockoutEffect.between(self, without, head_names(self.subject, knockout.heads), said)
         return replace(without, effect=effect)
 
     @staticmethod
@@ -68,17 +75,30 @@ class Trace(NotebookDisplay):
         encoded = subject.tokenize(translated(subject, example, truncate=truncate), truncate=truncate)
         if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
-        batch = subject.collate([encoded])
+        return replace(Trace.over(subject, subject.collate([encoded]), *taps), is_cut=encoded.cut)
+
+    @staticmethod
+    def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
+        """One pass over a batch of one text that is encoded already."""
         recorder = Recorder(_with_weights)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
-        made = Trace(subject, batch, recorder.records, output, is_cut=encoded.cut)
-        _refuse_not_finite(made)
-        return made
+        return Trace(subject, batch, recorder.records, output).finite()
+
+    def finite(self) -> "Trace":
+        """The trace, or a refusal: NaN would be drawn as an empty cell, and infinity as a full one."""
+        _refuse_not_finite(self)
+        return self
 
     @property
     def example(self) -> Example:
         return self.batch.examples[0]
+
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """The places of the tokens of each named part: who speaks, the parts of a prompt, what was generated."""
+        masks = self.batch.source.categories
+        return {name: masks[name][0].nonzero()[:, 0].tolist() for name in masks if name not in CATEGORIES}
 
     @property
     def stacks(self) -> tuple[str, ...]:
@@ -176,6 +196,12 @@ class Trace(NotebookDisplay):
                 array = array.assign_coords({axis: range(len(labels)), f"{axis}_text": (axis, list(labels))})
         return array
 
+    def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
+        """[layer head query_part key_part]: what the parts of the text read of each other, by weights or norms."""
+        from lorgnette.subject.by_part import by_part
+
+        return by_part(self, measure, stack=stack)
+
     def dataset(self, *, stack: str | None = None) -> xr.Dataset:
         """All parts of one stack together; vectors are named so that they do not clash with the axes."""
         named = {part: part if part in ("weights", "context") else f"{part}_vector" for part in PARTS}
@@ -199,7 +225,6 @@ class Trace(NotebookDisplay):
 
 
 def _refuse_not_finite(trace: Trace) -> None:
-    """NaN would be drawn as an empty cell, and infinity as a full one."""
     for site, call in trace.calls.items():
         if not all(bool(torch.isfinite(part).all()) for part in (call.weights, call.context)):
             raise UserError(_not_finite(f"The attention of {trace.subject.name!r} at {site.name}.{site.layer + 1}"))

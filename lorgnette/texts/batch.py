@@ -1,6 +1,6 @@
 """Some examples as the model will see them: token ids, masks and word maps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, runtime_checkable
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lorgnette.display import Facts
 from lorgnette.texts.example import Example
+from lorgnette.texts.token_kinds import CATEGORIES
 
 
 @runtime_checkable
@@ -50,7 +51,8 @@ class Tokens:
     word: Int[Tensor, "batch token"]  # index of the word the piece belongs to; -1 for special and padding
     pieces: tuple[tuple[str, ...], ...]  # the pieces as text, unpadded
     words: tuple[tuple[str, ...], ...]  # the words as text
-    categories: Mapping[str, Bool[Tensor, "batch token"]]  # cls, sep, punctuation, period_comma, other, first, last
+    categories: Mapping[str, Bool[Tensor, "batch token"]]
+    """cls, sep, punctuation, period_comma, other, first, last, and the named parts of the texts: user, template, …"""
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -62,6 +64,18 @@ class Tokens:
         """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
         special = self.special & self.mask
         return special | (~special.any(-1, keepdim=True) & self.categories["first"])
+
+    def kinds(self, names: Sequence[str]) -> Bool[Tensor, "batch token kind"]:
+        """Which tokens are of these kinds; a part that no text of the batch has is nowhere."""
+        return torch.stack([self.categories.get(name, torch.zeros_like(self.mask)) for name in names], -1)
+
+    def part_names(self, text: int = 0) -> list[str] | None:
+        """The named part of each token of a text, "" where it has none; None for a text without parts."""
+        own = {name: mask[text] for name, mask in self.categories.items() if name not in CATEGORIES}
+        count = len(self.pieces[text])
+        if not any(bool(mask.any()) for mask in own.values()):
+            return None
+        return [next((name for name, mask in own.items() if mask[place]), "") for place in range(count)]
 
     def units(self, text: int = 0) -> Units:
         """The words of one text, special tokens among them, and which of them each piece belongs to."""

@@ -174,5 +174,5 @@ def _count(n: int) -> int:
 
 def _plain(example: Example) -> list[tuple[str, Any]]:
     """An example as plain values, whose repr is the same in every process."""
-    fields = vars(example)
+    fields = {key: value for key, value in vars(example).items() if key != "parts" or value}
     return [(key, sorted(value.items()) if hasattr(value, "items") else value) for key, value in fields.items()]

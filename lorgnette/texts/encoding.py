@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens
-from lorgnette.texts.example import Example
+from lorgnette.texts.example import TEMPLATE, Example, Span
+from lorgnette.texts.parts import part_masks, parts_of, written
 from lorgnette.texts.token_kinds import TokenKinds
+from lorgnette.texts.word_maps import by_offset, by_tokenizer
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Side:
     words: tuple[str, ...]
     types: list[int] | None = None
     cut: bool = False
+    parts: list[str] | None = None
+    """the name of the part that each piece belongs to, where a text has parts"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,6 +71,7 @@ class Encoder:
             return self._encode(example, truncate)
 
     def _encode(self, example: Example, truncate: bool) -> Encoded:
+        example = written(example, self.tokenizer)
         source = self._side(example, example.text, example.pair, example.words, truncate)
         if not self.translates:
             return Encoded(example, source)
@@ -78,59 +81,48 @@ class Encoder:
         self, example: Example, text: str, pair: str | None, words: tuple[str, ...] | None, truncate: bool
     ) -> Side:
         if self.tokenizer.is_fast:
-            side = self._fast(text, pair, words, None if pair is None else example.extra.get("pair_start"))
+            side = self._fast(
+                text, pair, words, None if pair is None else example.extra.get("pair_start"), example.parts
+            )
         else:
             side = self._slow(text, pair, words)
         return self._fit(example, side, truncate)
 
-    def _fast(self, text: str, pair: str | None, words: tuple[str, ...] | None, pair_start: int | None = None) -> Side:
+    def _fast(
+        self,
+        text: str,
+        pair: str | None,
+        words: tuple[str, ...] | None,
+        pair_start: int | None = None,
+        spans: tuple[Span, ...] = (),
+    ) -> Side:
         pair_words: tuple[str, ...] = ()
         if words is not None and pair_start is not None:  # the gold words go on through the pair
             words, pair_words = words[:pair_start], words[pair_start:]
             pair = " ".join(pair_words)
         text = text if words is None else " ".join(words)
-        encoding = self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True)
+        bare = {"add_special_tokens": False} if any(span.name == TEMPLATE for span in spans) else {}
+        encoding = self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True, **bare)
         special = [bool(flag) for flag in encoding["special_tokens_mask"]]
         owner = encoding.sequence_ids()
+        parts = parts_of(encoding["offset_mapping"], owner, spans, text)
+        if bare and parts is not None:  # the template brings its own special tokens
+            special = [p == TEMPLATE and i in self.specials for p, i in zip(parts, encoding["input_ids"], strict=True)]
         if words is None:
             ids_of_words = encoding.word_ids()
-            first, names = self._named(ids_of_words, owner, encoding["offset_mapping"], 0, text)
+            first, names = by_tokenizer(ids_of_words, owner, encoding["offset_mapping"], 0, text)
         else:
-            first = _by_offset(encoding["offset_mapping"], owner, words)
+            first = by_offset(encoding["offset_mapping"], owner, words)
             names = list(words)
         word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
         if pair is not None:
             if pair_words:
-                second, more = _by_offset(encoding["offset_mapping"], owner, pair_words, 1), list(pair_words)
+                second, more = by_offset(encoding["offset_mapping"], owner, pair_words, 1), list(pair_words)
             else:
-                second, more = self._named(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
+                second, more = by_tokenizer(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
             word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
             names += more
-        return Side(encoding["input_ids"], special, word, tuple(names), encoding.get("token_type_ids"))
-
-    @staticmethod
-    def _named(
-        ids: list[int | None], owner: list[int | None], offsets: list[tuple[int, int]], which: int, text: str
-    ) -> tuple[list[int], list[str]]:
-        """Words numbered from 0 in order, and their text.
-
-        Llama and Gemma cut nothing before their pieces, and their tokenizers call a whole text one word; so a word of
-        theirs also ends where there is white space.
-        """
-        word = np.array([-1 if number is None else number for number in ids], dtype=np.int64)
-        inside = (word >= 0) & (np.array([-1 if o is None else o for o in owner]) == which)
-        start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
-        run = _runs(text)
-        place = word * (run[-1] + 1) + run[np.clip(end - 1, 0, len(run) - 1)]
-        _, first, group = np.unique(place[inside], return_index=True, return_inverse=True)
-        order = np.argsort(first)  # words in the order of the text
-        number = np.empty_like(order)
-        number[order] = np.arange(len(order))
-        out = np.full(len(word), -1)
-        out[inside] = number[group]
-        opened, closed = start[inside][first[order]], np.zeros(len(order), dtype=np.int64)
-        np.maximum.at(closed, out[inside], end[inside])
-        return out.tolist(), [text[a:b].strip() for a, b in zip(opened.tolist(), closed.tolist(), strict=True)]
+        return Side(encoding["input_ids"], special, word, tuple(names), encoding.get("token_type_ids"), parts=parts)
 
     def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
         if pair is not None:
@@ -194,6 +186,7 @@ class Encoder:
             side.words,
             types,
             cut=True,
+            parts=None if side.parts is None else [side.parts[k] for k in keep],
         )
 
     def collate(self, encoded: list[Encoded]) -> Batch:
@@ -229,9 +222,8 @@ class Encoder:
         special = _padded([side.special for side in sides], False)
         word = _padded([side.word for side in sides], -1)
         pieces = tuple(tuple(map(self._piece, side.ids)) for side in sides)
-        return Tokens(
-            ids, mask, special, word, pieces, tuple(s.words for s in sides), self.kinds.of(ids, mask, special)
-        )
+        kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
+        return Tokens(ids, mask, special, word, pieces, tuple(s.words for s in sides), kinds)
 
     def _piece(self, number: int) -> str:
         """A piece as text; the tokenizer is asked once for each."""
@@ -279,40 +271,6 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     there = ~absent[:, None]
     categories = {name: flags & there for name, flags in tokens.categories.items()}
     return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
-
-
-_SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)
-
-
-def _runs(text: str) -> Int[np.ndarray, " place"]:
-    """For each character the number of its run between white space; white space belongs to the run behind it."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    space = np.isin(codes, _SPACES)
-    begins = space.copy()
-    begins[1:] &= ~space[:-1]
-    begins[:1] = False
-    runs = np.cumsum(begins)
-    return np.append(runs, runs[-1] if len(runs) else 0)
-
-
-def _by_offset(
-    offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...], which: int = 0
-) -> list[int]:
-    """The given word that each piece ends in, for text made of these words with a space between."""
-    ends, at = [], 0
-    for word in words:
-        at += len(word)
-        ends.append(at)
-        at += 1
-    out, number = [], 0
-    for o, (start, end) in zip(owner, offsets, strict=True):
-        if o != which or end <= start:
-            out.append(number if o == which and words else -1)
-            continue
-        while number + 1 < len(ends) and end > ends[number]:
-            number += 1
-        out.append(number)
-    return out
 
 
 def _kept(special: list[bool], limit: int) -> list[int]:

@@ -2,7 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+TEMPLATE = "template"
+"""The part of a chat that its template adds: who speaks, where a turn ends, a system message of its own."""
+
+
+class Span(NamedTuple):
+    """A named part of a text, by its characters."""
+
+    name: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,7 @@ class Example:
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "upos", "chunk", …: one per word
     target: str | None = None  # reference translation
     extra: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Span, ...] = ()  # who speaks in a chat, the named parts of a prompt; in order, without overlap
 
     def __post_init__(self) -> None:
         per_word = {

@@ -109,7 +109,7 @@ def test_rows_and_positions_that_the_text_does_not_have(classifier):
         classifier(**given())
 
 
-@pytest.mark.parametrize("name", ["geometry", "frequency"])
+@pytest.mark.parametrize("name", ["frequency"])
 def test_a_lens_that_needs_a_tokenizer(classifier, name):
     with (
         pytest.raises(UserError, match=r"has no tokenizer.*Subject\(model, tokenizer\)"),

@@ -51,6 +51,9 @@ SECOND = {
     "mpnet": "output.LayerNorm", "deberta-v2": "output.LayerNorm",
 }  # fmt: skip
 NEXT = {
+    "OPTDecoderLayer": "final_layer_norm",
+    "GPTNeoBlock": "ln_2",
+    "BloomBlock": "post_attention_layernorm",
     "GPT2Block": "ln_2", "ModernBertEncoderLayer": "mlp_norm", "LlamaDecoderLayer": "post_attention_layernorm",
     "Qwen2DecoderLayer": "post_attention_layernorm", "Qwen3DecoderLayer": "post_attention_layernorm",
     "MistralDecoderLayer": "post_attention_layernorm", "GemmaDecoderLayer": "post_attention_layernorm",

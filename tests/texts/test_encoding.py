@@ -9,8 +9,8 @@ from subjects import bert, gpt2, marian
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import spans
-from lorgnette.texts.encoding import _runs
 from lorgnette.texts.example import Example
+from lorgnette.texts.word_maps import _runs
 
 
 def test_words_of_plain_text():

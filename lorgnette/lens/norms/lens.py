@@ -79,11 +79,13 @@ class Norms(Lens):
         layer_norm: bool = True,
         measures: Sequence[str] = (),
         sample: int = 8192,
+        parts: Sequence[str] = (),
     ) -> None:
         """`all_heads`: norms of the heads' sum; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
 
         `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing
         measures beside the ratios, any of alti, globenc, value_zeroing (the last costs one layer pass per token).
+        `parts`: further kinds of token, the named parts of the texts (who speaks in a chat: user, assistant, …).
         """
         super().__init__()
         if by not in ("text", "token"):
@@ -97,6 +99,7 @@ class Norms(Lens):
         self.residual: bool = residual or bool(measures)
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
         self.measures: tuple[str, ...] = tuple(measures)
+        self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         self.around: SiteWeights | None = None
         self.wants_residual = self.residual  # type: ignore[misc]
 
@@ -108,7 +111,7 @@ class Norms(Lens):
     def allocate(self, subject: Subject) -> None:
         self.around = SiteWeights(subject, layer_norm=self.layer_norm)
         self.ratios = (*RATIOS, *self.measures)
-        by_kind, by_ratio = {axes.CATEGORY: CATEGORIES}, {axes.RATIO: self.ratios}
+        by_kind, by_ratio = {axes.CATEGORY: self.kinds}, {axes.RATIO: self.ratios}
         self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
         by_variant = {axes.VARIANT: VARIANTS, **by_kind}
         self.of_layers: Moments = Moments(self, _ALL_HEADS, by_variant, at="layer")
@@ -128,7 +131,8 @@ class Norms(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         assert self.around is not None
-        layer = LayerNorms(call, self.around, batch, gram=self.all_heads or self.residual, residual=self.residual)
+        gram = self.all_heads or self.residual
+        layer = LayerNorms(call, self.around, batch, gram=gram, residual=self.residual, kinds=self.kinds)
         pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None
         further = further_measures(layer, self.measures)
         layer.measure(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
@@ -251,15 +255,15 @@ class Norms(Lens):
         """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
         names = list(dict.fromkeys(site.name for site in self.sites))
         groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
-        seen = torch.zeros(len(self.sites), len(CATEGORIES), dtype=torch.float64)
+        seen = torch.zeros(len(self.sites), len(self.kinds), dtype=torch.float64)
         seen[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
-        rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))])
-        by_kind = {axes.CATEGORY: CATEGORIES}
+        rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))], len(self.kinds))
+        by_kind = {axes.CATEGORY: self.kinds}
         out = {"spearman": self.by_layer.grid(rho, by_kind)}
         for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
             out[name] = self.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
-        rho, count = _correlations(pairs, groups)
-        labels = {axes.STACK: names, axes.CATEGORY: list(CATEGORIES)}
+        rho, count = _correlations(pairs, groups, len(self.kinds))
+        labels = {axes.STACK: names, axes.CATEGORY: list(self.kinds)}
         totals = torch.stack([seen[group].sum(0) for group in groups])
         out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
         out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
@@ -267,9 +271,9 @@ class Norms(Lens):
         return out
 
 
-def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]], kinds: int) -> tuple[Tensor, Tensor]:
     """ρ and the size of the sample for groups of sites and all kinds; NaN and 0 where there is none."""
-    rho = torch.full((len(groups), len(CATEGORIES)), torch.nan, dtype=torch.float64)
+    rho = torch.full((len(groups), kinds), torch.nan, dtype=torch.float64)
     count = torch.zeros_like(rho)
     for number, sites in enumerate(groups):
         for kind, name in enumerate(_KINDS):

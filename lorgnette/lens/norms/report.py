@@ -19,6 +19,7 @@ from lorgnette.figures.variables import (
     variable_figure,
 )
 from lorgnette.results import Result
+from lorgnette.texts.parts import SPEAKERS
 
 _DRAWN = ("cls", "sep", "punctuation", "other")
 _NAMED = {CATEGORY: ("cls", "sep")}
@@ -30,7 +31,7 @@ def figures(result: Result) -> list[Figure]:
     if not {"weight", "norm_share"} <= set(present):
         return figure_per_variable(result)
     drawn = [share_figure(result, "Attention weight and norm of the contribution")]
-    kinds = categories_present(result, "norm_share", _DRAWN)
+    kinds = categories_present(result, "norm_share", (*_DRAWN, *SPEAKERS))
     drawn += figures_by_stack(result, "norm_share", "Share of the output norm ‖αf(x)‖ by category of token", kinds)
     for name, title in (("f_norm", "Transformed-value norm ‖f(x)‖"), ("f_cv", "Coefficient of variation of ‖f(x)‖")):
         if name in present:

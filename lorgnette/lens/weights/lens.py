@@ -1,5 +1,6 @@
 """What each head's attention weights look like: how spread out, how sure, and where they go."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -19,7 +20,6 @@ from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.token_kinds import CATEGORIES
 
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
-MASSES = (*CATEGORIES, *OFFSETS)
 _DESCRIPTIONS = {
     "entropy": "−Σ α log α of a row, in nats, mean over queries",
     "entropy_normalised": "entropy over the log of the number of keys the row may see (rows with one key left out)",
@@ -44,23 +44,23 @@ class Weights(Lens):
     name: ClassVar[str] = "weights"
     summary: ClassVar[str] = "entropy, confidence and where the weight goes, for every head"
 
-    def __init__(self, by: str = "text") -> None:
+    def __init__(self, by: str = "text", *, parts: Sequence[str] = ()) -> None:
+        """`parts`: further kinds of key, the named parts of the texts (who speaks in a chat: user, assistant, …)."""
         super().__init__()
         if by not in ("text", "token"):
             raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")
-        self.by = by
+        self.by, self.kinds = by, (*CATEGORIES, *parts)
 
     def allocate(self, subject: Subject) -> None:
         self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
-        self.masses = Moments(self, "mass", {axes.CATEGORY: MASSES})
+        self.masses = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         asking, read = batch.queries(site), batch.keys(site)
         query = asking.mask.to(torch.float32)
-        kinds = [*(read.categories[name] for name in CATEGORIES), read.sinks]
         wanted = Wanted(
-            features=torch.stack(kinds, -1).to(call.query.dtype),
+            features=torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1).to(call.query.dtype),
             entropy=True,
             peak=True,
             among=read.mask & ~read.special,
@@ -86,7 +86,7 @@ class Weights(Lens):
 
     def _masses(self, rows: Measured, query: Tensor, read: Tokens) -> tuple[Tensor, Tensor]:
         """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
-        there = torch.stack([read.categories[name].any(-1) for name in CATEGORIES], -1)
+        there = read.kinds(self.kinds).any(1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
         averaged, weight = self._over_queries(rows["average"][..., :-1], query[..., None])

@@ -19,6 +19,7 @@ from lorgnette.figures.variables import (
     titled_figures,
 )
 from lorgnette.results import Result
+from lorgnette.texts.parts import SPEAKERS
 
 NEIGHBOURS = {"previous": "the previous token", "next": "the next token", "self": "the token itself"}
 _DRAWN = ("cls", "sep", "punctuation", "other", "previous", "self", "next")
@@ -34,7 +35,7 @@ def figures(result: Result) -> list[Figure]:
     drawn = titled_figures(result, titles)
     entropy = next((figure for figure in drawn if figure.name == "entropy_normalised"), None)
     title = "Share of attention by category of token"
-    drawn += figures_by_stack(result, "mass", title, categories_present(result, "mass", _DRAWN))
+    drawn += figures_by_stack(result, "mass", title, categories_present(result, "mass", (*_DRAWN, *SPEAKERS)))
     drawn.append(share_figure(result, "Share of attention by layer"))
     if entropy is not None:
         curves = charts.layer_curves(result, "entropy_normalised")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from lorgnette.attending import ACTIVE, Call, Site, Tap
 from lorgnette.attending.taps import Arrival
@@ -19,6 +20,8 @@ from lorgnette.models.norms import is_norm
 LENGTHS = (9, 5)
 """Real tokens of the two texts: one is padded."""
 TARGET = 6
+SAMPLES = 4000
+"""Of a sound: a quarter of a second."""
 """Tokens of both on a decoder's side, another number than the encoder's, so that cross-attention shows."""
 
 
@@ -133,8 +136,36 @@ def _noted(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
             yield from _noted(child)
 
 
+def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]] | None:
+    """Noise for a model of pictures or sound, of the size that its config says; None for one of texts.
+
+    A decoder beside it gets a few token ids.
+    """
+    config, generator = model.config, torch.Generator().manual_seed(0)
+    name = getattr(model, "main_input_name", "input_ids")
+    if name == "pixel_values" and hasattr(config, "image_size"):
+        size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
+        shape = (getattr(config, "num_channels", 3), *size)
+    elif name == "input_features" and hasattr(config, "max_source_positions"):
+        shape = (config.num_mel_bins, 2 * config.max_source_positions)
+    elif name == "input_values":
+        shape = (SAMPLES,)
+    else:
+        return None
+    parameter = next(p for p in model.parameters() if p.is_floating_point())
+    noise = torch.randn(len(LENGTHS), *shape, generator=generator).to(parameter)
+    given = {name: noise}
+    if getattr(config, "is_encoder_decoder", False):
+        ids = torch.randint(0, config.vocab_size, (len(LENGTHS), TARGET), generator=generator)
+        given["decoder_input_ids"] = ids.to(parameter.device)
+    return given, torch.ones(len(LENGTHS), TARGET, dtype=torch.bool, device=parameter.device)
+
+
 def small_batch(model: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
     """Inputs for the base model that its forward takes, and which tokens of its output are real."""
+    sensed = _sensed(model)
+    if sensed is not None:
+        return sensed
     try:
         table = model.get_input_embeddings()
         size = min(int(getattr(table, "num_embeddings", 0) or model.config.vocab_size), 900)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lorgnette.attending import Site
-from lorgnette.models.discovery.events import LENGTHS, TARGET, Attended, Event, Pass
+from lorgnette.models.discovery.events import TARGET, Attended, Event, Pass
 from lorgnette.models.families.table import drift
 
 
@@ -92,9 +92,9 @@ def _running(base: nn.Module, parts: Sequence[str], called: set[int]) -> str:
 
 
 def _kind(event: Attended, crosses: bool) -> str:
-    """A decoder that asks about the encoder's tokens has as many keys as the encoder has tokens."""
+    """A decoder that asks about the encoder's tokens has as many keys as the encoder has tokens, not as it has."""
     queries, keys = event.query.shape[2], event.key.shape[2]
-    return "cross" if crosses and queries == TARGET and keys == max(LENGTHS) else "self"
+    return "cross" if crosses and queries == TARGET and keys != TARGET else "self"
 
 
 def _names(base: Any, events: Sequence[Event], owners: dict[str, list[int]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
-from lorgnette.models.shims import deberta_v2, mpnet
+from lorgnette.models.shims import deberta_v2, mpnet, roformer
 
 
 def _albert_layers(transformer: Any) -> list[nn.Module]:
@@ -142,4 +142,6 @@ DEBERTA_V2 = Family(
     shim=deberta_v2,
 )
 
-ENCODERS = (BERT, ROBERTA, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA_V2)
+ROFORMER = replace(BERT, name="roformer", model_types=("roformer",), cut=None, shim=roformer)
+
+ENCODERS = (BERT, ROBERTA, ROFORMER, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA_V2)

@@ -12,6 +12,11 @@ def _pooler_layers(pooler: Any) -> list[nn.Module]:
     return [pooler] if hasattr(pooler, "attention") else []
 
 
+def _norm_order(layer: nn.Module) -> str:
+    """Where the norm of the attention sits, as the layer's class says."""
+    return str(getattr(layer, "norm_order", "none"))
+
+
 CLASSIFIER = Family(
     "lorgnette",
     ("lorgnette-classifier",),
@@ -26,7 +31,7 @@ CLASSIFIER = Family(
                     "query key value",
                     "attention.output",
                     "norm",
-                    order="own",
+                    order=_norm_order,
                     second_norm="transform.norm",
                 ),
             ),

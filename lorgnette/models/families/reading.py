@@ -11,6 +11,7 @@ from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record
 from lorgnette.models.families.record import Family, Part
 from lorgnette.models.families.table import REFUSED, drift, family_of, record_of
+from lorgnette.models.grouping import alternating, groups_left
 
 Kept = Mapping[str, Sequence[Sequence[int]]]
 """stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
@@ -68,7 +69,7 @@ def _sites(
             left = kept.get(site.name) if stack.name != "pooler" else None
             numbers = tuple(range(heads)) if left is None else tuple(left[number])
             if numbers:
-                sites.append(_site(model, layer, attention, site, numbers, heads, whole=left is None))
+                sites.append(_site(model, layer, attention, site, numbers, heads))
     return tuple(sites)
 
 
@@ -86,14 +87,15 @@ def _site(
     site: Site,
     numbers: tuple[int, ...],
     total: int,
-    *,
-    whole: bool,
 ) -> AttentionSite:
     def inner(path: str | None) -> Any:
         return None if path is None else _descend(layer, path)
 
     def projection(part: Part) -> Projection:
-        return Projection(_need(layer, part.path, model), part.which, part.of)
+        module = _need(layer, part.path, model)
+        if not part.by_head:
+            return Projection(module, part.which, part.of)
+        return Projection(module, columns=alternating(module, part.which, part.of, len(numbers)))
 
     groups = int(getattr(model.config, "num_key_value_heads", None) or total)
     return AttentionSite(
@@ -106,9 +108,9 @@ def _site(
         output=inner(attention.output),
         norm=inner(attention.norm),
         second_norm=inner(attention.second_norm),
-        order=str(getattr(layer, "norm_order", "none")) if attention.order == "own" else attention.order,
+        order=attention.order(layer) if callable(attention.order) else attention.order,
         heads=len(numbers),
-        groups=groups if site.stack == "decoder" and whole else len(numbers),
+        groups=groups_left(numbers, total, groups).arriving if site.stack == "decoder" else len(numbers),
         numbers=numbers,
         total=total,
     )

@@ -14,6 +14,8 @@ class Part:
     path: str
     which: int = 0
     of: int = 1
+    by_head: bool = False
+    """the parts alternate head by head (GPT-NeoX)"""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class AttentionLayout:
     output: str | None
     """None where the heads are simply concatenated"""
     norm: str | None
-    order: str = "post"
-    """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); own: as the
-    layer's `norm_order` says; none"""
+    order: str | Callable[[nn.Module], str] = "post"
+    """post: norm(x + attention(x)); pre: x + attention(norm(x)); sandwich: x + norm2(attention(norm(x))); none; or a
+    function of the layer"""
     kind: str = "self"
     second_norm: str | None = None
     """the norm of the layer's second half, where it ends a post-norm layer"""
@@ -59,6 +61,12 @@ class Cut:
     widths: tuple[str, ...] = ()
     parts: int = 1
     """a fused projection holds query, key and value in turn"""
+    by_head: bool = False
+    """… head by head"""
+    grouped: tuple[str, ...] = ()
+    """projections that have a head for each group of query heads"""
+    per_head: tuple[str, ...] = ()
+    """parameters with one number for each head"""
     returns: str = "pair"
     """what a forward gives: (output, weights) "pair", (output,) "tuple", or the output alone "state"."""
     dropout: str | None = None
@@ -99,7 +107,9 @@ def separate(module: str, names: str, output: str | None, norm: str | None, **mo
     return AttentionLayout(module, query, key, value, output, norm, **more)
 
 
-def fused(module: str, name: str, output: str | None, norm: str | None, **more: Any) -> AttentionLayout:
-    """An attention whose one linear map gives query, key and value in turn."""
-    query, key, value = (Part(f"{module}.{name}", which, 3) for which in range(3))
+def fused(
+    module: str, name: str, output: str | None, norm: str | None, *, by_head: bool = False, **more: Any
+) -> AttentionLayout:
+    """An attention whose one linear map gives query, key and value in turn, of all heads or head by head."""
+    query, key, value = (Part(f"{module}.{name}", which, 3, by_head) for which in range(3))
     return AttentionLayout(module, query, key, value, output, norm, **more)

@@ -18,6 +18,12 @@ PRUNED = "lorgnette-pruned-"
 
 REFUSED = {
     "deberta": "DeBERTa v1 fuses its projections and cannot be watched exactly; use a DeBERTa-v2 or v3 model",
+    "falcon": "Falcon has attention code of its own, which is not stood in for; Falcon 3 models are Llamas, and open",
+    "luke": "LUKE's words and entities ask with different queries in one attention, which is not softmax(q kᵀ) v",
+    "xlnet": "XLNet has two streams of queries and relative positions of its own, which are not stood in for",
+    **dict.fromkeys(
+        ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"), "it is a recurrent model: it has no attention to look at"
+    ),
 }
 """Model types that are known not to work, and why."""
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import Cut, drift, family_of, prunable_types, whole_anatomy
 from lorgnette.models.families.reading import Kept
+from lorgnette.models.grouping import Regrouped, groups_left
 from lorgnette.models.linear import is_transposed
 
 
@@ -23,6 +24,7 @@ def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> Non
     if cut is None:
         known = ", ".join(prunable_types())
         raise drift(model, f"heads cannot be removed from its family; from these they can: {known}")
+    groups = getattr(model.config, "num_key_value_heads", None)
     for site in whole_anatomy(model, before).sites:
         if site.site.name not in kept or site.site.stack == "pooler":
             continue
@@ -30,15 +32,26 @@ def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> Non
         if numbers == site.numbers:
             continue
         if numbers:
-            _shrink(site, cut, [site.numbers.index(number) for number in numbers], numbers)
+            _shrink(site, cut, numbers)
+            _regroup(site, cut, numbers, int(groups or site.total))
         else:
             _empty(site, cut)
 
 
 def scale_heads(site: AttentionSite, factors: Float[Tensor, " head"]) -> None:
-    """Multiply each head's values, and so its output, by a number, in place: a gate becomes part of the weights."""
+    """Multiply each head's values, and so its output, by a number, in place: a gate becomes part of the weights.
+
+    Where values are shared, or fused head by head, it is the rows of W_O that are multiplied.
+    """
     value = site.value
     assert value is not None
+    if site.groups != site.heads or value.columns is not None:
+        output = site.output
+        assert isinstance(output, nn.Linear)
+        scale = factors.to(output.weight).repeat_interleave(output.weight.shape[1] // site.heads)
+        with torch.no_grad():
+            output.weight *= scale
+        return
     weight, bias = value.module.weight, value.module.bias
     assert isinstance(weight, Tensor)
     transposed = is_transposed(value.module)
@@ -54,13 +67,18 @@ def scale_heads(site: AttentionSite, factors: Float[Tensor, " head"]) -> None:
             bias[rows] *= scale
 
 
-def _shrink(site: AttentionSite, cut: Cut, positions: Sequence[int], numbers: Sequence[int]) -> None:
+def _shrink(site: AttentionSite, cut: Cut, numbers: Sequence[int]) -> None:
     module: Any = site.module
+    positions = [site.numbers.index(number) for number in numbers]
     dim = _width(module, cut) // site.heads
     columns = [position * dim + i for position in positions for i in range(dim)]
     whole = [part * site.heads * dim + column for part in range(cut.parts) for column in columns]
+    if cut.by_head:
+        whole = [position * cut.parts * dim + i for position in positions for i in range(cut.parts * dim)]
     for name in cut.projections:
         _keep_outputs(getattr(module, name), whole)
+    for name in cut.per_head:
+        setattr(module, name, _some(getattr(module, name), 0, positions))
     if site.output is not None:
         _keep_inputs(site.output, columns)
     elif cut.output is not None:  # the heads stand side by side: each must stay where it was
@@ -74,6 +92,21 @@ def _shrink(site: AttentionSite, cut: Cut, positions: Sequence[int], numbers: Se
         table.bias = nn.Parameter(table.bias.detach()[list(positions)], table.bias.requires_grad)
     if cut.shared_bias is not None:  # one table for all layers, which other layers still need whole
         _hand_over_part(module, SlicedBias(numbers, *cut.shared_bias))
+
+
+def _regroup(site: AttentionSite, cut: Cut, numbers: Sequence[int], groups: int) -> None:
+    """Keep the keys and values that a query head still reads; unequal groups are handed out head by head."""
+    before, after = (groups_left(some, site.total, groups) for some in (site.numbers, numbers))
+    for name in cut.grouped:
+        projection = getattr(site.module, name)
+        dim = len(projection.weight) // len(before.kept)
+        places = [before.kept.index(group) for group in after.kept]
+        _keep_outputs(projection, [place * dim + i for place in places for i in range(dim)])
+        projection.__class__ = nn.Linear if after.owners is None else Regrouped
+        if after.owners is not None:
+            projection.owners = after.owners
+    if cut.grouped:
+        site.module.num_key_value_groups = len(numbers) // after.arriving  # type: ignore[assignment]
 
 
 def _width(module: Any, cut: Cut) -> int:
@@ -228,10 +261,16 @@ class NoHeads(nn.Module):
         self.dropout = None
 
     def forward(
-        self, hidden_states: Float[Tensor, "batch token model"], *_: Any, past_key_values: Any = None, **__: Any
+        self,
+        hidden_states: Float[Tensor, "batch token model"],
+        *_: Any,
+        past_key_values: Any = None,
+        layer_past: object = None,  # GPT-NeoX's name for it
+        **__: Any,
     ) -> Any:
-        if past_key_values is not None and not self.is_cross:
-            self._feed(past_key_values, hidden_states)
+        cache = layer_past if past_key_values is None else past_key_values
+        if cache is not None and not self.is_cross:
+            self._feed(cache, hidden_states)
         output = hidden_states if self.inner is None else self.get_submodule(self.inner)(hidden_states)
         if self.dropout is not None:
             output = self.dropout(output)

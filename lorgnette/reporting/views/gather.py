@@ -1,6 +1,7 @@
 """Everything that the views show of one text: one pass, explanations, trees, and what changes without some heads."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from lorgnette.attending import Tap
 from lorgnette.attending.words import to_words
-from lorgnette.explaining import Target, class_number, explain
+from lorgnette.explaining import Next, Target, class_number, explain
 from lorgnette.explaining.target import named
 from lorgnette.reporting.views.pack import Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
+from lorgnette.subject.generation import Generation, traced
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
 from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.subject.trace import Trace
@@ -30,15 +32,17 @@ def gathered(
     *,
     methods: Sequence[str] | None = None,
     without: Iterable[Head] = (),
-    target: str | None = None,
+    target: str | Next | None = None,
     trees: bool = True,
+    generate: int | Generation | None = None,
 ) -> dict[str, Any]:
     """One text as a document for the views; `without` names heads to be switched off, whose effect comes along.
 
     `target` is the class to explain (None: the one that is predicted). A model without logits (an encoder alone) has
-    nothing to explain: by default it gets no relevance.
+    nothing to explain: by default it gets no relevance. `generate` lets a language model go on with the text.
     """
-    return document_of(Trace.of(subject, example), methods=methods, without=without, target=target, trees=trees)
+    trace = traced(subject, example, how=generate)
+    return document_of(trace, methods=methods, without=without, target=target, trees=trees)
 
 
 def document_of(
@@ -46,7 +50,7 @@ def document_of(
     *,
     methods: Sequence[str] | None = None,
     without: Iterable[Head] = (),
-    target: str | None = None,
+    target: str | Next | None = None,
     trees: bool = True,
 ) -> dict[str, Any]:
     """The same of a trace that is there."""
@@ -61,8 +65,10 @@ def document_of(
     }
 
 
-def target_of(trace: Trace, name: str | None) -> Target:
-    """What is to be explained: the class of that name, or what the trace shows to be predicted."""
+def target_of(trace: Trace, name: str | Next | None) -> Target:
+    """What is to be explained: the class of that name, what is said next, or what the trace shows to be predicted."""
+    if isinstance(name, Next):
+        return name
     if name is not None:
         return class_number(trace.subject, name)
     logits = getattr(trace.output, "logits", None)
@@ -97,7 +103,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
     subject = trace.subject
     found = heads_at(subject, heads)
     tap = Knockout(found)
-    after = Trace.of(subject, trace.example, tap, truncate=trace.is_cut)
+    after = replace(Trace.over(subject, trace.batch, tap), is_cut=trace.is_cut)
     effect = KnockoutEffect.between(trace, after, head_names(subject, found), None)
     return {
         "off": [

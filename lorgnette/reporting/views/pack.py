@@ -51,6 +51,7 @@ def pack(
         "pair": example.pair,
         "target": example.target,
         "cut": trace.is_cut,
+        "generated": None if trace.generated is None else trace.generated.to_dict(),
         "prediction": prediction(trace),
         "stacks": stacks,
         "explanations": explanations(trace, relevance or {}, source),
@@ -158,7 +159,7 @@ def _side(tokens: Tokens) -> dict[str, Any]:
     """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
     units = tokens.units()
     numbers = {"word": units.number.tolist(), "index": list(units.index)}
-    return {"pieces": list(tokens.pieces[0]), "words": list(units.labels), **numbers}
+    return {"pieces": list(tokens.pieces[0]), "words": list(units.labels), **numbers, "parts": tokens.part_names()}
 
 
 def _trees(trace: Trace, induced: "np.ndarray | None") -> dict[str, Any] | None:

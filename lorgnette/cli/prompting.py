@@ -1,0 +1,121 @@
+"""Options for language models: chats, and text that is generated."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lorgnette.explaining import Next
+    from lorgnette.subject import Subject
+    from lorgnette.subject.generation import Generation
+    from lorgnette.subject.trace import Trace
+    from lorgnette.texts.corpus import Corpus
+    from lorgnette.texts.example import Example
+
+_PANEL = "Language models"
+
+Generate = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Go on with the text for N tokens, and look at those too.", rich_help_panel=_PANEL
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="Draw tokens at this temperature.", show_default="the likeliest ones", rich_help_panel=_PANEL),
+]
+TopK = Annotated[int | None, typer.Option(min=1, help="… out of the K likeliest.", rich_help_panel=_PANEL)]
+TopP = Annotated[float | None, typer.Option(help="… out of the likeliest that add up to P.", rich_help_panel=_PANEL)]
+Seed = Annotated[int, typer.Option(help="For what is drawn.", rich_help_panel=_PANEL)]
+Chat = Annotated[
+    bool,
+    typer.Option(
+        "--chat", help="TEXT is what a user says: write it by the model's chat template.", rich_help_panel=_PANEL
+    ),
+]
+System = Annotated[str | None, typer.Option(help="With --chat: the system message before it.", rich_help_panel=_PANEL)]
+Said = Annotated[
+    str | None,
+    typer.Option(help="With --explain: the token to explain.", show_default="the likeliest", rich_help_panel=_PANEL),
+]
+InsteadOf = Annotated[str | None, typer.Option(help="… against this one.", rich_help_panel=_PANEL)]
+At = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        metavar="N",
+        help="… where the Nth piece of prompt and continuation is said.",
+        show_default="behind the text",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def generation(
+    tokens: int | None, temperature: float | None, top_k: int | None, top_p: float | None, seed: int
+) -> "Generation | None":
+    """How to go on with the text; None if nobody asked for it."""
+    if tokens is None:
+        if (temperature, top_k, top_p) != (None, None, None):
+            raise typer.BadParameter("--temperature, --top-k and --top-p go with --generate.")
+        return None
+    from lorgnette.subject.generation import Generation
+
+    return Generation(tokens, temperature, top_k, top_p, seed)
+
+
+def example(
+    subject: "Subject", text: str, pair: str | None, *, target: str | None, chat: bool, system: str | None
+) -> "Example":
+    """What is to be looked at: a text, a pair, or a chat of one message."""
+    if not chat:
+        if system is not None:
+            raise typer.BadParameter("--system goes with --chat.")
+        return subject.example(text, pair, target=target)
+    if pair is not None or target is not None:
+        raise typer.BadParameter("--chat is for one text, without PAIR and --target.")
+    from lorgnette.texts import parts
+
+    said = [] if system is None else [{"role": "system", "content": system}]
+    return parts.chat([*said, {"role": "user", "content": text}])
+
+
+def explained(class_name: str | None, said: str | None, instead_of: str | None, at: int | None) -> "str | Next | None":
+    """What is to be explained: a class by its name, or a token of a language model."""
+    if (said, instead_of, at) == (None, None, None):
+        return class_name
+    if class_name is not None:
+        raise typer.BadParameter("--class is for classifiers; --said, --instead-of and --at for language models.")
+    from lorgnette.explaining import Next
+
+    return Next(said, instead_of, None if at is None else at - 1)
+
+
+def shares(seen: "Trace", stack: str) -> Iterator[str]:
+    """The mean share of weight that each part of the text gets from each, over all heads."""
+    from lorgnette.subject.by_part import by_part
+
+    found = by_part(seen, stack=stack).mean(("layer", "head"))
+    for asking in found["query_part"].values:
+        row = found.sel(query_part=asking)
+        there = [
+            f"{name} {float(row.sel(key_part=name)):.2f}"
+            for name in found["key_part"].values
+            if row.sel(key_part=name) > 0.005
+        ]
+        yield f"  {asking} reads {', '.join(there)}"
+
+
+def chats(texts: "Corpus") -> "Corpus":
+    """The texts of a corpus as chats."""
+    from lorgnette.texts.parts import chatting
+
+    return chatting(texts)
+
+
+def by_speaker(lens: str, chat: bool) -> dict[str, tuple[str, ...]]:
+    """What tells a lens who speaks, if it can be told by it."""
+    from lorgnette.texts.parts import SPEAKERS
+
+    return {"parts": SPEAKERS} if chat and lens.partition(":")[0] in ("weights", "norms") else {}

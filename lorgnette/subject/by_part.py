@@ -1,0 +1,60 @@
+"""What the parts of a text read of each other: who listens to whom."""
+
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call
+from lorgnette.errors import UserError
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.subject.trace import Trace
+
+MEASURES = ("weights", "norms")
+REST = "other"
+"""Tokens of no part: what the tokenizer adds."""
+
+
+def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
+    """[layer head query_part key_part]: how much of what a part's tokens read is in each part.
+
+    "weights": Σ_j α_ij over the tokens j of a part, mean over the queries i of a part; rows add up to one, but for a
+    learnt sink. "norms": Σ_j ‖α_ij f(x_j)‖ likewise, in the model's own units (Kobayashi et al. 2020). A text without
+    parts is one part.
+
+    What it does not tell you: a long part gets more than a short one if nobody chooses; compare with the number of its
+    tokens.
+    """
+    if measure not in MEASURES:
+        raise UserError(f"Parts can be told by {' or '.join(MEASURES)}. Got {measure!r} instead.")
+    name = stack or trace.stacks[0]
+    asking, read = trace.tokens(name)
+    sides = [tokens.part_names() or ["text"] * len(tokens.pieces[0]) for tokens in (asking, read)]
+    names = [list(dict.fromkeys(part or REST for part in side)) for side in sides]
+    masks = [
+        torch.tensor([[(part or REST) == one for part in side] for one in own], dtype=torch.float64)
+        for side, own in zip(sides, names, strict=True)
+    ]
+    sites = [site for site in trace.calls if site.name == name]
+    around = {site: trace.subject.anatomy[site] for site in sites}
+    heads = max(each.total for each in around.values())
+    shape = (1 + max(site.layer for site in sites), heads, len(names[0]), len(names[1]))
+    out = torch.full(shape, torch.nan, dtype=torch.float64)
+    for site in sites:
+        read_by = _read(trace.calls[site], around[site], measure)
+        mean = masks[0] / masks[0].sum(-1, keepdim=True)
+        out[site.layer, list(around[site].numbers)] = mean @ read_by @ masks[1].T
+    labels = {axes.LAYER: range(1, shape[0] + 1), axes.HEAD: range(1, heads + 1)}
+    parts = {"query_part": names[0], "key_part": names[1]}
+    return xr.DataArray(out.numpy(), dims=(axes.LAYER, axes.HEAD, *parts), coords={**labels, **parts}, name=measure)
+
+
+def _read(call: Call, around: AttentionSite, measure: str) -> Float[Tensor, "head query key"]:
+    weights = call.weights[0].detach().cpu().double()
+    if measure == "weights":
+        return weights
+    value = call.value[0].detach()
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    lengths = (value @ around.output_weights()[0].detach().to(value.dtype)).norm(dim=-1)
+    return weights * lengths.cpu().double()[:, None]

@@ -1,0 +1,255 @@
+"""A text as a language model goes on with it: every step of the cache, put together to one trace."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.attending.scores import Scores
+from lorgnette.errors import CaptureError, UserError
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import Head, Knockout
+from lorgnette.subject.trace import Trace
+from lorgnette.texts.continuation import continued
+from lorgnette.texts.example import Example
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How a model goes on: at most so many tokens, the likeliest each time, or drawn at a temperature.
+
+    `top_k` and `top_p` limit what is drawn from. What the checkpoint's own generation settings say of drawing is not
+    used; its ends of text and its penalties are.
+    """
+
+    tokens: int
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise UserError(f"A text is continued by at least one token. Got {self.tokens} instead.")
+        if self.temperature is not None and not self.temperature > 0:
+            raise UserError(f"A temperature is above 0; leave it out for the likeliest token. Got {self.temperature}.")
+        if self.temperature is None and (self.top_k is not None or self.top_p is not None):
+            raise UserError("top_k and top_p are for drawing: give a temperature too (1 leaves the model as it is).")
+        if (self.top_k is not None and self.top_k < 1) or (self.top_p is not None and not 0 < self.top_p <= 1):
+            raise UserError(f"top_k is 1 or more, top_p in (0, 1]. Got {self.top_k} and {self.top_p}.")
+
+    def options(self) -> dict[str, object]:
+        """For transformers' `generate`; what would make a batch of the text, or another cache, is off."""
+        drawn = {"temperature": self.temperature, "top_k": self.top_k or 0, "top_p": self.top_p or 1.0}
+        chosen = {"do_sample": True, **drawn} if self.temperature is not None else {"do_sample": False}
+        off = {"temperature": None, "top_k": None, "top_p": None, "min_p": None, "typical_p": None}
+        one = {"num_beams": 1, "num_return_sequences": 1, "use_cache": True, "cache_implementation": None}
+        return {**off, **one, **chosen, "max_new_tokens": self.tokens, "max_length": None, "min_length": 0}
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was generated: `text`, from the token `start` on, and how; `ended` if the model closed the text itself."""
+
+    start: int
+    text: str
+    settings: Generation
+    ended: bool
+
+    def to_dict(self) -> dict[str, object]:
+        return {"start": self.start, "text": self.text, "ended": self.ended, **vars(self.settings)}
+
+
+def traced(
+    subject: Subject,
+    example: Example,
+    without: Iterable[Head] = (),
+    how: "int | Generation | None" = None,
+    *,
+    truncate: bool = False,
+) -> Trace:
+    """A trace as it is asked for: of a text or of a prompt and what follows, of the whole model or without some heads.
+
+    With both, the effect is that on the text which the whole model says, and `effect.said` has both continuations.
+    """
+    heads = list(without)
+    if how is None:
+        if heads:
+            return Trace.of_without(subject, example, heads)
+        return Trace.of(subject, example, truncate=truncate)
+    how = how if isinstance(how, Generation) else Generation(how)
+    intact = generated(subject, example, how)
+    if not heads:
+        return intact
+    knockout = Knockout.of(subject, heads)
+    changed = generated(subject, example, how, knockout)
+    assert intact.generated is not None
+    assert changed.generated is not None
+    said = intact.generated.text, changed.generated.text
+    effect = intact.compared(Trace.over(subject, intact.batch, knockout), knockout, said).effect
+    return replace(changed, effect=effect)
+
+
+def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -> Trace:
+    """The trace of a prompt and of what the model says next, every row as it was when its token was read.
+
+    The prompt is one pass; each further token reads the keys and values that the cache kept for it. The last token is
+    read too. In exact arithmetic this is one pass over the whole text.
+    """
+    _refuse_silent(subject)
+    encoded = subject.tokenize(example)
+    if len(encoded.source) == 0:
+        raise UserError("The prompt has no tokens for this model. Give one that is not empty.")
+    if subject.limit is not None and len(encoded.source) + how.tokens > subject.limit:
+        raise UserError(
+            f"The prompt has {len(encoded.source)} tokens and the model takes {subject.limit} in all: it cannot go on "
+            f"for {how.tokens}. Generate at most {max(subject.limit - len(encoded.source), 0)}, or shorten the prompt."
+        )
+    prompt = subject.collate([encoded]).inputs
+    steps, outputs = _StepRows(), _Outputs()
+    devices = [subject.device] if subject.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices), subject.tapped(*taps, steps), outputs.kept(subject.model):
+        torch.manual_seed(how.seed)
+        ids = _run(subject, prompt, how)
+    new = ids[0, prompt["input_ids"].shape[1] :].tolist()
+    whole = continued(subject.encoder, encoded, new)
+    batch = subject.collate([whole])
+    text = whole.example.text[len(encoded.example.text) :]
+    about = Generated(len(encoded.source), text, how, bool(new) and new[-1] in _ends(subject))
+    calls = {site: _joined(site, kept) for site, kept in steps.kept.items()}
+    return Trace(subject, batch, calls, outputs.joined(), generated=about).finite()
+
+
+def _refuse_silent(subject: Subject) -> None:
+    model = subject.model
+    if subject.encoder.translates:
+        raise UserError(f"{subject.name!r} translates: its trace has what it says already. Leave out generate.")
+    if not subject.anatomy.causal or not getattr(model, "can_generate", lambda: False)():
+        raise UserError(
+            f"{subject.name!r} ({type(model).__name__}) cannot go on with a text: it is no language model with its "
+            "output head. Leave out generate, or load the checkpoint of one."
+        )
+
+
+def _run(subject: Subject, prompt: dict[str, Tensor], how: Generation) -> Int[Tensor, "1 token"]:
+    """Prompt and continuation; the last token is read as well, from the same cache."""
+    model = subject.model
+    made = model.generate(**prompt, **how.options(), return_dict_in_generate=True, pad_token_id=subject.encoder.padding)
+    ids = made.sequences
+    model(
+        input_ids=ids[:, -1:],
+        attention_mask=torch.ones_like(ids),
+        past_key_values=made.past_key_values,
+        use_cache=True,
+        return_dict=True,
+    )
+    return ids
+
+
+def _ends(subject: Subject) -> set[int]:
+    own = getattr(subject.model.generation_config, "eos_token_id", None)
+    return set(own if isinstance(own, list) else [] if own is None else [own])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The rows of one call, with the keys and values that it added to the cache."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Float[Tensor, "1 head row key"]
+    context: Tensor
+    allowed: Tensor
+    scores: Scores
+
+
+class _StepRows(Tap):
+    """Keeps every call of every step."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Site, list[_Step]] = {}
+
+    def see(self, call: Call) -> None:
+        rows = call.query.shape[2]
+        allowed = call.scores.visible_keys().expand(-1, -1, rows, call.key.shape[2])
+        key, value = (tensor[:, :, -rows:].clone() for tensor in (call.key, call.value))
+        # Only what the scores have beside queries and keys: the cache of every step would be a square of the text.
+        bare = replace(call.scores, query=call.query, key=key, allowed=None)
+        step = _Step(call.query, key, value, call.weights, call.context, allowed, bare)
+        self.kept.setdefault(call.site, []).append(step)
+
+
+def _joined(site: Site, steps: list[_Step]) -> Call:
+    """One call with the rows of all steps: a step's keys are the last ones that were there."""
+    query, key, value, context = (
+        torch.cat([getattr(step, name) for step in steps], 2) for name in ("query", "key", "value", "context")
+    )
+    first = steps[0].scores
+    bias = None
+    if first.bias is not None:
+        bias = _placed([step.scores.bias.expand_as(step.weights) for step in steps if step.scores.bias is not None])
+    allowed = _placed([step.allowed for step in steps])
+    scores = replace(first, query=query, key=key, allowed=allowed, bias=bias, causal=False)
+    call = Call(site, scores, value)
+    call.weights, call.context = _placed([step.weights for step in steps]), context
+    return call
+
+
+def _placed(rows: list[Tensor]) -> Tensor:
+    total = sum(step.shape[2] for step in rows)
+    out = rows[0].new_zeros(*rows[0].shape[:2], total, total)
+    end = 0
+    for step in rows:
+        begin, end = end, end + step.shape[2]
+        if step.shape[3] > end:
+            raise CaptureError(f"The cache gave {step.shape[3]} keys where {end} tokens had been read.")
+        out[:, :, begin:end, end - step.shape[3] : end] = step
+    return out
+
+
+_Called = tuple[tuple[object, ...], dict[str, object]]
+"""Arguments and keywords of a call."""
+
+
+@runtime_checkable
+class _Said(Protocol):
+    """What a language model returns for a step."""
+
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...]
+
+
+class _Outputs:
+    """Logits and hidden states of every step, for all tokens: `generate` would ask for the last ones alone."""
+
+    def __init__(self) -> None:
+        self.logits: list[Tensor] = []
+        self.states: list[tuple[Tensor, ...]] = []
+
+    @contextmanager
+    def kept(self, model: nn.Module) -> Iterator[None]:
+        def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> _Called:
+            whole = {"logits_to_keep": 0} if "logits_to_keep" in named else {}
+            return given, {**named, **whole, "output_hidden_states": True, "return_dict": True}
+
+        def after(module: nn.Module, given: tuple[object, ...], output: _Said) -> None:
+            self.logits.append(output.logits.detach())
+            self.states.append(output.hidden_states)
+
+        hooks = model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def joined(self) -> SimpleNamespace:
+        states = tuple(torch.cat(layer, 1) for layer in zip(*self.states, strict=True))
+        return SimpleNamespace(logits=torch.cat(self.logits, 1), hidden_states=states)

@@ -1,0 +1,73 @@
+"""A text with what a model put behind it: the pieces as they came, none cut anew."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from lorgnette.errors import UserError
+from lorgnette.texts.encoding import Encoded, Encoder, Side
+from lorgnette.texts.word_maps import by_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PROMPT, GENERATED = "prompt", "generated"
+"""The parts of a text that a model has continued."""
+
+
+def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded:
+    """The prompt and these ids as one text; words begin anew where the generated part does."""
+    if not encoder.tokenizer.is_fast:
+        raise UserError(f"{type(encoder.tokenizer).__name__} gives no places in a text, so that no text is continued.")
+    prompt = encoded.source
+    text, ends = _spoken(encoder.tokenizer, prompt.ids, ids)
+    special = [number in encoder.specials for number in ids]
+    word, words = _words(encoder, text, ends, special)
+    shifted = [-1 if number < 0 else number + len(prompt.words) for number in word]
+    parts = prompt.parts or [PROMPT] * len(prompt)
+    side = Side(
+        [*prompt.ids, *ids],
+        [*prompt.special, *special],
+        [*prompt.word, *shifted],
+        (*prompt.words, *words),
+        None if prompt.types is None else [*prompt.types, *([prompt.types[-1]] * len(ids))],
+        parts=[*parts, *([GENERATED] * len(ids))],
+    )
+    return replace(encoded, example=replace(encoded.example, text=encoded.example.text + text), source=side)
+
+
+def _spoken(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], ids: Sequence[int]) -> tuple[str, list[int]]:
+    """What the ids say behind the prompt, and the place in it where each of them ends."""
+    said = [_decoded(tokenizer, [*prompt, *ids[:count]]) for count in range(len(ids) + 1)]
+    before = said[0]
+    if not said[-1].startswith(before):  # the prompt ended within a character
+        said = [_decoded(tokenizer, ids[:count]) for count in range(len(ids) + 1)]
+        before = ""
+    ends = [min(max(len(text) - len(before), 0), len(said[-1]) - len(before)) for text in said[1:]]
+    for number, (earlier, later) in enumerate(pairwise(ends)):
+        ends[number + 1] = max(earlier, later)
+    return said[-1][len(before) :], ends
+
+
+def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _words(encoder: Encoder, text: str, ends: list[int], special: list[bool]) -> tuple[list[int], list[str]]:
+    """The word of each piece, numbered from 0, by the words that the tokenizer sees in the text."""
+    cut = encoder.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    places = cut["offset_mapping"]
+    number, names = by_tokenizer(cut.word_ids(), cut.sequence_ids(), places, 0, text)
+    owner = [-1] * (len(text) + 1)
+    for (start, end), word in zip(places, number, strict=True):
+        owner[start:end] = [word] * (end - start)
+    of_piece: list[int] = []
+    for (start, end), flag in zip(pairwise([0, *ends]), special, strict=True):
+        inside = [at for at in range(start, end) if not text[at].isspace()] or list(range(start, end))
+        # A piece that is a part of a character ends where it began: it belongs to the word that is being written.
+        own = owner[inside[-1]] if inside else owner[min(start, max(len(text) - 1, 0))]
+        of_piece.append(-1 if flag else own)
+    used = sorted({word for word in of_piece if word >= 0})
+    order = {word: place for place, word in enumerate(used)}
+    return [order.get(word, -1) for word in of_piece], [names[word] for word in used]

@@ -1,0 +1,169 @@
+"""Texts in named parts: a chat by who speaks, a prompt by what its parts are for.
+
+A part's name is a kind of token: `tokens.categories["user"]` says which tokens the user spoke, beside cls, sep and the
+other kinds. A pair has the parts "text" and "pair".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from lorgnette.errors import UserError, outside
+from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.example import TEMPLATE, Example, Span
+from lorgnette.texts.token_kinds import CATEGORIES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PAIR = ("text", "pair")
+SPEAKERS = ("system", "user", "assistant", TEMPLATE)
+"""Who speaks in most chats."""
+MESSAGES, ANSWER = "messages", "answer"
+"""What an example of a chat has in `extra` before it is written."""
+Message = Mapping[str, str]
+
+
+def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", **more: str) -> Example:
+    """One text of named parts, in order, with a separator between: an instruction, examples, a question.
+
+        subject.trace(lo.prompt(instruction="Translate.", example="cat → chat", question="dog →"))
+
+    Every token of a part is of the kind that the part's name says. The separator belongs to the part behind it.
+    """
+    named = {**(parts or {}), **more}
+    if not named:
+        raise UserError("A prompt needs at least one part: prompt(instruction=…, question=…).")
+    text, spans = "", []
+    for name, part in named.items():
+        _refuse_name(name)
+        start = len(text)
+        text += part if not text else f"{separator}{part}"
+        spans.append(Span(name, start, len(text)))
+    return Example("prompt", text, parts=tuple(spans))
+
+
+def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
+    """Messages (`role` and `content`), which the tokenizer's chat template writes when a model reads them.
+
+        subject.trace(lo.chat([{"role": "user", "content": "Who wrote Faust?"}]), generate=20)
+
+    Who speaks is a kind of token: system, user, assistant, or whatever the roles are called, and "template" for what
+    the template adds, a system message of its own among it. With `answer`, and if the last message is not the
+    assistant's, the template opens the assistant's turn.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise UserError('A chat is a list of messages: [{"role": "user", "content": "…"}, …].')
+    for message in messages:
+        if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+            raise UserError(f"A message has a role and a content, both texts. Got {str(message)[:80]!r}.")
+        _refuse_name(message["role"])
+    text = "\n".join(message["content"] for message in messages)
+    return Example(id, text, extra={MESSAGES: tuple(dict(message) for message in messages), ANSWER: answer})
+
+
+def chatting(corpus: Corpus) -> Corpus:
+    """Every example as a chat: of its `messages` (a column of a table), or of its text as the user's."""
+
+    def read() -> Iterator[Example]:
+        for example in corpus:
+            messages = example.extra.get(MESSAGES) or [{"role": "user", "content": example.text}]
+            made = chat(messages, answer=False, id=example.id)
+            yield replace(example, text=made.text, words=None, extra={**example.extra, **made.extra})
+
+    return Corpus(**{**corpus._derived(read, "chat"), "name": corpus.name})
+
+
+def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
+    """A chat as the template writes it, with its parts; any other example as it is.
+
+    Where the contents stand is proved: the template is written once with marks in their place, and what stands between
+    the marks, with the contents put in, must be the whole.
+    """
+    messages = example.extra.get(MESSAGES)
+    if messages is None or ANSWER not in example.extra:
+        return example
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"{type(tokenizer).__name__} has no chat template. Give the prompt as text, or in parts (lo.prompt)."
+        )
+    opens = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant"
+    marks = [f"\u2063{number}\u2063" for number in range(len(messages))]
+    whole = _written(tokenizer, messages, opens)
+    marked = _written(tokenizer, [{**m, "content": mark} for m, mark in zip(messages, marks, strict=True)], opens)
+    for contents in ([m["content"] for m in messages], [m["content"].strip() for m in messages]):
+        spans = _filled(marked, marks, contents, [m["role"] for m in messages])
+        if spans is not None and "".join(text for _, text in spans) == whole:
+            return replace(example, text=whole, words=None, parts=_placed(spans))
+    raise UserError(
+        f"The chat template of {type(tokenizer).__name__} changes what is said, so that it is not known who speaks "
+        "where. Write the prompt yourself, in parts: lo.prompt(user=…)."
+    )
+
+
+def _written(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message], opens: bool) -> str:
+    with outside("The chat template cannot be used on these messages", "Give the roles and the order that it takes."):
+        return str(
+            tokenizer.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=opens)
+        )
+
+
+def _filled(
+    marked: str, marks: Sequence[str], contents: Sequence[str], roles: Sequence[str]
+) -> list[tuple[str, str]] | None:
+    """Parts in order, by name; None if a content does not come exactly once, in order."""
+    out, rest = [], marked
+    for mark, content, role in zip(marks, contents, roles, strict=True):
+        before, found, rest = rest.partition(mark)
+        if not found or mark in rest:
+            return None
+        out += [(TEMPLATE, before), (role, content)]
+    return [*out, (TEMPLATE, rest)]
+
+
+def _placed(parts: Sequence[tuple[str, str]]) -> tuple[Span, ...]:
+    out, at = [], 0
+    for name, text in parts:
+        if text:
+            out.append(Span(name, at, at + len(text)))
+        at += len(text)
+    return tuple(out)
+
+
+def _refuse_name(name: str) -> None:
+    if not name or name in (*CATEGORIES, TEMPLATE):
+        raise UserError(f"A part cannot be called {name!r}: that is the name of a kind of token. Give it another.")
+
+
+def parts_of(
+    offsets: Sequence[tuple[int, int]], owner: Sequence[int | None], spans: Sequence[Span], text: str
+) -> list[str] | None:
+    """The part of each piece: the one its last character that is no white space is in; "" for what is added."""
+    if not spans and 1 not in owner:
+        return None
+    if not spans:
+        return ["" if number is None else PAIR[number] for number in owner]
+    of_character = [""] * len(text)
+    for span in spans:
+        of_character[span.start : span.end] = [span.name] * (span.end - span.start)
+    out = []
+    for (start, end), number in zip(offsets, owner, strict=True):
+        inside = [at for at in range(start, end) if not text[at].isspace()] or list(range(start, end))
+        out.append(of_character[inside[-1]] if number == 0 and inside else "")
+    return out
+
+
+def part_masks(parts: Sequence[Sequence[str] | None], width: int) -> dict[str, Bool[Tensor, "text token"]]:
+    """Each part's name as a kind of token, in the order in which they first come."""
+    given = [np.array(text or (), dtype=object) for text in parts]
+    names = dict.fromkeys(name for text in parts if text for name in text if name)
+    masks = {name: torch.zeros(len(parts), width, dtype=torch.bool) for name in names}
+    for name, mask in masks.items():
+        for row, text in enumerate(given):
+            mask[row, : len(text)] = torch.from_numpy((text == name).astype(bool))
+    return masks

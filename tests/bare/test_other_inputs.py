@@ -1,0 +1,82 @@
+"""Pictures and sound: patches and frames are tokens, and what is watched is what the model does."""
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+
+import lorgnette as lo
+from lorgnette.attending import Recorder
+from lorgnette.subject import Subject
+
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
+PICTURE = {"image_size": 12, "patch_size": 4}
+WHISPER = {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "num_mel_bins": 8, "max_source_positions": 10,
+    "max_target_positions": 20, "vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}  # fmt: skip
+SOUND = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "num_conv_pos_embeddings": 4,
+         "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2}  # fmt: skip
+
+MODELS = {
+    "vit": (lambda: hf.ViTModel(hf.ViTConfig(**SIZE, **PICTURE)), 10),
+    "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**SIZE, **PICTURE)), 10),
+    "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**SIZE, **PICTURE)), 10),
+    "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**SIZE, **PICTURE)), 9),
+    "wav2vec2": (lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SIZE, **SOUND)), 49),
+    "whisper": (lambda: hf.WhisperModel(hf.WhisperConfig(**WHISPER)), 10),
+}
+"""A model of each, and how many tokens its encoder makes of the inputs below."""
+
+
+def made(name):
+    torch.manual_seed(0)
+    model = MODELS[name][0]().eval().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4.0)
+    generator = torch.Generator().manual_seed(1)
+    shapes = {"wav2vec2": ("input_values", (2, 500)), "whisper": ("input_features", (2, 8, 20))}
+    key, shape = shapes.get(name, ("pixel_values", (2, 3, 12, 12)))
+    inputs = {key: torch.randn(shape, generator=generator, dtype=torch.float64)}
+    if name == "whisper":
+        inputs["decoder_input_ids"] = torch.randint(3, 50, (2, 6), generator=generator)
+    return model, inputs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_norms_and_geometry(name):
+    model, inputs = made(name)
+    batch = lo.batch(inputs, tokens=MODELS[name][1])
+    lenses = [lo.lens.get("weights"), lo.lens.get("norms"), lo.lens.get("geometry")]
+    with torch.no_grad(), lo.watch(model, *lenses, batch=batch):
+        watched = model(**inputs, output_hidden_states=True)
+    with torch.no_grad():
+        plain = model(**inputs)
+    torch.testing.assert_close(watched.last_hidden_state, plain.last_hidden_state, atol=1e-8, rtol=1e-7)
+    results = [lens.compute() for lens in lenses]
+    entropy = results[0].data["entropy"]
+    assert bool(entropy.notnull().all())
+    assert entropy.sizes["layer"] == 2
+    assert bool((results[1].data["norm"].sel(category="other") > 0).all())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_weights_are_those_of_eager_attention(name):
+    model, inputs = made(name)
+    recorder = Recorder.of("weights")
+    with torch.no_grad(), lo.tapped(model, recorder):
+        model(**inputs)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        output = model(**inputs, output_attentions=True)
+    for site in Subject(model).sites:
+        kinds = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+        stack = kinds[site.name] if name == "whisper" else "attentions"
+        expected = output[stack][site.layer].numpy()
+        np.testing.assert_allclose(
+            recorder[site]["weights"].numpy(), expected, atol=1e-6, rtol=1e-5
+        )  # eager softmax may be float32
