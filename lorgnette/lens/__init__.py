@@ -49,8 +49,8 @@ _TO_BUILD_ON = {
 """What a lens is made of, for those who write one."""
 ALL = "all"
 """What stands for every lens that can look at a model and a corpus."""
-DEFAULT = ("weights", "norms", "roles")
-"""What fits any model and any texts, and is cheap: where attention goes, what arrives, what heads are for."""
+DEFAULT = ("weights", "norms")
+"""What fits any model and any texts in one pass: where attention goes, and what arrives."""
 _CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 
