@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from lorgnette.cli import options, prompting
-from lorgnette.lens import DEFAULT
 
 if TYPE_CHECKING:
     from lorgnette.looking.texts import TokenizedTexts
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def look(
     model: options.Model,
     corpus: options.Corpus,
-    lens: options.Lenses = list(DEFAULT),  # noqa: B006  typer reads the default and copies it
+    lens: options.Lenses = None,
     out: options.Out = None,
     resume: options.Resume = False,
     keep: options.Keep = None,
@@ -65,7 +64,7 @@ def look(
     from lorgnette.texts.labels import mapping_of
 
     # Names and files first: they are checked at once, while a model takes seconds.
-    names = lenses_in(lens)
+    names = lenses_in(lens or lenses.DEFAULT)
     every = lenses.ALL in names
     chosen = lenses.ALL if every else [lenses.get(one, **prompting.by_speaker(one, chat)) for one in names]
     renamed = mapping_of(labels)

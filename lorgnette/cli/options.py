@@ -139,12 +139,13 @@ Chat = Annotated[
 ]
 
 Lenses = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--lens",
         "-l",
         help="What to measure, with options: weights,norms:sample=0 … or all that can look.",
         rich_help_panel=_RUN,
+        show_default="weights,norms",
     ),
 ]
 Keep = Annotated[
