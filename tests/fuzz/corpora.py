@@ -42,7 +42,7 @@ def cases(place: Place) -> st.SearchStrategy[Case]:
 
 
 def _look(place: Place, corpus: str, *more: str) -> tuple[str, ...]:
-    return ("look", place.model(), "-c", corpus, "--dtype", "float64", *more)
+    return ("look", place.model(), "-c", corpus, "-l", "weights", "--dtype", "float64", *more)
 
 
 def written(draw: st.DrawFn, texts: list[str], kind: str) -> tuple[bytes, list[str]]:

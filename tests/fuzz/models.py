@@ -43,7 +43,7 @@ def cases(place: Place) -> st.SearchStrategy[Case]:
 def _command(draw: st.DrawFn, model: str) -> tuple[str, ...]:
     """With the model at @/MODEL."""
     where = f"@/{model}"
-    look = ("look", where, "-c", "@/texts.txt", "--dtype", "float64")
+    look = ("look", where, "-c", "@/texts.txt", "-l", "weights", "--dtype", "float64")
     trace = ("trace", where, "the cat sat", *(("--target", "le chat") if model == "marian" else ()))
     return draw(st.sampled_from((look, look, look, ("check", where), trace, (*look, "-l", "norms"))))
 
@@ -63,7 +63,7 @@ def _case(
 
     if judge is None:
         return Case(f"{model}, {what}", draw(_command(model)), prepare=prepare)
-    look = ("look", f"@/{model}", "-c", "@/texts.txt", "--dtype", "float64")
+    look = ("look", f"@/{model}", "-c", "@/texts.txt", "-l", "weights", "--dtype", "float64")
     return Case(f"{model}, {what}", look, prepare=prepare, judge=judge)
 
 

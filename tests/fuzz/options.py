@@ -70,7 +70,7 @@ def _basis(command: str, place: Place) -> list[str]:
     model, corpus = place.model(), ["-c", "@/rows.jsonl"]
     exact = ["--dtype", "float64"]
     return {
-        "look": [model, *corpus, *exact],
+        "look": [model, *corpus, "-l", "weights", *exact],
         "trace": [model, "the cat sat", *exact],
         "check": [model, *exact],
         "report": ["@/run"],

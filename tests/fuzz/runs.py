@@ -100,6 +100,8 @@ def _kept(draw: st.DrawFn, place: Place) -> Case:
         place.model(),
         "-c",
         place.texts,
+        "-l",
+        "weights",
         "--dtype",
         "float64",
         "--batch-tokens",
