@@ -1,5 +1,6 @@
 """How far apart two heads look: the Jensen–Shannon divergence of their rows."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -25,14 +26,17 @@ def jensen_shannon(p: Float[Tensor, "*rest key"], q: Float[Tensor, "*rest key"])
 def pairwise_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float[Tensor, "head head query"]:
     """JS of every two heads, for each query; the entropies of the heads themselves are computed once.
 
-    Memory is two blocks of the size of `rows`: hand over as many queries as fit.
+    Memory is three blocks of the size of `rows`: hand over as many queries as fit into the cache.
     """
     heads, queries, _ = rows.shape
-    own = entropy(rows)
+    own = entropy(rows) / 2
+    # Halved once, and never zero: what is left for each pair is a sum, a logarithm, a product and a sum.
+    halves = rows.clamp(min=2 * torch.finfo(rows.dtype).tiny) / 2
+    middle, logs = torch.empty_like(halves), torch.empty_like(halves)
     out = rows.new_zeros(heads, heads, queries)
     for a in range(heads - 1):
-        rest = slice(a + 1, heads)
-        middle = entropy((rows[rest] + rows[a]) / 2)
-        out[a, rest] = (middle - (own[rest] + own[a]) / 2).clamp(min=0)
-        out[rest, a] = out[a, rest]
-    return out
+        mixed, log = middle[a + 1 :], logs[a + 1 :]
+        torch.add(halves[a + 1 :], halves[a], out=mixed)
+        torch.log(mixed, out=log)
+        out[a, a + 1 :] = (-log.mul_(mixed).sum(-1)).sub_(own[a + 1 :]).sub_(own[a]).clamp_(min=0)
+    return out + out.transpose(0, 1)
