@@ -16,7 +16,7 @@ from lorgnette.cli.train import TrainOptions
 from lorgnette.errors import UserError
 
 SPELLED = {"override": "overrides"}  # --set NAME=VALUE, repeated, is a dictionary
-WORDS = {"seeds", "entropy_layers", "stacks", "override"}  # lists: words with commas in the shell
+WORDS = {"seeds", "entropy_layers", "stacks", "override", "labels"}  # lists and maps: words with commas in the shell
 
 
 @pytest.mark.parametrize(("function", "options"), [(lo.train, TrainOptions), (lo.prune, PruneOptions)])

@@ -24,6 +24,9 @@ from lorgnette.texts.example import Example
 class Generation:
     """How a model goes on: at most so many tokens, the likeliest each time, or drawn at a temperature.
 
+        >>> lo.Generation(20, temperature=0.7, top_p=0.9, seed=1).tokens  # subject.trace(prompt, generate=…)
+        20
+
     `top_k` and `top_p` limit what is drawn from. What the checkpoint's own generation settings say of drawing is not
     used; its ends of text and its penalties are.
     """

@@ -32,7 +32,9 @@ Message = Mapping[str, str]
 def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", **more: str) -> Example:
     """One text of named parts, in order, with a separator between: an instruction, examples, a question.
 
-        subject.trace(lo.prompt(instruction="Translate.", example="cat → chat", question="dog →"))
+        >>> example = lo.prompt(instruction="Translate.", example="cat → chat", question="dog →")
+        >>> [part.name for part in example.parts]
+        ['instruction', 'example', 'question']
 
     Every token of a part is of the kind that the part's name says. The separator belongs to the part behind it.
     """
@@ -51,7 +53,9 @@ def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", 
 def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
     """Messages (`role` and `content`), which the tokenizer's chat template writes when a model reads them.
 
-        subject.trace(lo.chat([{"role": "user", "content": "Who wrote Faust?"}]), generate=20)
+        >>> example = lo.chat([{"role": "user", "content": "Who wrote Faust?"}])  # subject.trace(example, generate=20)
+        >>> example.text
+        'Who wrote Faust?'
 
     Who speaks is a kind of token: system, user, assistant, or whatever the roles are called, and "template" for what
     the template adds, a system message of its own among it. With `answer`, and if the last message is not the

@@ -142,7 +142,9 @@ def test_a_stock_checkpoint_has_zeros_for_the_heads_that_went(family, tmp_path):
     opened = type(model).from_pretrained(tmp_path, dtype=torch.float64)
     assert not hasattr(opened.config, "kept_heads")
     assert opened.config.model_type == model.config.model_type
-    torch.testing.assert_close(logits(opened.eval(), batch), expected, rtol=1e-10, atol=1e-10)
+    # Gemma's scale of the embeddings is rounded to the precision that a model is made in.
+    tolerance = 1e-6 if family.startswith("gemma") else 1e-10
+    torch.testing.assert_close(logits(opened.eval(), batch), expected, rtol=1e-10, atol=tolerance)
 
 
 def test_a_stock_checkpoint_opens_without_us(tmp_path):

@@ -63,7 +63,7 @@ class PruningSettings(HeadChoice):
         told = self.training
         changes: dict[str, Any] = {} if told.epochs is not None else {"epochs": EPOCHS}
         if told.learning_rate is None:  # heads that go take more than fine-tuning does
-            changes |= {"learning_rate": LEARNING_RATE, "warmup": told.warmup or 0}
+            changes |= {"learning_rate": LEARNING_RATE, "warmup": told.warmup or 0.0}
         object.__setattr__(self, "training", told.replace(**changes))
         if self.method not in METHODS:
             raise UserError(
