@@ -1,10 +1,12 @@
 """One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,6 +14,9 @@ from torch import Tensor
 
 from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, softmax
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
+from lorgnette.attending.union import Union, grouped
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, order=True)
@@ -64,6 +69,8 @@ class Call:
         self._residual = residual
         self._weights: Tensor | None = None
         self._context: Tensor | None = None
+        self._answers: dict[int, list[Measured]] = {}
+        self._shared: dict[str, Any] = {}
 
     @property
     def query(self) -> Float[Tensor, "batch head query dim"]:
@@ -82,8 +89,17 @@ class Call:
 
     @property
     def differentiable(self) -> bool:
+        return torch.is_grad_enabled() and self._trained
+
+    @property
+    def _trained(self) -> bool:
         tensors = (self.query, self.key, self.value, self.scores.bias, self.scores.sink)
-        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        return any(t is not None and t.requires_grad for t in tensors)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the context is there: computed already, or edited."""
+        return self._context is not None
 
     @property
     def has_weights(self) -> bool:
@@ -145,13 +161,45 @@ class Call:
             kernels = None
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
-        along = self._context is None and self.dropout == 0.0 and precise
+        along = self._context is None and self.dropout == 0.0 and precise and not self._trained
         if along and not wanted.context:
             wanted = replace(wanted, context=True)
         measured = (swept if kernels is None else kernels.measured)(self.scores, self.value, wanted)
         if along:
             self._context = measured.context
         return measured
+
+    def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
+        """Compute what several want, by whoever they are, together: one sweep over the rows for all of them."""
+        parts: dict[int, Measured] = {}
+        for group in self._groups([wish for some in wishes.values() for wish in some]):
+            union = Union(group)
+            measured = self.measure(union.wanted)
+            parts |= {id(wish): union.part(wish, measured) for wish in group}
+        self._answers |= {who: [parts[id(wish)] for wish in some] for who, some in wishes.items()}
+
+    def asked(self, who: int) -> bool:
+        """Whether somebody's wishes are computed already."""
+        return who in self._answers
+
+    def answers(self, who: int) -> list[Measured]:
+        """What came of somebody's wishes, in their order."""
+        return self._answers[who]
+
+    def _groups(self, wishes: list[Wanted]) -> list[list[Wanted]]:
+        """On a GPU what the kernels take goes apart from what only the sweep can do."""
+        kernels = _kernels() if self.query.is_cuda else None
+        if kernels is None:
+            return grouped(wishes)
+        taken = [wish for wish in wishes if kernels.refusal(self.scores, self.value, wish) is None]
+        rest = [wish for wish in wishes if not any(wish is each for each in taken)]
+        return [*grouped(taken), *grouped(rest)]
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several lenses compute from this call alike: made by the first, and there for the others."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
 
     def average(
         self, features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"]

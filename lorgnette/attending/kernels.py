@@ -244,6 +244,8 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     )
     log_sum = row()
     features = None if wanted.features is None else per_head(wanted.features).expand(batch, heads, keys, -1)
+    if features is not None and features.dtype == torch.bool:
+        features = features.to(scores.query.dtype)
     parts = [None] if features is None else list(features.split(FEATURES, dim=-1))
     masses = [call.rows(value, wanted, out, log_sum, parts[0])]
     for part in parts[1:]:
@@ -251,7 +253,9 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     if features is not None:
         out.average = torch.cat([mass for mass in masses if mass is not None], dim=-1)
     if wanted.received is not None:
-        out.received = call.columns(wanted.received, log_sum)
+        several = wanted.received.dim() == 3
+        each = [call.columns(one, log_sum) for one in (wanted.received.unbind(-1) if several else (wanted.received,))]
+        out.received = torch.stack(each, -1) if several else each[0]
     if not wanted.peak:
         out.peak = None
     return out

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from lorgnette.attending.scores import MASKED, Scores, causal_keys, part
@@ -29,11 +29,14 @@ BLOCK = {"cpu": 2**19, "cuda": 2**26}
 """Floats in one block. On the CPU two such blocks about fill the second-level cache."""
 
 
+Watcher = Callable[[Float[Tensor, "text head row key"], slice, slice], None]
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Which statistics of the rows to compute."""
 
-    features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"] | None = None
+    features: Shaped[Tensor, "batch key feature"] | Shaped[Tensor, "batch head key feature"] | None = None
     entropy: bool = False
     peak: bool = False
     among: Bool[Tensor, "batch key"] | None = None
@@ -41,12 +44,12 @@ class Wanted:
     positions: bool = False
     """Also where the peaks are."""
     offsets: tuple[int, ...] = ()
-    received: Float[Tensor, "batch query"] | None = None
-    """Weights w_i of the queries in Σ_i w_i α_ij."""
+    received: Shaped[Tensor, "batch query"] | Shaped[Tensor, "batch query what"] | None = None
+    """Weights w_i of the queries in Σ_i w_i α_ij; or several of them, side by side."""
     context: bool = False
     sink: bool = False
     """What the sink takes of each row, where there is one."""
-    block: Callable[[Float[Tensor, "text head row key"], slice, slice], None] | None = None
+    block: "Watcher | None" = None
     """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
     For what needs heads together, such as the norm of their sum."""
 
@@ -62,7 +65,7 @@ class Measured:
     peak_among: Float[Tensor, "batch head query"] | None = None
     peak_among_position: Int[Tensor, "batch head query"] | None = None
     at: Float[Tensor, "batch head query offset"] | None = None
-    received: Float[Tensor, "batch head key"] | None = None
+    received: Float[Tensor, "batch head key"] | Float[Tensor, "batch head key what"] | None = None
     context: Float[Tensor, "batch head query dim"] | None = None
     sink: Float[Tensor, "batch head query"] | None = None
 
@@ -98,7 +101,8 @@ def from_matrix(
     if wanted.offsets:
         out.at = torch.stack([_diagonal(weights, 0, offset) for offset in wanted.offsets], dim=-1)
     if wanted.received is not None:
-        out.received = torch.einsum("bhqk,bq->bhk", weights, wanted.received.to(weights.dtype))
+        several = "bhqk,bqw->bhkw" if wanted.received.dim() == 3 else "bhqk,bq->bhk"
+        out.received = torch.einsum(several, weights, wanted.received.to(weights.dtype))
     if wanted.block is not None:
         for texts, _, rows in _blocks(weights.shape, BLOCK.get(weights.device.type, BLOCK["cpu"]), together=True):
             wanted.block(weights[texts, :, rows].detach(), texts, rows)
@@ -194,7 +198,11 @@ class _Sweep:
         among_where = wanted.among is not None and wanted.positions
         self.among_position = new(batch, head, queries, dtype=torch.long) if among_where else None
         self.at = new(batch, head, queries, len(wanted.offsets)) if wanted.offsets else None
-        self.received = self.query.new_zeros(batch, head, keys) if wanted.received is not None else None
+        self.asked = None  # [batch what query]: whose reading is summed
+        if wanted.received is not None:
+            asked = wanted.received.to(wide)
+            self.asked = asked.mT if asked.dim() == 3 else asked[:, None]
+            self.received = self.query.new_zeros(batch, head, self.asked.shape[1], keys)
         self.empty = scores.visible().eq(0) if scores.allowed is not None else None
         if self.empty is not None and not self.empty.any():
             self.empty = None
@@ -277,11 +285,11 @@ class _Sweep:
             columns = self.columns[b, h]
             mixed = torch.bmm(flat, columns.reshape(-1, *columns.shape[2:]))
             self.mixed[b, h, r] = mixed.view(*e.shape[:3], -1)
-        if self.received is not None and wanted.received is not None:
-            share = wanted.received[b, None, r].to(z.dtype) / z
+        if self.asked is not None:
+            share = self.asked[b, None, :, r] / z[:, :, None]
             if self.empty is not None:
-                share = share.masked_fill(self.empty[b, :, r], 0.0)
-            self.received[b, h] += (share[..., None, :] @ e)[..., 0, :]
+                share = share.masked_fill(self.empty[b, :, None, r], 0.0)
+            self.received[b, h] += share @ e
         for number, offset in enumerate(wanted.offsets):
             self.at[b, h, r, number] = _diagonal(e, r.start, offset)  # type: ignore[index]
         if self.entropy is not None:
@@ -319,7 +327,8 @@ class _Sweep:
             out.peak_among_position = self.among_position
         if self.at is not None:
             out.at = self._blank(self.at / total[..., None], extra=1)
-        out.received = self.received
+        if wanted.received is not None:
+            out.received = self.received.mT if wanted.received.dim() == 3 else self.received[:, :, 0]
         return out
 
     def _blank(self, tensor: Tensor, extra: int = 0) -> Tensor:

@@ -47,6 +47,7 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
         raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
     for lens in lenses:
         lens.finish(batch, outputs[0])
+        lens.commit()
 
 
 def _refuse(lenses: tuple[Lens, ...]) -> None:

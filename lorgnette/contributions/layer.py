@@ -1,36 +1,33 @@
 """The norms of one attention call: per head, of all heads together, with residual and with LayerNorm."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call
-from lorgnette.attending.sweep import Wanted
+from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.mixing import mixing_ratio
-from lorgnette.contributions.norms import all_heads_norms, head_norms, summed_norms, transformed_norms
-from lorgnette.contributions.norms import gram as coefficients
+from lorgnette.contributions.norms import summed_norms
 from lorgnette.contributions.pair_sample import Pairs
+from lorgnette.contributions.shared import gram_of, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
 VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 """Terms of all heads: Σ_h α f(x_j); the same with x_i added to token i's own; the same through LayerNorm."""
 
-Watcher = Callable[[Float[Tensor, "text head row key"], slice, slice], None]
-
 
 class LayerNorms:
-    """Reads one call: first `measure`, which sweeps the weights once, then the properties."""
+    """Reads one call: `wants` says what of its rows, `take` takes that in, then the rest is there."""
 
     call: Call
     query: Tensor
     key: Tensor
     received: Tensor
     has_received: Tensor
-    scale: Tensor
 
     def __init__(
         self,
@@ -49,34 +46,66 @@ class LayerNorms:
         self.value: Tensor = call.value.to(self.wide)
         asking, read = batch.queries(self.site), batch.keys(self.site)
         self.query, self.key = asking.mask.to(self.wide), read.mask.to(self.wide)
-        self.kinds: Tensor = (read.kinds(kinds) & read.mask[..., None]).to(self.wide)
-        self.gram: Tensor | None = coefficients(self.value, self.parts.products) if gram else None
-        if self.gram is None:
-            self.f = head_norms(self.value, self.parts.products)
-        else:
-            self.f = transformed_norms(self.gram)
+        self.is_kind: Tensor = read.kinds(kinds)
+        self.kinds: Tensor = self.is_kind.to(self.wide)
+        self.f: Tensor = transformed_norms_of(call, self.parts)
+        self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
         self.added: bool = residual and around.residual(self.site)
         self.compares: bool = residual and self.site.kind == "self"
         self.normed: bool = self.added and self.parts.norm is not None
-        if self.added or self.compares:
-            # Every head's part of the output, b_O left out; two products of one shape, so that a token that reads
-            # nothing but itself has others of exactly zero.
-            self.total: Tensor = self.parts.project(call.context.to(self.wide))
         if self.added:
             self.x: Tensor = call.residual.to(self.wide)
-            bias = self.parts.output_bias
-            self.whole: Tensor = self.total + self.x if bias is None else self.total + self.x + bias
-        if self.normed:
-            assert self.parts.norm is not None
-            deviation = self.parts.norm.deviation(self.whole)
-            self.scale = torch.where(deviation > 0, 1.0 / deviation, 0.0)  # 0 where there is nothing to normalise
+        self._total: Tensor | None = None
+        self._scale: Tensor | None = None
+        self._own: Tensor | None = None
 
-    def measure(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> None:
-        """One sweep over the weights: averages by kind of token, own weights, sums of the norms of pairs."""
+    @property
+    def total(self) -> Float[Tensor, "text token model"]:
+        """Every head's part of the output, b_O left out."""
+        if self._total is None:
+            self._total = self.parts.project(self.call.context.to(self.wide))
+        return self._total
+
+    @property
+    def whole(self) -> Float[Tensor, "text token model"]:
+        """The vector that goes into the norm, or into the residual stream."""
+        return self._whole(self.total, self.x)
+
+    @property
+    def scale(self) -> Float[Tensor, "text token"]:
+        """What the norm multiplies each token by; 0 where there is nothing to normalise."""
+        if self._scale is None:
+            self._scale = self._inverse_deviation(self.whole)
+        return self._scale
+
+    def _whole(self, total: Tensor, x: Tensor) -> Tensor:
+        bias = self.parts.output_bias
+        return total + x if bias is None else total + x + bias
+
+    def _inverse_deviation(self, whole: Tensor) -> Tensor:
+        assert self.parts.norm is not None
+        deviation = self.parts.norm.deviation(whole)
+        return torch.where(deviation > 0, 1.0 / deviation, 0.0)
+
+    def scale_of(self, weights: Tensor, texts: slice, rows: slice) -> Float[Tensor, "text row"]:
+        """The scale of some rows while they are swept, when the context of the others is not known yet."""
+        if self.call.has_context:
+            return self.scale[texts, rows]
+        if self._total is None or self._scale is None or self._own is None:
+            self._total, self._scale = torch.empty_like(self.x), torch.empty_like(self.query)
+            self._own = torch.empty_like(self.x)
+        total = self.parts.project(weights @ self.value[texts])
+        own = weights.diagonal(rows.start, -2, -1)[..., None] * self.value[texts, :, rows]
+        self._total[texts, rows], self._own[texts, rows] = total, self.parts.project(own)
+        self._scale[texts, rows] = self._inverse_deviation(self._whole(total, self.x[texts, rows]))
+        return self._scale[texts, rows]
+
+    def wants(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
+        """Of the rows: averages by kind of token, own weights, sums of the norms of pairs."""
         watching: list[Watcher] = list(watchers)
-        norms = _Received(self) if pairwise and self.gram is not None else None
-        if norms is not None:
-            watching.append(norms)
+        self._norms = _Received(self) if pairwise and self.gram is not None else None
+        if self._norms is not None:
+            watching.append(self._norms)
         if pairs is not None and len(pairs.number):
             watching.append(pairs.look)
 
@@ -84,25 +113,27 @@ class LayerNorms:
             for watch in watching:
                 watch(weights, texts, rows)
 
-        heads = self.f.shape[1]
-        kinds = self.kinds[:, None].expand(-1, heads, -1, -1)
-        wanted = Wanted(
-            features=torch.cat([kinds, kinds * self.f[..., None]], -1),
+        norms = Wanted(
+            features=self.kinds[:, None] * self.f[..., None],
             offsets=(0,) if self.compares else (),
             block=block if watching else None,
         )
-        rows = self.call.measure(wanted)
-        assert rows.average is not None
-        self.average: Tensor = rows.average
+        return Wanted(features=self.is_kind), norms
+
+    def take(self, weight: Measured, norm: Measured) -> None:
+        """What came of these wishes."""
+        self.average = torch.cat([weight["average"], norm["average"]], -1)
         if self.compares:
-            assert rows.at is not None
-            self.own_weight: Tensor = rows.at[..., 0].to(self.wide)
+            self.own_weight = norm["at"][..., 0].to(self.wide)
             self._own_terms()
-        self.received, self.has_received = self._received(norms)
+        self.received, self.has_received = self._received(self._norms)
 
     def _own_terms(self) -> None:
         """Norms of what a token gets from itself and from all others, with and without residual and norm."""
-        own = self.parts.project(self.own_weight[..., None] * self.value)
+        own = self._own
+        if own is None:
+            own = self.parts.project(self.own_weight[..., None] * self.value)
+        # `total` is a product of the same shape, so a token that reads nothing but itself has others of exactly zero.
         others = self.total - own
         self.own_norm, self.others_norm = own.norm(dim=-1), others.norm(dim=-1)
         if self.added:
@@ -158,24 +189,22 @@ class _Received:
 
     def __init__(self, layer: LayerNorms) -> None:
         assert layer.gram is not None
-        self.query, self.gram, self.gram_ln = layer.query, layer.gram, None
+        self.layer, self.query = layer, layer.query
+        self.norms = pair_norms_of(layer.call, layer.parts)
+        self.norms_ln = pair_norms_of(layer.call, layer.parts, normed=True) if layer.normed else None
         new = layer.f.new_zeros
         self.plain, self.plain_own = new(layer.f.shape[0], layer.f.shape[2]), torch.zeros_like(layer.query)
         self.normed, self.normed_own = torch.zeros_like(self.plain), torch.zeros_like(self.plain_own)
         self.own = layer.compares
-        if layer.normed:
-            assert layer.parts.normed_products is not None
-            self.gram_ln = coefficients(layer.value, layer.parts.normed_products)
-            self.scale = layer.scale
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         query = self.query[texts, None, rows]
-        norms = all_heads_norms(weights, self.gram[texts])
+        norms = self.norms(weights, texts, rows)
         self.plain[texts] += (query @ norms)[:, 0]
         if self.own:
             self.plain_own[texts, rows] = norms.diagonal(rows.start, 1, 2)
-        if self.gram_ln is not None:
-            norms = all_heads_norms(weights, self.gram_ln[texts])
-            scale = self.scale[texts, rows]
+        if self.norms_ln is not None:
+            norms = self.norms_ln(weights, texts, rows)
+            scale = self.layer.scale_of(weights, texts, rows)
             self.normed[texts] += ((query * scale[:, None]) @ norms)[:, 0]
             self.normed_own[texts, rows] = norms.diagonal(rows.start, 1, 2) * scale

@@ -15,6 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+BLOCK = {"cpu": 2**18, "cuda": 2**27}
+"""Floats of projected vectors at a time; on the CPU they stay in the second-level cache."""
+
 
 def output_products(output: Float[Tensor, "head dim model"]) -> Float[Tensor, "head dim head_dim"]:
     """M_hg = W_O^h (W_O^g)ᵀ for all pairs of heads, those of g side by side."""
@@ -30,14 +33,17 @@ def gram(
     So αᵀ G α = Σ_{g ≤ h} gram[h, g] α_h α_g; entries above the diagonal are zero.
     """
     batch, head, key, dim = value.shape
-    tokens = value.transpose(1, 2)  # [batch key head dim]
-    out = value.new_zeros(batch, head, head, key)
-    for h in range(head):
-        projected = tokens[:, :, h] @ products[h, :, : (h + 1) * dim]
-        dots = (projected.unflatten(-1, (h + 1, dim)) * tokens[:, :, : h + 1]).sum(-1)
-        dots[..., :h] *= 2
-        out[:, h, : h + 1] = dots.transpose(1, 2)
-    return out
+    tokens = value.transpose(1, 2).reshape(batch * key, head, dim)
+    out = value.new_zeros(head, head, batch * key)
+    step = BLOCK.get(value.device.type, BLOCK["cpu"]) // (head * dim) + 1
+    for start in range(0, batch * key, step):
+        part, place = tokens[start : start + step], slice(start, start + step)
+        for h in range(head):
+            projected = (part[:, h] @ products[h, :, : (h + 1) * dim]).unflatten(-1, (h + 1, dim))
+            out[h, : h + 1, place] = projected.mul_(part[:, : h + 1]).sum(-1).T
+    below = torch.ones(head, head, dtype=value.dtype, device=value.device).tril(-1)
+    out.mul_(1 + below[..., None])
+    return out.unflatten(-1, (batch, key)).permute(2, 0, 1, 3).contiguous()
 
 
 def head_norms(

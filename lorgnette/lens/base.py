@@ -11,7 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.errors import UserError
+from lorgnette.lens.moments import Moments
 from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.states import Merge, gathered, merged
@@ -32,6 +34,8 @@ class Lens(torchmetrics.Metric):
     summary: ClassVar[str] = ""
     wants_residual: ClassVar[bool] = False
     wants_hidden_states: ClassVar[bool] = False
+    tokens_only: ClassVar[bool] = False
+    """It reads nothing but the tokens of a batch, in `finish`: where all lenses are such, the model is not run."""
     wants_gradients: ClassVar[bool] = False
     """Run the pass with gradients on; `finish` then does the one backward pass itself."""
     uses_labels: ClassVar[bool] = False
@@ -47,6 +51,9 @@ class Lens(torchmetrics.Metric):
         self.bound: bool = False
         self.home: torch.device = torch.device("cpu")
         self.on_device: set[str] = set()
+        self.in_place: set[str] = set()
+        self.moments_held: list[Moments] = []
+        self._sums_held: list[tuple[str, tuple[Any, ...], Tensor]] = []
         self.provenance = Provenance(model="unknown")
         self.keeps_texts = False
         self.per_text: PerText | None = None
@@ -115,26 +122,67 @@ class Lens(torchmetrics.Metric):
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""
         return ()
 
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        """What it wants of the rows of a call: computed once with what other lenses want, before `update`."""
+        return ()
+
+    def measured(self, call: Call, batch: Batch) -> list[Measured]:
+        """What came of its wishes for this call; if nobody has asked for them together, they are computed now."""
+        if not call.asked(id(self)):
+            call.ask({id(self): self.wants(call, batch)})
+        return call.answers(id(self))
+
     def update(self, call: Call, batch: Batch) -> None:
         """Take in one call, as the pass reaches it."""
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         """Take in what is known only after the pass."""
 
-    def sums(self, name: str, *shape: int) -> None:
+    def sums(self, name: str, *shape: int, in_place: bool = True) -> None:
         """Declare a state that adds up over batches and processes."""
-        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True)
+        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True, in_place=in_place)
 
-    def state(self, name: str, start: Tensor, merge: "str | Merge", *, on_device: bool = False) -> None:
+    def add_later(self, name: str, value: Tensor, *place: slice | int | list[int]) -> None:
+        """Add to a part of a state that `sums` has declared with in_place=False, once the batch has gone through."""
+        self._sums_held.append((name, place, value))
+
+    def commit(self) -> None:
+        """Take the numbers of a batch into the states, now that it has gone through."""
+        for moments in self.moments_held:
+            moments.commit()
+        held, self._sums_held = self._sums_held, []
+        for name, place, value in held:
+            state = getattr(self, name)
+            state[place] += value.to(state.device).double()
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """The states as they are before a batch: copies only of those that a batch changes in place."""
+        return {name: state.clone() if name in self.in_place else state for name, state in self.states().items()}
+
+    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+        """Let go of a batch that did not go through, and put the states of before it back."""
+        self._sums_held = []
+        for moments in self.moments_held:
+            moments.held.clear()
+        for name, state in (kept or {}).items():
+            setattr(self, name, state)
+        self._computed = None
+
+    def state(
+        self, name: str, start: Tensor, merge: "str | Merge", *, on_device: bool = False, in_place: bool = True
+    ) -> None:
         """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts.
 
-        `on_device`: it is kept where the model is, so that adding to it waits for nothing; else on the CPU.
+        `on_device`: it is kept where the model is, so that adding to it waits for nothing; else on the CPU. A state
+        that is only ever replaced (`in_place` False) need not be copied before a batch that may fail.
         """
         if name in self._defaults:
             raise ValueError(f"the lens {self.name!r} has a state {name!r} already")
         self.add_state(name, start, dist_reduce_fx=merge)
         if on_device:
             self.on_device.add(name)
+        if in_place:
+            self.in_place.add(name)
 
     def described(self) -> str:
         """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
@@ -144,10 +192,12 @@ class Lens(torchmetrics.Metric):
 
     def states(self) -> dict[str, Tensor]:
         """All states by name, to be kept, put back or written."""
+        self.commit()
         return {name: getattr(self, name) for name in self._defaults}
 
     def restore(self, states: Mapping[str, Tensor]) -> None:
         """Put kept states back."""
+        self.forget()
         for name in self._defaults:
             setattr(self, name, states[name].to(getattr(self, name).device, copy=True))
         self._computed = None
@@ -157,16 +207,24 @@ class Lens(torchmetrics.Metric):
         """Take in another's states; unlike the inherited method, forget what was computed before, count its updates."""
         more = 1
         if isinstance(incoming_state, torchmetrics.Metric):
-            if type(incoming_state) is not type(self):
+            if not isinstance(incoming_state, Lens) or type(incoming_state) is not type(self):
                 raise ValueError(f"a {type(self).__name__} cannot take in a {type(incoming_state).__name__}")
             more = incoming_state._update_count
-            incoming_state = dict(incoming_state.metric_state)
+            incoming_state = incoming_state.states()
         self._reduce_states(incoming_state)
         self._computed = None
         self._update_count += more
 
     def _reduce_states(self, incoming_state: Mapping[str, Tensor]) -> None:
         self._take_all([self.states(), incoming_state])
+
+    def sync(self, *arguments: Any, **keywords: Any) -> None:
+        self.commit()
+        super().sync(*arguments, **keywords)
+
+    def reset(self) -> None:
+        self.forget()
+        super().reset()
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
         """Of all processes together; called by `compute`, which puts this process's own states back afterwards."""
@@ -190,6 +248,7 @@ class Lens(torchmetrics.Metric):
 
         @wraps(compute)
         def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
+            self.commit()
             self._move("cpu")
             try:
                 return inner(*arguments, **keywords)

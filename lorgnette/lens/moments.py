@@ -1,7 +1,8 @@
 """Means over texts with their standard errors: the only thing that averages."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,9 +16,13 @@ from lorgnette.lens.places import Labels, Places
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
 
+T = TypeVar("T")
+
 PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 """The first rows of a state; with d = m − pivot they are: pivot, n, Σ w, Σ w m, Σ w d, Σ w², Σ w² d, Σ w² d²."""
 
+MOST = 2**22
+"""Values that are taken into a state at a time."""
 _EVERY = slice(None)
 _STATISTIC, _VARIABLE = "_statistic", "_variable"
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
@@ -66,7 +71,10 @@ class Moments:
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
         shape = (len(self.variables), *lead, *sizes)
-        lens.state(self.state, torch.zeros(8, *shape, dtype=torch.float64), merged, on_device=True)
+        start = torch.zeros(8, *shape, dtype=torch.float64)
+        lens.state(self.state, start, merged, on_device=True, in_place=False)
+        self.held: list[tuple[Site | None, dict[str, tuple[Tensor, Tensor]]]] = []
+        lens.moments_held.append(self)
         if lens.per_text is not None:
             lens.per_text.join(self, shape)
 
@@ -76,23 +84,63 @@ class Moments:
         """Add some texts' values, (value, weight) by variable: [text (head) *axes]; weight 0 means no such value.
 
         A weight broadcasts to its value. A site may have fewer heads than the widest. `rows` says which texts of the
-        batch these are, if they are not all.
+        batch these are, if they are not all. The values are only held, which waits for nothing; `commit` takes those of
+        all sites into the state together.
         """
-        state: Tensor = getattr(self.lens, self.state)
-        rows_of = sorted(self.variables.index(name) for name in values)
-        pairs = [[part.detach().to(state.device).double() for part in values[self.variables[row]]] for row in rows_of]
-        value = torch.stack([value for value, _ in pairs], 1)
-        weight = torch.stack([weight.expand(value.shape) for value, weight in pairs], 1)
-        place: tuple[Any, ...] = (_EVERY, rows_of if len(rows_of) < len(self.variables) else _EVERY)
-        if self.places is not None:
-            assert site is not None, "these moments are by site"
-            place = (*place, self.places.index(site))
-            if self.places.heads is not None:
-                place = (*place, slice(0, value.shape[2]))
-        state[place] = _added(state[place], value, weight)
+        assert (site is None) == (self.places is None), "moments by site need one, others have none"
+        self.held.append((site, {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}))
         if self.lens.per_text is not None:
-            for number, row in enumerate(rows_of):
-                self.lens.per_text.add(self, row, place[2:], value[:, number], weight[:, number], rows)
+            for name, (value, weight) in values.items():
+                where: tuple[int | slice, ...] = ()
+                if self.places is not None and site is not None:
+                    index = self.places.index(site)
+                    where = (index,) if self.places.heads is None else (index, slice(0, value.shape[1]))
+                whole = [part.detach().cpu().double() for part in (value, weight.expand(value.shape))]
+                self.lens.per_text.add(self, self.variables.index(name), where, whole[0], whole[1], rows)
+
+    def commit(self) -> None:
+        """Take what is held into the state."""
+        held, self.held = self.held, []
+        alike: dict[tuple[Any, ...], dict[Site | None, list[tuple[Tensor, Tensor]]]] = {}
+        for site, values in held:
+            rows = sorted(self.variables.index(name) for name in values)
+            pair = self._stacked([values[self.variables[row]] for row in rows])
+            alike.setdefault((*rows, pair[0].shape[1:]), {}).setdefault(site, []).append(pair)
+        for (*rows, _), sites in alike.items():
+            by_texts: dict[int, dict[Site | None, tuple[Tensor, Tensor]]] = {}
+            for site, pairs in sites.items():
+                value, weight = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+                by_texts.setdefault(len(value), {})[site] = (value, weight)
+            for some in by_texts.values():
+                for names in _batched(some, max(1, MOST // max(1, next(iter(some.values()))[0].numel()))):
+                    self._take(rows, [(name, *some[name]) for name in names])
+
+    def _stacked(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """[text variable (head) *axes], on the device of the state."""
+        device = getattr(self.lens, self.state).device
+        value = torch.stack([value.to(device) for value, _ in pairs], 1)
+        return value, torch.stack([weight.to(device).expand(value.shape) for value, weight in pairs], 1)
+
+    def _take(self, rows: list[int], sites: Sequence[tuple[Site | None, Tensor, Tensor]]) -> None:
+        """Values and weights of some variables at some sites, of as many texts at each."""
+        state: Tensor = getattr(self.lens, self.state)
+        names, values, weights = zip(*sites, strict=True)
+        if self.places is None:
+            value, weight, axes = values[0], weights[0], [rows]
+        else:
+            value, weight = torch.stack(values, 2), torch.stack(weights, 2)
+            axes = [rows, [self.places.index(name) for name in names]]
+            if self.places.heads is not None:
+                axes.append(list(range(value.shape[3])))
+        value, weight = value.double(), weight.double()
+        if all(numbers == list(range(size)) for numbers, size in zip(axes, state.shape[1:], strict=False)):
+            setattr(self.lens, self.state, _added(state, value, weight))
+            return
+        where = [torch.from_numpy(numbers).to(state.device) for numbers in np.ix_(*axes)]
+        place: tuple[slice | Tensor, ...] = (_EVERY, *where)
+        new = state.clone()  # replaced, not changed: who holds the old one can go back
+        new[place] = _added(state[place], value, weight)
+        setattr(self.lens, self.state, new)
 
     def arrays(self) -> dict[str, xr.DataArray]:
         """`name`, `name_se` and `name_count` of every variable, on the places and the further axes, labelled."""
@@ -114,6 +162,7 @@ class Moments:
         return {name: self.laid_out(weight).fillna(0) for name, weight in sums}
 
     def _sums(self) -> Float[Tensor, "sum variable *cell"]:
+        self.commit()
         return getattr(self.lens, self.state).cpu()
 
     def laid_out(self, cells: Float[Tensor, "*cell"], more: Mapping[str, Labels] | None = None) -> xr.DataArray:
@@ -123,6 +172,12 @@ class Moments:
             return self.places.grid(cells, named)
         known = {axis: labels for axis, labels in named.items() if labels is not None}
         return xr.DataArray(cells.double().numpy(), dims=tuple(named), coords=known)
+
+
+def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 def merged(states: Iterable[Float[Tensor, "sum *cell"]]) -> Float[Tensor, "sum *cell"]:

@@ -11,12 +11,13 @@ from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
 from lorgnette.lens import ALL, DEFAULT
 from lorgnette.lens.base import Lens
+from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import every_lens
 from lorgnette.looking.conclusion import concluded, name_of, provenance_of
 from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import ProcessRank
-from lorgnette.looking.progress import progress_bar
+from lorgnette.looking.progress import progress_bar, uninterrupted
 from lorgnette.looking.resume import Keeper
 from lorgnette.looking.runs import Run
 from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
@@ -92,9 +93,11 @@ def look(
     kept = _kept_if_interrupted(keeper, looking, counts, out)
     number, ids = -1, UniqueIds(enabled=keep is not None)
     with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
-        for number, encoded in enumerate(batches(texts, batch_tokens, counts)):
-            if number >= done and number % ranks.world == ranks.rank:
-                _pass(subject, encoded, looking)
+        mine = lambda number: number >= done and number % ranks.world == ranks.rank  # noqa: E731
+        stream = prepared(subject, batches(texts, batch_tokens, counts), mine)
+        for number, (encoded, batch) in enumerate(stream):
+            if batch is not None:
+                _pass(subject, encoded, looking, batch)
             counts.batches = max(counts.batches, number + 1)
             counts.add(encoded)
             ids.add(encoded)
@@ -202,11 +205,13 @@ class Looking(Tap):
         self.wants_residual: bool = any(lens.wants_residual for lens in lenses)
 
     def see(self, call: Call) -> None:
+        with torch.no_grad():
+            call.ask({id(lens): lens.wants(call, self.batch) for lens in self.lenses})
         for lens in self.lenses:
             lens.update(call, self.batch)
 
 
-def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> None:
+def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batch: Batch | None = None) -> None:
     """One batch; if it does not fit into memory, its halves.
 
     The halves run once the failed batch is forgotten: an exception holds, by its traceback, all that did not fit.
@@ -214,36 +219,45 @@ def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> N
     waiting = [encoded]
     while waiting:
         texts = waiting.pop()
-        if not _fitted(subject, texts, lenses):
+        if not _fitted(subject, texts, lenses, batch if texts is encoded else None):
             let_go()
             half = (len(texts) + 1) // 2
             waiting += [texts[half:], texts[:half]]
 
 
-def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens]) -> bool:
+def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batch: Batch | None) -> bool:
     """Whether the batch went through; if memory ran out, the states are as before it."""
-    kept = [{name: state.clone() for name, state in lens.states().items()} for lens in lenses]
+    kept = [lens.snapshot() for lens in lenses]
     try:
-        batch = subject.collate(encoded)
-        for lens in lenses:
-            lens.begin(batch)
-        hidden = any(lens.wants_hidden_states for lens in lenses)
-        own = [tap for lens in lenses for tap in lens.taps(batch)]
-        with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
-            with subject.tapped(*own, Looking(lenses, batch)):
-                outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
-            for lens in lenses:
-                lens.finish(batch, outputs)
+        _look_at(subject, subject.collate(encoded) if batch is None else batch.to(subject.device), lenses)
     except BaseException as error:
         # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
         for lens, states in zip(lenses, kept, strict=True):
-            lens.restore(states)
+            lens.forget(states)
         if not out_of_memory(error):
             raise
         if len(encoded) == 1:
             raise _too_large(encoded[0], error) from error
         return False
+    with uninterrupted():
+        for lens in lenses:
+            lens.commit()
     return True
+
+
+def _look_at(subject: Subject, batch: Batch, lenses: Sequence[Lens]) -> None:
+    """One pass with the lenses looking on; none where all of them read tokens only."""
+    for lens in lenses:
+        lens.begin(batch)
+    hidden = any(lens.wants_hidden_states for lens in lenses)
+    own = [tap for lens in lenses for tap in lens.taps(batch)]
+    outputs = None
+    with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
+        if not all(lens.tokens_only for lens in lenses):
+            with subject.tapped(*own, Looking(lenses, batch)):
+                outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
+        for lens in lenses:
+            lens.finish(batch, outputs)
 
 
 def _too_large(text: Encoded, error: BaseException) -> UserError:

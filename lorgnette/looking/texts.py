@@ -17,6 +17,9 @@ KEPT = 4096
 WINDOW = 4096
 """Texts that are sorted by length together; memory holds one window, not the corpus."""
 
+TOGETHER = 256
+"""Texts that are handed to the tokenizer in one call."""
+
 Texts = Corpus | Iterable[Example | str]
 
 
@@ -60,16 +63,21 @@ class TokenizedTexts:
         if self._whole:
             yield from self._first
             return
-        count = 0
-        for count, item in enumerate(self.corpus, 1):
-            if count <= len(self._first):
-                yield self._first[count - 1]
-                continue
-            example = item if isinstance(item, Example) else Example(f"text {count}", item)
-            encoded = self.subject.tokenize(example, truncate=self.truncate)
-            if len(self._first) == count - 1 < self.keep:
-                self._first.append(encoded)
+        items, count = iter(self.corpus), 0
+        for encoded in self._first:
+            next(items, None)
+            count += 1
             yield encoded
+        while some := list(islice(items, TOGETHER)):
+            examples = [
+                item if isinstance(item, Example) else Example(f"text {count + number}", item)
+                for number, item in enumerate(some, 1)
+            ]
+            for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate):
+                if len(self._first) == count < self.keep:
+                    self._first.append(encoded)
+                count += 1
+                yield encoded
         self._whole = count == len(self._first)
 
 

@@ -20,7 +20,7 @@ _MOST = 2**53
 class Holder(Protocol):
     """What keeps the states: a lens."""
 
-    def state(self, name: str, start: Tensor, merge: Any) -> None: ...
+    def state(self, name: str, start: Tensor, merge: Any, *, in_place: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ class HashSample:
         self.lens, self.name, self.columns = lens, name, dict(columns)
         self.size, self.strata, self.each = size, strata, each
         self.ragged: list[str] = [column for column, kind in self.columns.items() if kind.ragged]
-        lens.state(f"{name}_index", torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64), "cat")
+        index = torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64)
+        lens.state(f"{name}_index", index, "cat", in_place=False)
         for column, kind in self.columns.items():
-            lens.state(f"{name}_{column}", torch.zeros(0, *kind.shape, dtype=kind.dtype), "cat")
+            lens.state(f"{name}_{column}", torch.zeros(0, *kind.shape, dtype=kind.dtype), "cat", in_place=False)
         if each is not None:
-            lens.state(f"{name}_bar", torch.full((strata,), _MOST), "min")
+            lens.state(f"{name}_bar", torch.full((strata,), _MOST), "min", in_place=False)
 
     def limits(self) -> Float[Tensor, " stratum"]:
         """The number that an item must be below to get into each stratum, as far as is known; infinite if any may."""

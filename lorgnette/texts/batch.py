@@ -1,7 +1,8 @@
 """Some examples as the model will see them: token ids, masks and word maps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
@@ -65,9 +66,18 @@ class Tokens:
         special = self.special & self.mask
         return special | (~special.any(-1, keepdim=True) & self.categories["first"])
 
-    def kinds(self, names: Sequence[str]) -> Bool[Tensor, "batch token kind"]:
+    @cached_property
+    def ordinary(self) -> Bool[Tensor, "batch token"]:
+        """Tokens that are no specials, nor padding."""
+        return self.mask & ~self.special
+
+    def kinds(self, names: Sequence[str] = CATEGORIES) -> Bool[Tensor, "batch token kind"]:
         """Which tokens are of these kinds; a part that no text of the batch has is nowhere."""
-        return torch.stack([self.categories.get(name, torch.zeros_like(self.mask)) for name in names], -1)
+        made: dict[tuple[str, ...], Tensor] = self.__dict__.setdefault("_kinds", {})
+        if tuple(names) not in made:
+            none = torch.zeros_like(self.mask)
+            made[tuple(names)] = torch.stack([self.categories.get(name, none) & self.mask for name in names], -1)
+        return made[tuple(names)]
 
     def part_names(self, text: int = 0) -> list[str] | None:
         """The named part of each token of a text, "" where it has none; None for a text without parts."""
@@ -87,13 +97,17 @@ class Tokens:
         return Units(tuple(labels), index, number)
 
     def to(self, device: torch.device | str) -> "Tokens":
+        return self.changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
+        """The same with every tensor changed: moved, say."""
         return replace(
             self,
-            ids=self.ids.to(device),
-            mask=self.mask.to(device),
-            special=self.special.to(device),
-            word=self.word.to(device),
-            categories={name: where.to(device) for name, where in self.categories.items()},
+            ids=change(self.ids),
+            mask=change(self.mask),
+            special=change(self.special),
+            word=change(self.word),
+            categories={name: change(where) for name, where in self.categories.items()},
         )
 
 
@@ -138,12 +152,16 @@ class Batch(Facts):
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same on another device."""
-        return replace(
-            self,
-            inputs={name: tensor.to(device) for name, tensor in self.inputs.items()},
-            source=self.source.to(device),
-            target=None if self.target is None else self.target.to(device),
-        )
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+
+    def pinned(self) -> "Batch":
+        """In memory that a GPU can read by itself."""
+        return self._changed(Tensor.pin_memory)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        inputs = {name: change(tensor) for name, tensor in self.inputs.items()}
+        target = None if self.target is None else self.target.changed(change)
+        return replace(self, inputs=inputs, source=self.source.changed(change), target=target)
 
 
 def _one_question(tokens: Tokens) -> Tokens:

@@ -45,18 +45,15 @@ def _runs(text: str) -> Int[np.ndarray, " place"]:
 def by_offset(
     offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...], which: int = 0
 ) -> list[int]:
-    """The given word that each piece ends in, for text made of these words with a space between."""
-    ends, at = [], 0
-    for word in words:
-        at += len(word)
-        ends.append(at)
-        at += 1
-    out, number = [], 0
-    for o, (start, end) in zip(owner, offsets, strict=True):
-        if o != which or end <= start:
-            out.append(number if o == which and words else -1)
-            continue
-        while number + 1 < len(ends) and end > ends[number]:
-            number += 1
-        out.append(number)
-    return out
+    """The given word that each piece ends in, for text made of these words with a space between; else −1.
+
+    A piece without a place of its own goes with the one before it.
+    """
+    mine = np.array([o == which for o in owner], dtype=bool)
+    if not words:
+        return [-1] * len(mine)
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+    number = np.minimum(np.searchsorted(ends, end), len(words) - 1)
+    number = np.maximum.accumulate(np.where(mine & (end > start), number, 0))
+    return np.where(mine, number, -1).tolist()

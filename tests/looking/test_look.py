@@ -13,6 +13,7 @@ import lorgnette as lo
 from lorgnette import look as look_function
 from lorgnette.errors import UserError
 from lorgnette.looking import texts as texts_module
+from lorgnette.looking.ahead import ahead
 from lorgnette.testing import assert_close
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
@@ -228,6 +229,21 @@ def test_resume_of_a_list_knows_its_texts(tmp_path):
         look_function(subject, iter(["cat"]), ["weights"], resume=True, **options)
 
 
+def test_batches_made_ahead_are_the_same():
+    assert list(ahead(iter(range(9)), 4)) == list(range(9))
+    assert list(ahead(iter(()), 2)) == []
+
+    def broken():
+        yield 1
+        raise UserError("no text")
+
+    stream = ahead(broken(), 3)
+    assert next(stream) == 1
+    with pytest.raises(UserError, match="no text"):
+        next(stream)
+    next(ahead(iter(range(100)), 2))  # left in the middle
+
+
 def test_each_text_is_read_and_tokenised_once(monkeypatch):
     """Also by a lens that looks twice, and by whoever takes examples afterwards; beyond the bound it streams."""
     from lorgnette.looking.texts import TokenizedTexts
@@ -237,8 +253,9 @@ def test_each_text_is_read_and_tokenised_once(monkeypatch):
     read, encoded = [], []
     stream = lambda: (read.append(e.id) or e for e in EXAMPLES)  # noqa: E731
     corpus = Corpus("counted", stream, source=lambda: [b"five texts"])
-    plain = Encoder.encode
-    monkeypatch.setattr(Encoder, "encode", lambda self, e, **o: encoded.append(e.id) or plain(self, e, **o))
+    plain = Encoder.encode_all
+    count = lambda self, some, **o: encoded.extend(e.id for e in some) or plain(self, some, **o)  # noqa: E731
+    monkeypatch.setattr(Encoder, "encode_all", count)
     subject = bert()
     texts = TokenizedTexts(subject, corpus)
     look_function(subject, texts, ["weights", "importance" if subject.labels else "norms"], progress=False)

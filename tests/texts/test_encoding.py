@@ -244,3 +244,19 @@ def runs_by_hand(text):
 @given(st.text(alphabet=st.sampled_from("ab .\t\n\u2003\u3000é😀"), max_size=30))
 def test_runs_between_white_space_are_those_counted_by_hand(text):
     assert _runs(text).tolist() == runs_by_hand(text)
+
+
+@pytest.mark.parametrize("maker", [bert, gpt2, marian])
+def test_together_as_one_by_one(maker):
+    encoder = maker().encoder
+    examples = [
+        Example("plain", "The cat, sat on the mat."),
+        Example("words", "x", words=("The", "cat.", "🙂", "not,ran")),
+        Example("empty", ""),
+        Example("long", "cat " * 12),
+        *([] if maker is marian else [Example("pair", "A dog ran.", pair="It was good.")]),
+        Example("target", "good", target="le chat"),
+    ]
+    assert encoder.encode_all(examples) == [encoder.encode(example) for example in examples]
+    with pytest.raises(UserError, match="half a character"):
+        encoder.encode_all([*examples, Example("half", "\ud800")])

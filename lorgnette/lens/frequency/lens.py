@@ -1,6 +1,7 @@
 """Whether frequent words are discounted: rank correlation of frequency with what is read, and with what arrives."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.norms import head_norms
+from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
@@ -100,16 +102,19 @@ class Frequency(Lens):
         vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
         self.sums("pieces", 2, vocabulary)
 
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        return (Wanted(received=batch.queries(call.site).mask),) if call.site.name in self.stacks else ()
+
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site.name not in self.stacks:
             return
         if batch is not self.batch:
             self.batch, self.found = batch, {}
-        norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
+        norms = transformed_norms_of(call, self.projections[site])
         asked = batch.queries(site).mask
-        received = call.received(asked.to(torch.promote_types(call.query.dtype, torch.float32)))
-        mean = received.mean(1) / _askers(call, asked).clamp(min=1)
+        (rows,) = self.measured(call, batch)
+        mean = rows["received"].mean(1) / _askers(call, asked).clamp(min=1)
         self.found.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
 
     def finish(self, batch: Batch, outputs: Any) -> None:

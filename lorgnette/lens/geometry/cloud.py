@@ -24,6 +24,7 @@ from lorgnette.lens.places import Places
 
 UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
 COUNT, ZEROS, ENERGY, SHORT = range(4)
+_EVERY = slice(None)
 LEAST_COSINE = 0.01
 """Of a mean cosine below this, no dimension can be said to make up a share."""
 
@@ -49,14 +50,14 @@ class Clouds:
         self.covariances = covariances
         sites, self.heads = len(places.sites), places.heads or 1
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
-        lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim)
-        lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1)
+        lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
+        lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
             wide = self.heads * dim
-            lens.sums(f"{state}_moment", sites, len(kinds), wide, wide)
-            lens.sums(f"{state}_moment_total", sites, len(kinds), wide)  # Σ x, more exact than in `sums`
+            lens.sums(f"{state}_moment", sites, len(kinds), wide, wide, in_place=False)
+            lens.sums(f"{state}_moment_total", sites, len(kinds), wide, in_place=False)  # Σ x, more exact than `sums`
 
     def of(self, name: str) -> Tensor:
         return getattr(self.lens, f"{self.state}_{name}")
@@ -72,19 +73,19 @@ class Clouds:
     def _add(self, at: int, kind: int, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         found = directions(vectors, mask)
         heads, dim = vectors.shape[2:]
-        sums = self.of("sums")[:, at, kind, :heads, :dim]
         per_text = torch.stack([found.units, found.units_all, found.total]).sum(1, dtype=torch.float64)
-        sums += torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()]).to(sums.device)
+        sums = torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()])
+        self.lens.add_later(f"{self.state}_sums", sums, _EVERY, at, kind, slice(heads), slice(dim))
         rows = [*range(heads), self.heads]
         short = (found.count < 2).sum(0)
         counts = torch.stack([found.count.sum(0), found.zeros.sum(0), found.energy.sum(0), short])
-        self.of("counts")[:, at, kind, rows] += counts.double().to(sums.device)
+        self.lens.add_later(f"{self.state}_counts", counts, _EVERY, at, kind, rows)
         if self.covariances:
             real = vectors.flatten(2)
             near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
             lower, total = second_moment(real.flatten(0, 1) if bool(mask.all()) else real[mask], near)
-            self.of("moment")[at, kind, : heads * dim, : heads * dim] += lower.to(sums.device)
-            self.of("moment_total")[at, kind, : heads * dim] += total.to(sums.device)
+            self.lens.add_later(f"{self.state}_moment", lower, at, kind, slice(heads * dim), slice(heads * dim))
+            self.lens.add_later(f"{self.state}_moment_total", total, at, kind, slice(heads * dim))
         return self._within(found, rows)
 
     def _within(self, found: Directions, rows: list[int]) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """How much of what each head reads arrives: norms of transformed vectors beside the weights, and mixing ratios."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import VARIANTS, LayerNorms
-from lorgnette.contributions.measures import MEASURES, further_measures
-from lorgnette.contributions.pair_sample import PairSample
+from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
+from lorgnette.contributions.pair_sample import Pairs, PairSample
 from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
@@ -101,6 +102,7 @@ class Norms(Lens):
         self.measures: tuple[str, ...] = tuple(measures)
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         self.around: SiteWeights | None = None
+        self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
         self.wants_residual = self.residual  # type: ignore[misc]
 
     def bind(self, subject: Subject) -> None:
@@ -128,16 +130,23 @@ class Norms(Lens):
         self.state(f"{name}_low", start, "min", on_device=True)
         self.state(f"{name}_high", -start, "max", on_device=True)
 
-    def update(self, call: Call, batch: Batch) -> None:
-        site = call.site
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         assert self.around is not None
         gram = self.all_heads or self.residual
         layer = LayerNorms(call, self.around, batch, gram=gram, residual=self.residual, kinds=self.kinds)
-        pairs = self.pairs_sample.draw(call, batch, site) if self.pairs_sample is not None else None
+        pairs = self.pairs_sample.draw(call, batch, call.site) if self.pairs_sample is not None else None
         further = further_measures(layer, self.measures)
-        layer.measure(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
+        self.reading = (layer, pairs, further)
+        return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
+
+    def update(self, call: Call, batch: Batch) -> None:
+        measured = self.measured(call, batch)
+        assert self.reading is not None
+        layer, pairs, further = self.reading
+        self.reading = None
+        layer.take(*measured)
         if self.pairs_sample is not None and pairs is not None:
-            self.pairs_sample.add(site, pairs, layer.f)
+            self.pairs_sample.add(call.site, pairs, layer.f)
         self._heads(layer)
         self._f(layer)
         self._layers(layer, {name: measure.share() for name, measure in further.items()})
@@ -221,6 +230,10 @@ class Norms(Lens):
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
+
+    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(kept)
+        self.reading = None
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""

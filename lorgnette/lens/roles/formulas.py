@@ -11,21 +11,21 @@ FREQUENT = 500
 
 
 def peak_offsets(
-    weights: Float[Tensor, "batch head query key"],
+    peak: Int[Tensor, "batch head query"],
     asking: Bool[Tensor, "batch query"],
     read: Bool[Tensor, "batch key"],
     offsets: Sequence[int],
 ) -> tuple[Bool[Tensor, "batch head query offset"], Bool[Tensor, "batch query offset"]]:
-    """Whether argmax_j α_ij = i + o, and for which queries there is a token at i + o at all.
+    """Whether the largest weight of row i is at key i + o, and for which queries there is a token at i + o at all.
 
     A head is positional if that holds for at least 90 % of the queries at one offset (Voita et al. 2019, §5.1).
     """
-    offset = torch.tensor(offsets, device=weights.device)
-    goal = torch.arange(weights.shape[2], device=weights.device)[:, None] + offset
-    keys = weights.shape[3]
+    offset = torch.tensor(offsets, device=peak.device)
+    goal = torch.arange(peak.shape[2], device=peak.device)[:, None] + offset
+    keys = read.shape[1]
     inside = (goal >= 0) & (goal < keys)
     there = inside & read[:, goal.clamp(0, keys - 1)] & asking[..., None]
-    return weights.argmax(-1)[..., None] == goal, there
+    return peak[..., None] == goal, there
 
 
 def same_word(
@@ -48,11 +48,27 @@ def after_same_word(ids: Int[Tensor, "batch token"]) -> Bool[Tensor, "batch quer
     return pairs & earlier
 
 
-def mass_on(
-    weights: Float[Tensor, "batch head query key"], pairs: Bool[Tensor, "batch query key"]
-) -> Float[Tensor, "batch head query"]:
-    """Σ_j α_ij over the pairs (i, j)."""
-    return (weights * pairs[:, None]).sum(-1)
+class PairMasses:
+    """Watches the rows of a call: Σ_j α_ij over the pairs (i, j) of one kind, which are few."""
+
+    def __init__(self, pairs: Bool[Tensor, "batch query key"], heads: int, dtype: torch.dtype) -> None:
+        self.text, self.query, self.key = pairs.nonzero(as_tuple=True)  # in the order of texts, then of queries
+        self.first = torch.searchsorted(self.text, torch.arange(len(pairs) + 1, device=pairs.device)).tolist()
+        self.masses = torch.zeros(*pairs.shape[:2], heads, dtype=dtype, device=pairs.device)
+
+    def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
+        here = slice(self.first[texts.start], self.first[texts.stop])
+        text, query, key = self.text[here], self.query[here], self.key[here]
+        if weights.shape[2] < self.masses.shape[1]:
+            inside = (query >= rows.start) & (query < rows.stop)
+            text, query, key = text[inside], query[inside], key[inside]
+        if len(text):
+            at_pairs = weights[text - texts.start, :, query - rows.start, key]  # [pair head]
+            place = text * self.masses.shape[1] + query
+            self.masses.view(-1, self.masses.shape[2]).index_add_(0, place, at_pairs.to(self.masses.dtype))
+
+    def of_heads(self) -> Float[Tensor, "batch head query"]:
+        return self.masses.transpose(1, 2)
 
 
 def rare_words(

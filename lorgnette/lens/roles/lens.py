@@ -11,14 +11,14 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
-from lorgnette.attending.sweep import Wanted
+from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.norms import head_norms
+from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
-from lorgnette.lens.roles.formulas import after_same_word, mass_on, peak_offsets, rare_words, same_word
+from lorgnette.lens.roles.formulas import PairMasses, after_same_word, peak_offsets, rare_words, same_word
 from lorgnette.lens.roles.labels import labelled
 from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
 from lorgnette.lens.weights.lens import has_neighbour
@@ -42,6 +42,7 @@ class PieceCounts(Lens):
     """How often each word piece stands in the corpus, on either side; `roles` looks with it first."""
 
     name: ClassVar[str] = "piece_counts"
+    tokens_only: ClassVar[bool] = True
     pieces: Tensor
 
     def allocate(self, subject: Subject) -> None:
@@ -92,6 +93,7 @@ class Roles(Relations):
             )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
+        self.repeats: list[tuple[Tensor, PairMasses]] = []
 
     def needs(self) -> Sequence[Lens]:
         return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
@@ -138,41 +140,53 @@ class Roles(Relations):
         """Means over the queries of each text and their numbers, in the order of the columns."""
         site = call.site
         asking, read = batch.queries(site), batch.keys(site)
-        word, weights = asking.mask & ~asking.special, call.weights
-        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        shifts = peak_offsets(wide, word, read.mask, SHIFTS)
+        (rows,) = self.measured(call, batch)
+        shifts = peak_offsets(rows["peak_position"], asking.ordinary, read.mask, SHIFTS)
         if site.kind != "self":
             shifts = (shifts[0], torch.zeros_like(shifts[1]))
+        repeats = [_mean(masses.of_heads()[..., None], pairs.any(-1)[..., None]) for pairs, masses in self.repeats]
+        self.repeats = []
         return [
-            *self._simple(call, asking, read),
-            *self._repeats(call, wide, asking, read),
-            self._rare(site, wide, word, read, batch),
+            *self._simple(call, rows, asking, read),
+            *repeats,
+            self._rare(site, rows["received"], asking.ordinary, read, batch),
             _mean(shifts[0], shifts[1]),
         ]
 
-    def _simple(self, call: Call, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
-        """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         site = call.site
+        asking, read = batch.queries(site), batch.keys(site)
         kinds = torch.stack([read.sinks, read.categories["punctuation"], read.categories["last"]], -1)
-        norms = head_norms(call.value.to(self.projections[site].output.dtype), self.projections[site].products)
+        norms = transformed_norms_of(call, self.projections[site])
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
-        offsets = tuple(NEIGHBOURS.values()) if site.kind == "self" else ()
-        rows = call.measure(
-            Wanted(
-                features=features.to(call.query.dtype),
-                entropy=True,
-                peak=True,
-                among=read.mask & ~read.special,
-                offsets=offsets,
-            )
+        wide = torch.promote_types(call.query.dtype, torch.float32)
+        self.repeats = [(p, PairMasses(p, call.query.shape[1], wide)) for p in _repeats(call, asking, read)]
+
+        def block(weights: Tensor, texts: slice, rows: slice) -> None:
+            for _, masses in self.repeats:
+                masses(weights, texts, rows)
+
+        wanted = Wanted(
+            features=features.to(call.query.dtype),
+            entropy=True,
+            peak=True,
+            positions=True,
+            among=read.ordinary,
+            offsets=tuple(NEIGHBOURS.values()) if site.kind == "self" else (),
+            received=asking.ordinary,
+            block=block,
         )
-        word = asking.mask & ~asking.special
+        return (wanted,)
+
+    def _simple(self, call: Call, rows: Measured, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
+        """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
+        offsets, word = rows.at is not None, asking.ordinary
         seen = call.seen_keys[:, 0]
         normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
         asked = torch.stack([word, word, word & (seen > 1), asking.mask, *(word,) * 3], -1)
-        there = [word & (has_neighbour(asking.mask.float(), o) > 0) & bool(offsets) for o in NEIGHBOURS.values()]
+        there = [word & (has_neighbour(asking.mask.float(), o) > 0) & offsets for o in NEIGHBOURS.values()]
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
         means, counts = _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
         at_special = NUMBERS.index("special")
@@ -182,32 +196,27 @@ class Roles(Relations):
             _mean(at, torch.stack(there, -1)),
         ]
 
-    def _repeats(self, call: Call, weights: Tensor, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
-        """Mass on the same word elsewhere, and on what followed it before; over queries that see such a key."""
-        site = call.site
-        visible = call.scores.visible_keys().any(1)
-        words = (asking.mask & ~asking.special)[:, :, None] & (read.mask & ~read.special)[:, None]
-        both = [same_word(asking.ids, read.ids, itself=site.kind != "self")]
-        both.append(after_same_word(asking.ids) if site.kind == "self" else torch.zeros_like(both[0]))
-        out = []
-        for pairs in both:
-            pairs = pairs & words & visible
-            out.append(_mean(mass_on(weights, pairs)[..., None], pairs.any(-1)[..., None]))
-        return out
-
     def _rare(
-        self, site: Site, weights: Tensor, word: Bool[Tensor, "text query"], read: Tokens, batch: Batch
+        self,
+        site: Site,
+        received: Float[Tensor, "text head key"],
+        word: Bool[Tensor, "text query"],
+        read: Tokens,
+        batch: Batch,
     ) -> tuple[Tensor, Tensor]:
         """Whether the most read piece of a text is its rarest, or one of the two rarest, and the chance of that."""
-        texts, heads = weights.shape[:2]
+        texts, heads = received.shape[:2]
         if self.ranks is None or site.stack == "pooler":
-            return weights.new_zeros(texts, heads, 3), weights.new_zeros(texts, 3)
+            return received.new_zeros(texts, heads, 3), received.new_zeros(texts, 3)
         side = int(read is batch.target)
         rank = self.ranks[side].to(read.ids.device)[read.ids.clamp(max=len(self.ranks[side]) - 1)]
-        received = (weights * word[:, None, :, None]).sum(2)
-        rarest, rare, chance, counts = rare_words(received, rank, read.mask & ~read.special)
+        rarest, rare, chance, counts = rare_words(received, rank, read.ordinary)
         values = torch.stack([rarest.float(), rare.float(), chance[:, None].expand(-1, heads).float()], -1)
         return values, (counts & word.any(-1)).float()[:, None].expand(-1, 3)
+
+    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(kept)
+        self.repeats = []
 
     def compute(self) -> Result:
         """Numbers with intervals by part, labels, and how well both parts agree."""
@@ -220,6 +229,15 @@ class Roles(Relations):
         if parsed is not None:
             result.data.attrs |= parsed.attrs
         return result
+
+
+def _repeats(call: Call, asking: Tokens, read: Tokens) -> list[Bool[Tensor, "text query key"]]:
+    """Pairs of a query with the same word elsewhere, and with what followed it before, where it may see them."""
+    visible = call.scores.visible_keys().any(1)
+    words = asking.ordinary[:, :, None] & read.ordinary[:, None]
+    both = [same_word(asking.ids, read.ids, itself=call.site.kind != "self")]
+    both.append(after_same_word(asking.ids) if call.site.kind == "self" else torch.zeros_like(both[0]))
+    return [pairs & words & visible for pairs in both]
 
 
 def _rank_table(ranks: FrequencyRanks[int], size: int) -> Float[Tensor, " piece"]:

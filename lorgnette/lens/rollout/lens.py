@@ -1,6 +1,6 @@
 """What is left of each token after several layers: attention rollout, from weights and from norms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.layer_mixing import mixing_of, rollable
+from lorgnette.contributions.layer_mixing import LayerMixing, mixing_of, rollable
 from lorgnette.contributions.rollout import rolled_out
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
@@ -53,6 +54,7 @@ class Rollout(Lens):
         self.by = by
         self.batch: Batch | None = None
         self.product: dict[tuple[str, str], Tensor | None] = {}
+        self.mixing: LayerMixing | None = None
 
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")
@@ -62,13 +64,21 @@ class Rollout(Lens):
         self.shares: Moments = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
         self.entropies: Moments = Moments(self, "entropy", by_measure, at="layer")
 
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        if call.site not in self.rolling:
+            return ()
+        self.mixing = LayerMixing(call, self.projections)
+        return (Wanted(block=self.mixing),)
+
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site not in self.rolling:
             return
         if batch is not self.batch:
             self.batch, self.product = batch, {}
-        mixing = mixing_of(call, self.projections)
+        self.measured(call, batch)
+        assert self.mixing is not None
+        mixing, self.mixing = self.mixing.matrices(), None
         for measure in MEASURES:
             before = self.product.get((site.name, measure)) if site.layer else None
             layer = mixing.get(measure)
@@ -98,6 +108,10 @@ class Rollout(Lens):
         mean = torch.stack([mean.double() for mean in means], 1)  # [text measure column]
         self.entropies.add(site, entropy=(mean[..., 0], weights))
         self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
+
+    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(kept)
+        self.batch, self.product, self.mixing = None, {}, None
 
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""

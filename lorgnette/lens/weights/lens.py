@@ -55,21 +55,24 @@ class Weights(Lens):
         self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
         self.masses = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
 
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        asking, read = batch.queries(call.site), batch.keys(call.site)
+        wanted = Wanted(
+            features=read.kinds(self.kinds),
+            entropy=True,
+            peak=True,
+            among=read.ordinary,
+            offsets=tuple(OFFSETS.values()) if call.site.kind == "self" else (),
+            received=asking.mask,
+        )
+        return (wanted, Wanted(features=read.sinks[..., None]))
+
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         asking, read = batch.queries(site), batch.keys(site)
-        query = asking.mask.to(torch.float32)
-        wanted = Wanted(
-            features=torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1).to(call.query.dtype),
-            entropy=True,
-            peak=True,
-            among=read.mask & ~read.special,
-            offsets=tuple(OFFSETS.values()) if site.kind == "self" else (),
-            received=query,
-        )
-        rows = call.measure(wanted)
+        query, (rows, sinks) = asking.mask.to(torch.float32), self.measured(call, batch)
         seen = call.seen_keys[:, 0]
-        word = (asking.mask & ~asking.special).float()
+        word = asking.ordinary.float()
         entropy = rows["entropy"]
         normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))
         counts = query.sum(-1)
@@ -79,7 +82,7 @@ class Weights(Lens):
             entropy_normalised=self._over_queries(normalised, query * (seen > 1)),
             peak=self._over_queries(rows["peak"], query),
             confidence=self._over_queries(rows["peak_among"], word),
-            special=self._over_queries(rows["average"][..., -1], query),
+            special=self._over_queries(sinks["average"][..., 0], query),
             sink=(rows["received"].amax(-1) / counts[:, None], self._weight(counts)[:, None]),
         )
         self.masses.add(site, mass=self._masses(rows, query, read))
@@ -89,7 +92,7 @@ class Weights(Lens):
         there = read.kinds(self.kinds).any(1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
-        averaged, weight = self._over_queries(rows["average"][..., :-1], query[..., None])
+        averaged, weight = self._over_queries(rows["average"], query[..., None])
         weight = weight * there[:, None, :]
         if rows.at is None:
             empty = averaged.new_zeros(*averaged.shape[:2], len(OFFSETS))

@@ -1,0 +1,43 @@
+"""What several lenses compute from the transformed vectors of one call: made once, by whoever comes first."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attending import Call
+from lorgnette.contributions.head_weights import Projections
+from lorgnette.contributions.norms import all_heads_norms, gram, head_norms
+
+
+def transformed_norms_of(call: Call, around: Projections) -> Float[Tensor, "batch head key"]:
+    """‖f^h(x_j)‖."""
+    return call.once("transformed norms", lambda: head_norms(call.value.to(around.output.dtype), around.products))
+
+
+def gram_of(call: Call, around: Projections, *, normed: bool = False) -> Float[Tensor, "batch head head key"]:
+    """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
+    products = around.normed_products if normed else around.products
+    assert products is not None
+    name = "gram behind the norm" if normed else "gram"
+    return call.once(name, lambda: gram(call.value.to(around.output.dtype), products))
+
+
+class PairNorms:
+    """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs; whoever asks for the same block next gets the same numbers."""
+
+    def __init__(self, coefficients: Float[Tensor, "batch head head key"]) -> None:
+        self.coefficients = coefficients
+        self.block: tuple[slice, slice] | None = None
+        self.norms = coefficients
+
+    def __call__(
+        self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice
+    ) -> Float[Tensor, "text row key"]:
+        if self.block != (texts, rows):
+            self.block, self.norms = (texts, rows), all_heads_norms(weights, self.coefficients[texts])
+        return self.norms
+
+
+def pair_norms_of(call: Call, around: Projections, *, normed: bool = False) -> PairNorms:
+    """The norms of all heads' terms of this call, block by block."""
+    name = "pair norms behind the norm" if normed else "pair norms"
+    return call.once(name, lambda: PairNorms(gram_of(call, around, normed=normed)))

@@ -1,0 +1,38 @@
+"""Batches made ready before they are wanted: on a GPU in the background, so that it never waits for a tokenizer."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.encoding import Encoded
+
+T = TypeVar("T")
+DEPTH = 4
+"""Batches that are made ahead."""
+
+
+def prepared(
+    subject: Subject, stream: Iterable[list[Encoded]], wanted: Callable[[int], bool]
+) -> Iterator[tuple[list[Encoded], Batch | None]]:
+    """Batches as texts and as tensors, in their order; no tensors of those that are not wanted."""
+    on_gpu = subject.device.type == "cuda"
+
+    def made() -> Iterator[tuple[list[Encoded], Batch | None]]:
+        for number, encoded in enumerate(stream):
+            batch = subject.encoder.collate(encoded) if wanted(number) else None
+            yield encoded, batch.pinned() if batch is not None and on_gpu else batch
+
+    return ahead(made(), DEPTH) if on_gpu else made()
+
+
+def ahead(stream: Iterator[T], depth: int) -> Iterator[T]:
+    """The same items, made by one other thread, up to `depth` of them before they are asked for."""
+    end = object()
+    with ThreadPoolExecutor(1) as worker:
+        waiting = deque(worker.submit(next, stream, end) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(worker.submit(next, stream, end))
+            yield item  # type: ignore[misc]
