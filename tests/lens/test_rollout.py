@@ -7,8 +7,7 @@ import pytest
 import torch
 from tiny_subjects import examples, subject
 
-from lorgnette.attending import Tap
-from lorgnette.contributions import layer_mixing as module
+from lorgnette.attending import Tap, sweep
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.rollout import half_residual, rolled_out, row_shares
 from lorgnette.errors import UserError
@@ -71,7 +70,7 @@ def oracle_product(layers):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert", "t5-encoder", "mpnet"])
 @pytest.mark.parametrize("measure", ["weights", "norms"])
 def test_it_is_the_product_of_the_papers_matrices(family, measure, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 60)  # several blocks of rows
+    monkeypatch.setitem(sweep.BLOCK, "cpu", 60)  # several blocks of rows
     tiny, example = subject(family), examples((5,))[0]
     calls, batch = kept(tiny, example)
     expected = oracle_product([oracle_mixing(tiny, call, measure) for call in calls])
