@@ -42,7 +42,7 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
 def content(path: Path, how: str = "") -> Iterator[bytes]:
     """How the file is read, then its bytes as they lie on the disk, in blocks: what a fingerprint hashes."""
     yield how.encode()
-    with path.open("rb") as file:
+    with outside(f"The file {str(path)!r} cannot be read", "Is it still there?"), path.open("rb") as file:
         while block := file.read(1 << 20):
             yield block
 

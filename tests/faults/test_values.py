@@ -42,9 +42,13 @@ TREE = ROW.format(1, "cat", 2, "nsubj") + ROW.format(2, "sat", 0, "root") + "\n"
 BARE = ROW.format(1, "dog", "_", "_") + ROW.format(2, "ran", "_", "_") + "\n"
 
 
-@pytest.mark.parametrize("lens", ["roles", "relations", "trees", "distances", "weights"])
+@pytest.mark.parametrize("lens", ["roles", "distances", "weights"])
 @pytest.mark.parametrize("text", [TREE + BARE, BARE + TREE])
 def test_a_sentence_without_heads_among_others(tmp_path, lens, text):
     (tmp_path / "a.conllu").write_text(text)
+    if lens == "roles":
+        for strict in ("relations", "trees"):
+            with pytest.raises(UserError, match="has no gold tree"):
+                lo.look(bert(), lo.corpus(tmp_path / "a.conllu"), [strict], progress=False)
     results = lo.look(bert(), lo.corpus(tmp_path / "a.conllu"), [lens], progress=False)
     assert results[lens].provenance.texts == 2

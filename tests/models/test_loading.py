@@ -170,10 +170,16 @@ def test_weights_of_another_shape_are_refused(folder):
         lo.load(str(folder))
 
 
-@pytest.mark.parametrize("device", ["meta", "mps", "nonsense"])
+@pytest.mark.parametrize("device", ["meta", "nonsense"])
 def test_devices_that_are_not_known(folder, device):
     with pytest.raises(UserError, match="expected cpu, cuda"):
         lo.load(str(folder), device=device)
+
+
+def test_a_device_that_is_not_there(folder, monkeypatch):
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(UserError, match="no GPU is available"):
+        lo.load(str(folder), device="mps")
 
 
 def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
