@@ -130,8 +130,10 @@ class Roles(Relations):
 
     def _begin(self, batch: Batch) -> None:
         # A text without a tree has no words to be parsed.
-        bare = {"words": (), "heads": (), "relations": (), "tags": {}, "rationale": None}
-        examples = (e if e.heads is not None else replace(e, **bare) for e in batch.examples)
+        examples = (
+            e if e.heads is not None else replace(e, words=(), heads=(), relations=(), tags={}, rationale=None)
+            for e in batch.examples
+        )
         super()._begin(replace(batch, examples=tuple(examples)))
         self.batch = batch
 
