@@ -17,10 +17,10 @@ class Union:
     """
 
     def __init__(self, wishes: Sequence[Wanted]) -> None:
-        self.features = _distinct([wish.features for wish in wishes])
-        self.received = _distinct([wish.received for wish in wishes])
-        self.offsets = tuple(dict.fromkeys(offset for wish in wishes for offset in wish.offsets))
-        self.wanted = Wanted(
+        self.features: list[Tensor] = _distinct([wish.features for wish in wishes])
+        self.received: list[Tensor] = _distinct([wish.received for wish in wishes])
+        self.offsets: tuple[int, ...] = tuple(dict.fromkeys(offset for wish in wishes for offset in wish.offsets))
+        self.wanted: Wanted = Wanted(
             features=_side_by_side(self.features),
             entropy=any(wish.entropy for wish in wishes),
             peak=any(wish.peak for wish in wishes),

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attending import Call
+from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
-from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.mixing import mixing_ratio
 from lorgnette.contributions.norms import summed_norms
 from lorgnette.contributions.pair_sample import Pairs
@@ -22,6 +22,14 @@ VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 
 class LayerNorms:
     """Reads one call: `wants` says what of its rows, `take` takes that in, then the rest is there."""
+
+    site: Site
+    parts: Projections
+    own_norm: Tensor
+    others_norm: Tensor
+    own_res_norm: Tensor
+    own_ln_norm: Tensor
+    others_ln_norm: Tensor
 
     call: Call
     query: Tensor
@@ -122,9 +130,9 @@ class LayerNorms:
 
     def take(self, weight: Measured, norm: Measured) -> None:
         """What came of these wishes."""
-        self.average = torch.cat([weight["average"], norm["average"]], -1)
+        self.average: Tensor = torch.cat([weight["average"], norm["average"]], -1)
         if self.compares:
-            self.own_weight = norm["at"][..., 0].to(self.wide)
+            self.own_weight: Tensor = norm["at"][..., 0].to(self.wide)
             self._own_terms()
         self.received, self.has_received = self._received(self._norms)
 

@@ -24,6 +24,8 @@ def gram_of(call: Call, around: Projections, *, normed: bool = False) -> Float[T
 class PairNorms:
     """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs; whoever asks for the same block next gets the same numbers."""
 
+    norms: Tensor
+
     def __init__(self, coefficients: Float[Tensor, "batch head head key"]) -> None:
         self.coefficients = coefficients
         self.block: tuple[slice, slice] | None = None

@@ -54,8 +54,8 @@ class Lens(torchmetrics.Metric):
         self.in_place: set[str] = set()
         self.moments_held: list[Moments] = []
         self._sums_held: list[tuple[str, tuple[Any, ...], Tensor]] = []
-        self.provenance = Provenance(model="unknown")
-        self.keeps_texts = False
+        self.provenance: Provenance = Provenance(model="unknown")
+        self.keeps_texts: bool = False
         self.per_text: PerText | None = None
         self.text_numbers: xr.Dataset | None = None
 
@@ -75,10 +75,10 @@ class Lens(torchmetrics.Metric):
             return
         self.sites: tuple[Site, ...] = subject.sites
         self.heads: int = subject.heads
-        self.numbers = {each.site: each.numbers for each in subject.anatomy.sites}
-        self.position = {site: number for number, site in enumerate(self.sites)}
-        self.by_head = Places(self.sites, self.heads, self.numbers)
-        self.by_layer = Places(self.sites)
+        self.numbers: dict[Site, tuple[int, ...]] = {each.site: each.numbers for each in subject.anatomy.sites}
+        self.position: dict[Site, int] = {site: number for number, site in enumerate(self.sites)}
+        self.by_head: Places = Places(self.sites, self.heads, self.numbers)
+        self.by_layer: Places = Places(self.sites)
         self.provenance = Provenance(model=subject.name)
         if self.keeps_texts:
             self.per_text = PerText(self)

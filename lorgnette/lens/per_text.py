@@ -28,7 +28,7 @@ class PerText:
     def __init__(self, lens: "Lens") -> None:
         self.lens = lens
         self.moments: list[Moments] = []
-        self.batch = 0
+        self.batch: int = 0
         lens.state(IDS, torch.zeros(0, dtype=torch.uint8), "cat")
 
     def join(self, moments: "Moments", shape: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ class WholeModel(Lens):
     name: ClassVar[str] = WHOLE_MODEL
 
     def allocate(self, subject: Subject) -> None:
-        self.moments = Moments(self, ("loss", "accuracy"), at="corpus")
+        self.moments: Moments = Moments(self, ("loss", "accuracy"), at="corpus")
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         logits = outputs.logits.detach().double()

@@ -32,7 +32,7 @@ class Keeper:
         self.folder, self.ranks = folder, ranks
         self.fingerprint = {**fingerprint, "processes": ranks.world}
         self.file: Path = folder / f"states-{ranks.rank}.safetensors"
-        self.last = time.monotonic()
+        self.last: float = time.monotonic()
 
     @staticmethod
     def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: ProcessRank) -> "Keeper":

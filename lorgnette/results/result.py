@@ -173,7 +173,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         texts: "Mapping[str, xr.Dataset] | TextNumbers | None" = None,
     ) -> None:
         self.looked: dict[str, str] = {}  # by lens, what was looked at with which settings; see `looking.finished`
-        self.text_numbers = texts if isinstance(texts, TextNumbers) else TextNumbers(dict(texts or {}))
+        self.text_numbers: TextNumbers = texts if isinstance(texts, TextNumbers) else TextNumbers(dict(texts or {}))
         pairs = results.items() if isinstance(results, Mapping) else [(result.lens, result) for result in results]
         self._results: dict[str, Result] = {}
         for name, result in pairs:

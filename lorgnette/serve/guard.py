@@ -89,6 +89,8 @@ class Access:
 class Guard:
     """Refuses what may not be answered before the application sees it."""
 
+    access: Access
+
     def __init__(self, app: Any, access: Access) -> None:
         self.app, self.access = app, access
 

@@ -19,7 +19,7 @@ class Models:
     def __init__(self, names: Sequence[str], load: Callable[[str], Subject]) -> None:
         if not names:
             raise UserError("No model was given. Name at least one.")
-        self.names = tuple(dict.fromkeys(names))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(names))
         self.load = load
         self.ready: OrderedDict[str, Subject] = OrderedDict()
         self.loading: str | None = None

@@ -1,6 +1,7 @@
 """Uvicorn, made impatient: a client that does not send or take its bytes is dropped, and Ctrl-C ends at once."""
 
 import time
+from collections.abc import Callable
 from socket import socket
 from typing import Any
 
@@ -29,7 +30,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=2,
             )
         )
-        self.clock = time.monotonic
+        self.clock: Callable[[], float] = time.monotonic
         self._since: dict[tuple[Any, Any, bool], float] = {}
 
     async def on_tick(self, counter: int) -> bool:

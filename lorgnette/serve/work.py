@@ -67,9 +67,9 @@ class Desk:
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.most = most
-        self.thread = WorkingThread("at work")
+        self.thread: WorkingThread = WorkingThread("at work")
         self.lines: OrderedDict[str, deque[Job[Any]]] = OrderedDict()
-        self.is_working = False
+        self.is_working: bool = False
 
     @property
     def waiting(self) -> int:

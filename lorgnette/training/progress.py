@@ -21,7 +21,7 @@ class Progress(TrainerCallback):
         self.title, self.tally = title, tally
         self.bars: Any = None
         self.lines: Lines | None = None
-        self.validation = ""
+        self.validation: str = ""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object

@@ -111,7 +111,7 @@ class Record(TrainerCallback):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.training: dict[str, float] = {}
-        self.started = time.monotonic()
+        self.started: float = time.monotonic()
         self.evaluating = False
 
     def on_train_begin(

@@ -96,11 +96,11 @@ class Geometry(Lens):
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)
         self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32
-        self.causal = subject.anatomy.causal
+        self.causal: bool = subject.anatomy.causal
         self.unknown = subject.tokenizer.unk_token_id if subject.has_tokenizer else None
         # Patches and frames have no ids, so that none is a word that comes again.
         self.words = self.words and getattr(subject.model, "main_input_name", "input_ids") == "input_ids"
-        self.stacks = list(shapes.states)
+        self.stacks: list[str] = list(shapes.states)
         states = [Site(stack, "self", number) for stack, (n, _) in shapes.states.items() for number in range(n)]
         self._refuse_too_large(subject, shapes, len(states))
         # Behind the heads, all of them side by side.

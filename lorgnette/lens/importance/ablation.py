@@ -31,7 +31,7 @@ class HeadMeans(Lens):
     counts: Tensor
 
     def allocate(self, subject: Subject) -> None:
-        self.width = VectorSizes.of(subject).dim
+        self.width: int = VectorSizes.of(subject).dim
         self.sums("totals", len(self.sites), self.heads, self.width)
         self.sums("counts", len(self.sites))
 

@@ -102,7 +102,7 @@ class Rationales(Lens):
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
         self.subject = subject
-        self.target = None if self.class_name is None else class_number(subject, self.class_name)
+        self.target: int | None = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
         self.scores: Moments = Moments(self, "score", by, at="corpus")
         self.chance: Moments = Moments(self, "chance", at="corpus")

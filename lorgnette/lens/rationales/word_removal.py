@@ -46,11 +46,16 @@ class WordRemoval:
     text of which nothing would be left (a model without special tokens) is not measured.
     """
 
+    subject: Subject
+    batch: Batch
+    how: str
+    target: int | None
+
     def __init__(
         self, subject: Subject, batch: Batch, logits: Float[Tensor, "batch label"], how: str, target: int | None = None
     ) -> None:
         self.subject, self.batch, self.how, self.target = subject, batch, how, target
-        self.whole = logits.detach().double().softmax(-1)
+        self.whole: Tensor = logits.detach().double().softmax(-1)
         self.mask_id = subject.tokenizer.mask_token_id
         if how == "mask" and self.mask_id is None:
             raise UserError(f"The tokenizer of {subject.name!r} has no mask token. Use perturbation='delete'.")

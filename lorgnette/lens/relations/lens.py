@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call
+from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
@@ -47,6 +47,10 @@ class Relations(Lens):
 
     What it does not tell you: whether the model uses what a head finds.
     """
+
+    relations: tuple[str, ...]
+    parsing: tuple[Site, ...]
+    members: Tensor
 
     trees: GoldTrees
 

@@ -51,6 +51,12 @@ class Sinks(Lens):
     weight and sends nothing is a way not to read; whether the model needs that is the loss's to say, not the rate's.
     """
 
+    thresholds: tuple[float, ...]
+    threshold: float
+    effect: bool
+    task: str
+    subject: Subject
+
     name: ClassVar[str] = "sinks"
     summary: ClassVar[str] = "tokens that take most of a head's weight, what they send, and the loss without them"
     wants_residual: ClassVar[bool] = True
@@ -74,13 +80,13 @@ class Sinks(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.projections = SiteWeights(subject, layer_norm=False)
-        self.rates = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
-        self.of_sinks = Moments(self, _OF_SINKS)
-        self.learnt = Moments(self, "learnt")
+        self.rates: Moments = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
+        self.of_sinks: Moments = Moments(self, _OF_SINKS)
+        self.learnt: Moments = Moments(self, "learnt")
         if self.effect:
             self.task, self.subject = task_of(subject), subject
-            self.changes = Moments(self, "loss_change", {axes.CHANGE: tuple(CHANGES)}, at="corpus")
-            self.intact = Moments(self, "loss", at="corpus")
+            self.changes: Moments = Moments(self, "loss_change", {axes.CHANGE: tuple(CHANGES)}, at="corpus")
+            self.intact: Moments = Moments(self, "loss", at="corpus")
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site

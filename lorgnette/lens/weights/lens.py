@@ -53,7 +53,7 @@ class Weights(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
-        self.masses = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
+        self.masses: Moments = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         asking, read = batch.queries(call.site), batch.keys(call.site)

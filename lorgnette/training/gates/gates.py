@@ -87,12 +87,12 @@ class HeadGates(nn.Module, Penalty):
         self.target, self.warmup, self.over = float(weight), int(warmup), over
         self.temperature, self.stretch = float(temperature), (float(stretch[0]), float(stretch[1]))
         self.start, self.keep = _initial_log_alpha(start), keep
-        self.limits = (min(-LIMIT, self.start), max(LIMIT, self.start))
+        self.limits: tuple[float, float] = (min(-LIMIT, self.start), max(LIMIT, self.start))
         sizes = [len(numbers) for numbers in self.heads.values()]
         ends = torch.tensor(sizes).cumsum(0).tolist()
         self.place = {site: slice(end - size, end) for site, size, end in zip(self.heads, sizes, ends, strict=True)}
         self.log_alpha: nn.Parameter = nn.Parameter(torch.full((sum(sizes),), self.start))
-        self.steps = 0
+        self.steps: int = 0
         self._drawn: Tensor | None = None
 
     @classmethod
