@@ -218,13 +218,12 @@ class Page {
     this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), example: this.example, methods: same ? null : methods };
     return this.work(async (current) => {
       let failed = null;
-      let answered = false;
+      by("shown").hidden = false; // views are drawn for the width that they have; a seat without an answer hides itself
       for (const seat of this.seats) {
-        // The other model may still have an answer.
-        await seat.look().then(() => { answered = true; }, (error) => { failed ??= error; });
+        await seat.look().catch((error) => { failed ??= error; }); // the other model may still have an answer
         if (!current()) return;
       }
-      by("shown").hidden = !answered; // what stands there answers another question
+      by("shown").hidden = this.seats.every((seat) => seat.part.hidden);
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
       if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
       if (failed) throw failed;
@@ -250,7 +249,10 @@ class Page {
   /** A question that cannot be asked: what stood there answered another one. */
   refuse(why) {
     this.turn++;
-    for (const seat of this.seats) seat.version++;
+    for (const seat of this.seats) {
+      seat.version++;
+      seat.part.hidden = true;
+    }
     this.say("");
     by("shown").hidden = true;
     by("problem").textContent = why;
