@@ -12,7 +12,7 @@ class Holder:
     def __init__(self):
         self.rules = {}
 
-    def state(self, name, start, merge):
+    def state(self, name, start, merge, *, in_place=True):
         setattr(self, name, start)
         self.rules[name] = merge
 
