@@ -78,8 +78,18 @@ _OURS = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL)
 """A file that is not there is looked for before it is opened: if that was forgotten, it shall be seen."""
 
 
+_LONGEST = 1500
+"""Characters of a message; it may quote what somebody gave, of any length."""
+
+
 def _say(message: str) -> None:
-    print("lorgnette:", " ".join(message.split()), file=sys.stderr)
+    """One line, without the escape codes of whatever it quotes; of a long one the beginning, and the end: what to do."""
+    line = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(message.split())
+    )
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    print("lorgnette:", line, file=sys.stderr)
 
 
 app = typer.Typer(

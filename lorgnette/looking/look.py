@@ -1,7 +1,7 @@
 """The one loop: corpus → subject → lenses → results."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,21 +83,50 @@ def look(
     if resume and (done_before := run.finished()) is not None:
         return done_before
     _prepare(texts, chosen, batch_tokens=batch_tokens, progress=progress)
-    ranks, counts = ProcessRank.join(), Counts()
+    ranks = ProcessRank.join()
     keeper = None
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(texts, looking, batch_tokens), ranks)
     done = keeper.restore(looking) if keeper is not None and resume else 0
-    counts.batches = done
     bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
+    with bars as bar:
+        counts = _through(texts, looking, batch_tokens, ranks, keeper, done, bar, out, unique=keep is not None)
+    if counts.texts == 0:
+        raise UserError(f"The corpus {name_of(corpus)!r} gave no text to look at.")
+    results = concluded(chosen, provenance_of(subject, corpus, counts, seed, command), whole, left_out)
+    if out is not None and ranks.first:
+        results = run.joined(others, results)
+        results.save(out)
+    if keeper is not None and ranks.first:
+        keeper.clear()
+    return results
+
+
+def _through(
+    texts: TokenizedTexts,
+    looking: Sequence[Lens],
+    batch_tokens: int,
+    ranks: ProcessRank,
+    keeper: Keeper | None,
+    done: int,
+    bar: Callable[..., None],
+    out: str | os.PathLike[str] | None,
+    *,
+    unique: bool,
+) -> Counts:
+    """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
+    counts, ids, number = Counts(), UniqueIds(enabled=unique), -1
+    counts.batches = done
     kept = _kept_if_interrupted(keeper, looking, counts, out)
-    number, ids = -1, UniqueIds(enabled=keep is not None)
-    with bars as bar, torch.no_grad(), evaluating(subject.model), kept:
-        mine = lambda number: number >= done and number % ranks.world == ranks.rank  # noqa: E731
-        stream = prepared(subject, batches(texts, batch_tokens, counts), mine)
+
+    def mine(number: int) -> bool:
+        return number >= done and number % ranks.world == ranks.rank
+
+    with torch.no_grad(), evaluating(texts.subject.model), kept:
+        stream = prepared(texts.subject, batches(texts, batch_tokens, counts), mine)
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
-                _pass(subject, encoded, looking, batch)
+                _pass(texts.subject, encoded, looking, batch)
             counts.batches = max(counts.batches, number + 1)
             counts.add(encoded)
             ids.add(encoded)
@@ -108,15 +137,7 @@ def look(
         raise UserError(
             f"What was kept for --resume holds {done} batches, and the corpus has {number + 1}. Run without."
         )
-    if counts.texts == 0:
-        raise UserError(f"The corpus {name_of(corpus)!r} gave no text to look at.")
-    results = concluded(chosen, provenance_of(subject, corpus, counts, seed, command), whole, left_out)
-    if out is not None and ranks.first:
-        results = run.joined(others, results)
-        results.save(out)
-    if keeper is not None and ranks.first:
-        keeper.clear()
-    return results
+    return counts
 
 
 def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:

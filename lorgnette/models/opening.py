@@ -4,6 +4,7 @@ Nothing outside the folder is read, no pickle unless it is allowed, no code of t
 """
 
 import json
+import math
 import os
 import stat
 import threading
@@ -219,18 +220,20 @@ def _refuse_odd_config(file: Path) -> None:
         raise UserError(f"{file} is not the config of a model: expected names and values in braces.")
     for name, number in _numbers(config):
         most = next((limit for part, limit in _MOST.items() if part in name), LARGEST_NUMBER)
-        if not -LARGEST_NUMBER <= number <= most:
+        is_nan = isinstance(number, float) and math.isnan(number)
+        if is_nan or (isinstance(number, int) and not -LARGEST_NUMBER <= number <= most):
+            why = "no model can have that" if is_nan else "no model is that large"
             raise UserError(
-                f"{file}: {name} is {str(number)[:24]}, and no model is that large. Put the config.json that came with "
-                "the weights there."
+                f"{file}: {name} is {str(number)[:24]}, and {why}. Put the config.json that came with the weights "
+                "there."
             )
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _numbers(value)
-        elif isinstance(value, int):
+        elif isinstance(value, int | float):
             yield name, value
 
 

@@ -48,3 +48,13 @@ def test_names(monkeypatch, tmp_path):
     for wrong in ("e5-smal", "./nothere", "~/model", "a/b/c", "a model", "x" * 200):
         with pytest.raises(UserError):
             known(wrong)
+
+
+def test_a_line_stays_short_and_plain_whatever_it_quotes(capsys):
+    from lorgnette.cli.app import _say
+
+    _say("There is no class '" + "a" * 5000 + "\x1b[31m\u202e'.\nGive one of good, bad.")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert len(line) < 1600
+    assert line.isprintable()
+    assert line.endswith("Give one of good, bad.")

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 
 import pytest
 import torch
@@ -167,6 +168,13 @@ def test_weights_of_another_shape_are_refused(folder):
 
     edit(folder, narrower)
     with pytest.raises(UserError, match="shapes that its config"):
+        lo.load(str(folder))
+
+
+def test_a_config_without_a_number_is_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": float("nan")}))
+    with pytest.raises(UserError, match="hidden_dropout_prob is nan"):
         lo.load(str(folder))
 
 
