@@ -83,7 +83,7 @@ _LONGEST = 1500
 
 
 def _say(message: str) -> None:
-    """One line, without the escape codes of whatever it quotes; of a long one the beginning, and the end: what to do."""
+    """One line, without the escape codes of what it quotes; of a long one the beginning, and the end: what to do."""
     line = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(message.split())
     )
