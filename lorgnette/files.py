@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from lorgnette.errors import UserError
 
@@ -21,6 +22,9 @@ try:
     import fcntl
 except ImportError:  # Windows: nothing is locked, and nothing that may belong to a living process is removed
     fcntl = None  # type: ignore[assignment]
+
+Json = dict[str, Any]
+"""An object of a JSON file, whose fields are told where it is written."""
 
 
 def real(path: str | os.PathLike[str]) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -41,7 +40,7 @@ def attend(
     softcap: float | None = None,
     s_aux: Float[Tensor, " head"] | None = None,
     indices: Tensor | None = None,
-    **more: Any,
+    **more: object,
 ) -> tuple[Float[Tensor, "batch query head value_dim"], Float[Tensor, "batch head query key"] | None]:
     """softmax(scaling · q kᵀ + position_bias) v, with the signature of transformers' attention interface.
 
@@ -75,7 +74,7 @@ def attend(
     return call.context.transpose(1, 2).contiguous(), call.weights if call.has_weights else None
 
 
-def _refuse_unknown(module: nn.Module, keywords: dict[str, Any]) -> None:
+def _refuse_unknown(module: nn.Module, keywords: dict[str, object]) -> None:
     unknown = [name for name, value in keywords.items() if name not in HARMLESS and value is not None]
     if unknown:
         raise CaptureError(

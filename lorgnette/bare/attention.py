@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Recorder, Site
@@ -45,7 +45,7 @@ class Attention(Facts):
 
     subject: Subject
     records: dict[Site, dict[str, Tensor]]
-    output: Any
+    output: ModelOutput
     heads: tuple[int, ...] | None = None
     projections: SiteWeights | None = field(default=None, repr=False)
 

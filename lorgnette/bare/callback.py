@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import xarray as xr
+from torch import nn
 from transformers import (
     PreTrainedTokenizerBase,
     TrainerCallback,
@@ -108,7 +109,9 @@ class LensCallback(TrainerCallback):
         tokenizer = self.tokenizer or given.get("processing_class")
         if tokenizer is None:
             raise UserError("LensCallback needs a tokenizer: give tokenizer=, or processing_class= to the Trainer.")
-        subject = Subject(given["model"], tokenizer)
+        model = given["model"]
+        assert isinstance(model, nn.Module)
+        subject = Subject(model, tokenizer)
         devices = [subject.device] if subject.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             results = look(subject, self.corpus, self.lenses, batch_tokens=self.batch_tokens, progress=False)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
@@ -101,7 +101,7 @@ def gradient_effects(
     inputs: Mapping[str, object],
     from_: Source | None = None,
     *,
-    metric: Callable[[Any], Tensor] | None = None,
+    metric: Callable[[ModelOutput], Tensor] | None = None,
 ) -> xr.DataArray:
     """What patching (or, without `from_`, switching off) each head would do to the metric, to first order, in one pass.
 

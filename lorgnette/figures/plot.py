@@ -24,10 +24,10 @@ class Plot(NotebookDisplay):
     `chart` is the Altair chart, to be changed or put beside others. No file asks for anything from the network.
     """
 
-    chart: Any
+    chart: alt.TopLevelMixin
     title: str
 
-    def __init__(self, chart: Any, title: str) -> None:
+    def __init__(self, chart: alt.TopLevelMixin, title: str) -> None:
         self.chart, self.title = chart, title
 
     def __repr__(self) -> str:

@@ -31,6 +31,7 @@ LONGEST_CONFIG = 16 << 20
 LARGEST_NUMBER = 2**31 - 1
 _MOST = {"layers": 4096, "n_layer": 4096, "position": 1 << 24}
 """The largest number of a field with such a name: a library would make that many modules, or a table that long."""
+_SHARES = ("dropout", "pdrop", "layerdrop", "drop_prob", "drop_rate")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -221,8 +222,9 @@ def _refuse_odd_config(file: Path) -> None:
     for name, number in _numbers(config):
         most = next((limit for part, limit in _MOST.items() if part in name), LARGEST_NUMBER)
         is_nan = isinstance(number, float) and math.isnan(number)
-        if is_nan or (isinstance(number, int) and not -LARGEST_NUMBER <= number <= most):
-            why = "no model can have that" if is_nan else "no model is that large"
+        is_no_share = any(part in name for part in _SHARES) and not 0 <= number <= 1
+        if is_nan or is_no_share or (isinstance(number, int) and not -LARGEST_NUMBER <= number <= most):
+            why = "no model is that large" if not (is_nan or is_no_share) else "no model can have that"
             raise UserError(
                 f"{file}: {name} is {str(number)[:24]}, and {why}. Put the config.json that came with the weights "
                 "there."

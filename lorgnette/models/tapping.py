@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,16 @@ from lorgnette.models.interface import NAME
 from lorgnette.models.switching import switched
 
 
+@runtime_checkable
+class HasAnatomy(Protocol):
+    """A subject: a model, and where its attention is."""
+
+    model: nn.Module
+    anatomy: Anatomy
+
+
 @contextmanager
-def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
+def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
     """Hand every attention call of a subject (or bare model) to these taps; everything is as before on exit.
 
         >>> class Sites(lo.Tap):
@@ -31,9 +39,9 @@ def tapped(subject: Any, *taps: Tap) -> Iterator[None]:
     Tappings nest, end in any order, and two threads may tap two models, or one, without seeing each other's calls. A
     thread that is started under a tap is another thread: give it `contextvars.copy_context().run`.
     """
-    model: nn.Module = subject.model if hasattr(subject, "anatomy") else subject
+    model = subject if isinstance(subject, nn.Module) else subject.model
     refuse_compiled(model)
-    anatomy: Anatomy = subject.anatomy if hasattr(subject, "anatomy") else anatomy_of(model)
+    anatomy = anatomy_of(model) if isinstance(subject, nn.Module) else subject.anatomy
     watch = _Watch(model, anatomy, taps)
     with ExitStack() as undo:
         undo.enter_context(switched(model, anatomy))

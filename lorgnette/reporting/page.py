@@ -17,7 +17,7 @@ from lorgnette.figures.drawing import drawn, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
-from lorgnette.files import written_whole
+from lorgnette.files import Json, written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
 from lorgnette.reporting.contents import figures_of, findings, in_chapters, whole_model
 from lorgnette.reporting.examples import saved_examples
@@ -28,7 +28,7 @@ from lorgnette.results.provenance import Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-Source = Results | Result | Mapping[str, Any] | str | os.PathLike[str]
+Source = Results | Result | Mapping[str, Results | Result] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SubjectPart:
     heads: int | None
     cards: list[Card] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[Json] = field(default_factory=list)
     whole_model: Finding | None = None
 
     @property
@@ -88,7 +88,7 @@ class SubjectPart:
         return inline_json(self.examples)
 
 
-Examples = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
+Examples = Sequence[Json] | Mapping[str, Sequence[Json]]
 
 
 class Report(NotebookDisplay):
@@ -186,7 +186,7 @@ def rendered(template: str, *, views: bool = False, **values: Any) -> str:
     return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
 
 
-def _examples(source: Source, named: Mapping[str, Results], given: Examples | None) -> dict[str, list[dict[str, Any]]]:
+def _examples(source: Source, named: Mapping[str, Results], given: Examples | None) -> dict[str, list[Json]]:
     if given is None:
         if not isinstance(source, str | os.PathLike):
             return {}
@@ -197,7 +197,7 @@ def _examples(source: Source, named: Mapping[str, Results], given: Examples | No
     return {name: [dict(document) for document in documents] for name, documents in given.items()}
 
 
-def _part(place: str, name: str, results: Results, examples: list[dict[str, Any]]) -> SubjectPart:
+def _part(place: str, name: str, results: Results, examples: list[Json]) -> SubjectPart:
     origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
     chapters = []
     for chapter, there in in_chapters(results).items():

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.scores import Scores
@@ -253,6 +253,6 @@ class _Outputs:
             for hook in hooks:
                 hook.remove()
 
-    def joined(self) -> SimpleNamespace:
+    def joined(self) -> ModelOutput:
         states = tuple(torch.cat(layer, 1) for layer in zip(*self.states, strict=True))
-        return SimpleNamespace(logits=torch.cat(self.logits, 1), hidden_states=states)
+        return ModelOutput(logits=torch.cat(self.logits, 1), hidden_states=states)

@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import ModelOutput
 
 from lorgnette.attending import Site, Tap
 from lorgnette.display import Facts
@@ -44,7 +46,7 @@ class Subject(Facts):
 
     def __init__(
         self,
-        model: Any,
+        model: nn.Module,
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         name: str | None = None,
@@ -167,7 +169,7 @@ class Subject(Facts):
         with evaluating(self.model), tapped(self, *taps):
             yield
 
-    def run(self, batch: Batch, **options: Any) -> Any:
+    def run(self, batch: Batch, **options: object) -> ModelOutput:
         """One forward pass, in evaluation mode."""
         try:
             with evaluating(self.model):

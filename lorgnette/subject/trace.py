@@ -4,12 +4,13 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
@@ -46,7 +47,7 @@ class Trace(NotebookDisplay):
     subject: Subject
     batch: Batch
     calls: dict[Site, Call]
-    output: Any
+    output: ModelOutput
     effect: KnockoutEffect | None = None
     """What the heads that were taken out did to the output; None if all were there."""
     is_cut: bool = False

@@ -39,7 +39,7 @@ def corpora() -> dict[str, str]:
 
 
 def corpus(
-    name_or_path: Any,
+    name_or_path: object,
     *,
     split: str | None = None,
     data: str | Path | None = None,

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from lorgnette.files import Json
 
 TEMPLATE = "template"
 """The part of a chat that its template adds: who speaks, where a turn ends, a system message of its own."""
@@ -37,7 +39,7 @@ class Example:
     relations: tuple[str, ...] | None = None
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "upos", "chunk", …: one per word
     target: str | None = None  # reference translation
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Json = field(default_factory=dict)
     parts: tuple[Span, ...] = ()  # who speaks in a chat, the named parts of a prompt; in order, without overlap
 
     def __post_init__(self) -> None:

@@ -97,6 +97,8 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
             raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, between tabs.")
         if not line.startswith("#") and not all(field.strip() for field in line.split("\t")):
             raise UserError(f"{path}, line {number}: an empty column; CoNLL-U writes _ where there is nothing.")
+        if line.startswith("_\t"):  # which the parser takes for a line without a word
+            raise UserError(f"{path}, line {number}: the first column is _; CoNLL-U has the word's number there.")
     with outside(f"{path}, the sentence at line {start}: not CoNLL-U", "Correct it, or leave it out."):
         [sentence] = conllu.parse(block, fields=conllu.parser.DEFAULT_FIELDS, field_parsers=raw)
     return [dict(word) for word in sentence if isinstance(word["id"], int)], sentence.metadata

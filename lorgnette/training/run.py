@@ -15,7 +15,7 @@ import transformers
 from transformers import EarlyStoppingCallback, set_seed
 
 from lorgnette.errors import UserError
-from lorgnette.files import cleared, folder_written_whole, writing
+from lorgnette.files import Json, cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
@@ -38,14 +38,14 @@ class Trained:
     """
 
     folder: Path
-    metrics: dict[str, Any]
+    metrics: Json
     """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty.
 
     Of translations accuracy and cross_entropy are per token of the reference, and the test has bleu with its signature
     (validation too, if there is no test)."""
-    curve: list[dict[str, Any]]
+    curve: list[Json]
     """One entry per evaluation: epoch, step, train, validation, seconds."""
-    record: dict[str, Any]
+    record: Json
     """All of training.json."""
 
     @property
@@ -189,7 +189,7 @@ def quiet() -> Iterator[None]:
             transformers.logging.enable_progress_bar()
 
 
-def _tested(trainer: PenalisedTrainer, ready: Prepared, items: Items, split: str) -> dict[str, Any]:
+def _tested(trainer: PenalisedTrainer, ready: Prepared, items: Items, split: str) -> Json:
     trainer.tally.drain()
     found = trainer.predict(items).metrics
     own = ("accuracy", "macro_f1", "cross_entropy")
@@ -238,10 +238,10 @@ def _record(
     settings: TrainingSettings,
     ready: Prepared,
     trainer: PenalisedTrainer,
-    metrics: dict[str, Any],
-    curve: list[dict[str, Any]],
+    metrics: Json,
+    curve: list[Json],
     test: Items | None,
-) -> dict[str, Any]:
+) -> Json:
     model = trainer.accelerator.unwrap_model(trainer.model)
     best = next((entry for entry in curve if entry["step"] == trainer.state.best_global_step), None)
     notes = list(ready.notes)
@@ -278,7 +278,7 @@ def _record(
     }
 
 
-def _write(folder: Path, model: Any, ready: Prepared, record: dict[str, Any], run: RunFolder) -> None:
+def _write(folder: Path, model: Any, ready: Prepared, record: Json, run: RunFolder) -> None:
     with folder_written_whole(folder, lambda _: set()) as partial:
         model.save_pretrained(partial)
         ready.write(partial, record)

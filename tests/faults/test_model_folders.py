@@ -114,6 +114,7 @@ def test_the_hash_is_that_of_what_was_read(folder):
         {"id2label": 7},
         {"pad_token_id": "x"},
         {"pad_token_id": 10**6},
+        {"hidden_dropout_prob": 3836},
         {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}},
     ],
     ids=str,

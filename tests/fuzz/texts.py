@@ -10,6 +10,7 @@ from fuzz.damage import HOSTILE
 from fuzz.place import MODELS, WORD, Place
 from fuzz.trial import Answer, Case, difference, numbers
 from lorgnette.errors import UserError
+from lorgnette.texts.example import Example
 
 ODD = (
     "\u202e", "\u200d", "\u0301" * 40, "\ufeff", "\u2028", "\x85", "\x0b", "\x1b[31m", "\x00", "[CLS]", "[SEP]",
@@ -75,6 +76,11 @@ def _pages(draw: st.DrawFn, place: Place) -> Case:
     )
 
 
+def _rows_of_a_file(texts: list[str]) -> list[Example]:
+    """With the ids of lines: which pairs of a long text are sampled depends on its id."""
+    return [Example(str(number), text) for number, text in enumerate(texts, 1)]
+
+
 @st.composite
 def _looked_at(draw: st.DrawFn, place: Place) -> Case:
     """Hostile texts among others, one by one and all at once: the same numbers."""
@@ -99,7 +105,7 @@ def _looked_at(draw: st.DrawFn, place: Place) -> Case:
 
     def judge(answer: Answer, folder: Path) -> str | None:
         try:
-            expected = place.expected(texts, [lens], truncate=bool(more))
+            expected = place.expected(_rows_of_a_file(texts), [lens], truncate=bool(more))
         except UserError as error:
             return f"an answer where the library says: {error}"
         return difference(numbers(answer.results[-1]), expected)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError
+from lorgnette.files import Json
 from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
 from lorgnette.reporting.views.page import notebook_html, write_page
 
@@ -26,7 +26,7 @@ class Views(NotebookDisplay):
     'page.html'
     """
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: Json) -> None:
         self.document = document
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from transformers import set_seed
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.files import cleared, folder_written_whole, writing, written_whole
+from lorgnette.files import Json, cleared, folder_written_whole, writing, written_whole
 from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.stock import stock_model
 from lorgnette.results.provenance import versions
@@ -49,7 +49,7 @@ class Pruned:
     """
 
     folder: Path
-    record: dict[str, Any]
+    record: Json
 
     @staticmethod
     def load(folder: str | Path) -> "Pruned":
@@ -278,7 +278,7 @@ def _sample(ready: Prepared) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
-def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, saved: Savings) -> dict[str, Any]:
+def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, saved: Savings) -> Json:
     training, change = work.settings.training, after.minus(before)
     return {
         "model": training.model,
@@ -311,7 +311,7 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
     return done
 
 
-def _write(work: _Work, model: Any, gates: HeadGates | None, record: dict[str, Any]) -> None:
+def _write(work: _Work, model: Any, gates: HeadGates | None, record: Json) -> None:
     settings, folder = work.settings, work.settings.training.folder
     with folder_written_whole(folder, lambda _: set()) as partial:
         (stock_model(model) if settings.format == "stock" else model).save_pretrained(partial)
