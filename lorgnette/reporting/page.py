@@ -28,7 +28,7 @@ from lorgnette.results.provenance import Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-Source = Results | Result | Mapping[str, Results | Result] | str | os.PathLike[str]
+Source = Results | Result | Mapping[str, object] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
