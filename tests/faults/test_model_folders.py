@@ -12,6 +12,8 @@ from subjects import EXAMPLES, bert, classifier
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.training import TrainingSettings, train
+from lorgnette.training.pruning.prune import prune
+from lorgnette.training.pruning.settings import PruningSettings
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +229,17 @@ def test_train_takes_a_pickle_if_that_is_allowed(folder, tmp_path):
     with pytest.raises(UserError, match="--allow-pickle"):
         train(classifying(folder, ROWS, tmp_path / "out"))
     assert train(classifying(folder, ROWS, tmp_path / "out", allow_pickle=True)).record["epochs"] == 1
+
+
+def test_prune_takes_a_pickle_if_that_is_allowed(folder, tmp_path):
+    model = train(classifying(folder, ROWS, tmp_path / "trained")).folder
+    torch.save(load_file(model / "model.safetensors"), model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    ways = {"keep": 0.5, "method": "importance", "settle": 0, "controls": 0, "onnx": False}
+    with pytest.raises(UserError, match="--allow-pickle"):
+        prune(PruningSettings(training=classifying(model, ROWS, tmp_path / "out"), **ways))
+    allowed = classifying(model, ROWS, tmp_path / "out", allow_pickle=True)
+    assert sum(prune(PruningSettings(training=allowed, **ways)).record["heads"]["after"]["encoder"]) == 6
 
 
 def test_quantised_and_offloaded_models_are_refused():

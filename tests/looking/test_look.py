@@ -1,5 +1,6 @@
 """The loop: independent of order and batch size, resumable, sharded, and safe when memory runs out."""
 
+import errno
 import json
 import sys
 
@@ -12,6 +13,7 @@ from subjects import EXAMPLES, bert, gpt2, marian
 import lorgnette as lo
 from lorgnette import look as look_function
 from lorgnette.errors import UserError
+from lorgnette.looking import resume
 from lorgnette.looking import texts as texts_module
 from lorgnette.looking.ahead import ahead
 from lorgnette.testing import assert_close
@@ -97,6 +99,23 @@ def test_interrupted_and_resumed_to_the_same_numbers(tmp_path, at):
     assert_close(expected.data, again.data, "resume", 1e-10)
     assert again.provenance.texts == len(EXAMPLES)
     assert again.provenance.tokens == expected.provenance.tokens
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_disk_that_is_full_for_a_while_does_not_end_the_run(tmp_path, monkeypatch, capsys):
+    """Only what --resume could go on from is lost, and that is said; the results are whole."""
+    monkeypatch.setattr(resume, "EVERY", 0)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(resume, "save_file", full)
+    subject, corpus = bert(), Corpus.of(EXAMPLES)
+    seen = looked(subject, corpus, batch_tokens=1, out=tmp_path / "run")
+    said = capsys.readouterr().err.splitlines()
+    assert said
+    assert all("Cannot write" in line and "--resume" in line for line in said), said
+    assert_close(looked(subject, corpus).data, seen.data, "full disk", 1e-12)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
