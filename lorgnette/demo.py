@@ -9,7 +9,7 @@ from typing import Any
 
 from lorgnette.looking.look import look
 from lorgnette.models.opening import find
-from lorgnette.reporting import Finding, Report, examples_of, findings
+from lorgnette.reporting import Finding, Report, examples_of
 from lorgnette.reporting.examples import save_examples
 from lorgnette.results import Result, Results
 from lorgnette.subject import load
@@ -50,10 +50,12 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
         found[name], examples[name] = looked
         folder = found[name].save(out / "runs" / name)
         save_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
-    page = Report(found, title="Attention report: MiniLM and the demo classifier", examples=examples).write(
-        out / "report.html"
-    )
-    return Demo(found, {name: findings(results) for name, results in found.items()}, page)
+    report = Report(found, title="Attention report: MiniLM and the demo classifier", examples=examples)
+    page = report.write(out / "report.html")
+    sentences = {
+        name: [finding for some in by_lens.values() for finding in some] for name, by_lens in report.findings.items()
+    }
+    return Demo(found, sentences, page)
 
 
 def english(planted: int = PLANTED_SHARE) -> Corpus:

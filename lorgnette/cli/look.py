@@ -12,6 +12,7 @@ from lorgnette.cli import options, prompting
 
 if TYPE_CHECKING:
     from lorgnette.looking.texts import TokenizedTexts
+    from lorgnette.reporting import Report
     from lorgnette.results import Results
 
 
@@ -92,18 +93,20 @@ def look(
         seed=seed,
         command=shlex.join(["lorgnette", *sys.argv[1:]]),
     )
-    _show(results)
+    from lorgnette.reporting import Report
+
+    page = Report(results)
+    _show(results, page)
     if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
-        write_report(results, tokenized, out)
+        write_report(page, tokenized, out)
 
 
-def write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> None:
+def write_report(page: "Report", texts: "TokenizedTexts", folder: Path) -> None:
     """The page and a few texts for it, from what is in memory. Without examples the run is whole, and says so."""
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
-    from lorgnette.reporting import Report
     from lorgnette.reporting.examples import examples_of, save_examples
 
     try:
@@ -112,16 +115,17 @@ def write_report(results: "Results", texts: "TokenizedTexts", folder: Path) -> N
         typer.echo(f"The report shows no text: {error}", err=True)
         examples = []
     save_examples(examples, folder, texts.subject.weights_hash)
-    page = Report(results, examples=examples).write(folder / "report.html")
-    out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(page))}", soft_wrap=True)
+    page.examples = {next(iter(page.subjects)): examples}
+    file = page.write(folder / "report.html")
+    out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
-def _show(results: "Results") -> None:
+def _show(results: "Results", page: "Report") -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.reporting.contents import findings, whole_model
+    from lorgnette.reporting.contents import whole_model
 
     origin = list(results.values())[-1].provenance  # of this look, if others were there before
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
@@ -132,6 +136,7 @@ def _show(results: "Results") -> None:
         out().print(f"Note: {escape(note)}", highlight=False)
     if (whole := whole_model(results)) is not None:
         out().print(escape(whole.text), highlight=False)
-    for finding in findings(results):
-        out().print(f"- {escape(finding.text)}", highlight=False)
+    for sentences in page.findings.values():
+        for finding in [finding for some in sentences.values() for finding in some]:
+            out().print(f"- {escape(finding.text)}", highlight=False)
     out().print(summary(results))

@@ -80,6 +80,7 @@ def rationales(
     from lorgnette.lens.rationales.lens import CHEAP, Rationales
     from lorgnette.looking.look import look
     from lorgnette.looking.texts import TokenizedTexts
+    from lorgnette.reporting import Report
     from lorgnette.subject import load
 
     if top is None and share is None:
@@ -102,7 +103,7 @@ def rationales(
     )
     _show(results["rationales"])
     if out is not None:
-        write_report(results, tokenized, out)
+        write_report(Report(results), tokenized, out)
 
 
 _MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",

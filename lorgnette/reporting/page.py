@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
 from lorgnette.files import Json, written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
-from lorgnette.reporting.contents import figures_of, findings, in_chapters, whole_model
+from lorgnette.reporting.contents import figures_of, findings_of, in_chapters, whole_model
 from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
@@ -111,12 +112,17 @@ class Report(NotebookDisplay):
     def __repr__(self) -> str:
         return f"Report({self.title!r})"
 
+    @cached_property
+    def findings(self) -> dict[str, dict[str, list[Finding]]]:
+        """The sentences of the page, by subject and lens."""
+        return {
+            name: {lens: findings_of(result) for lens, result in results.items()}
+            for name, results in self.subjects.items()
+        }
+
     def html(self) -> str:
         """The page as text."""
-        parts = [
-            _part(f"s{place}", name, found, self.examples.get(name, []))
-            for place, (name, found) in enumerate(self.subjects.items(), 1)
-        ]
+        parts = [self._part(f"s{place}", name) for place, name in enumerate(self.subjects, 1)]
         return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -125,6 +131,19 @@ class Report(NotebookDisplay):
         with written_whole(path) as partial:
             partial.write_text(html, encoding="utf-8")
         return Path(path)
+
+    def _part(self, place: str, name: str) -> SubjectPart:
+        results, examples = self.subjects[name], self.examples.get(name, [])
+        origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
+        chapters = []
+        for chapter, there in in_chapters(results).items():
+            here = f"{place}-{chapter.name}"
+            sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
+            sentences = [finding for lens in there for finding in self.findings[name][lens]]
+            chapters.append(ChapterPart(here, chapter.title, sentences, sections))
+        cards = atlas(results, examples)
+        heads, whole = head_count(results), whole_model(results)
+        return SubjectPart(place, name, origins, chapters, heads, cards, measures(results), examples, whole)
 
 
 def figures(
@@ -195,18 +214,6 @@ def _examples(source: Source, named: Mapping[str, Results], given: Examples | No
     if not isinstance(given, Mapping):
         return {next(iter(named)): [dict(document) for document in given]}
     return {name: [dict(document) for document in documents] for name, documents in given.items()}
-
-
-def _part(place: str, name: str, results: Results, examples: list[Json]) -> SubjectPart:
-    origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
-    chapters = []
-    for chapter, there in in_chapters(results).items():
-        here = f"{place}-{chapter.name}"
-        sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
-        chapters.append(ChapterPart(here, chapter.title, findings(there), sections))
-    cards = atlas(results, examples)
-    heads, whole = head_count(results), whole_model(results)
-    return SubjectPart(place, name, origins, chapters, heads, cards, measures(results), examples, whole)
 
 
 def _section(here: str, key: str, result: Result) -> Section:
