@@ -46,6 +46,12 @@ def test_plain_names_become_sizes_and_penalties():
     ]
 
 
+@pytest.mark.parametrize("function", [lo.train, lo.prune])
+def test_a_model_in_memory_is_told_to_be_saved_first(function, tmp_path):
+    with pytest.raises(UserError, match=r"Save what is in memory first .* Got Subject instead"):
+        function(classifier(), "planted", tmp_path / "out")
+
+
 def test_train_and_prune(tmp_path):
     runs = lo.train(
         "tp9-cls", "planted", tmp_path / "runs", seeds=[0, 1], layers=1, heads=2, width=16, embeddings="random",
@@ -55,7 +61,7 @@ def test_train_and_prune(tmp_path):
     assert runs.folder == tmp_path / "runs"
     assert runs.accuracy == pytest.approx(sum(run.accuracy for run in runs) / 2)
     assert runs.accuracy_sd is not None
-    pruned = lo.prune(str(runs[0].folder), "planted", tmp_path / "small", method="importance", keep=0.5, settle=0,
+    pruned = lo.prune(runs[0].folder, "planted", tmp_path / "small", method="importance", keep=0.5, settle=0,
                       controls=0, onnx=False, limit=100, test_limit=50)  # fmt: skip
     assert pruned.record["heads"]["after"] == {"encoder": [1]}
     with pytest.raises(UserError, match="seed or seeds"):

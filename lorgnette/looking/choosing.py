@@ -1,10 +1,10 @@
-"""All lenses that can look at a model and a corpus."""
+"""Which lenses look: those that were named, those that they need, or all that can."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from lorgnette import lens as lenses
 from lorgnette.errors import UserError
+from lorgnette.lens import ALL, get, registered
 from lorgnette.lens.base import Lens
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.subject import Subject
@@ -27,7 +27,7 @@ def every_lens(
     first = list(islice((text for text in texts if len(text.source) > 0), _FEW))
     fit: list[Lens | str] = []
     left_out: dict[str, str] = {}
-    made = {name: lenses.get(name) for name in lenses.registered()}
+    made = {name: get(name) for name in registered()}
     for name, lens in sorted(made.items(), key=lambda item: not item[1].looks):  # what is made from others comes last
         try:
             if lens.uses_labels:
@@ -40,3 +40,42 @@ def every_lens(
         except UserError as error:
             left_out[name] = str(error)
     return fit, left_out
+
+
+def wants_all(lenses: Sequence[Lens | str] | Lens | str) -> bool:
+    given = [lenses] if isinstance(lenses, Lens | str) else lenses
+    return any(isinstance(one, str) and ALL in (part.strip() for part in one.split(",")) for one in given)
+
+
+def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
+    """Lenses in the order in which they were given; a name that comes twice counts once."""
+    from lorgnette.lens.options import split
+
+    out: list[Lens] = []
+    texts: set[str] = set()
+    for one in [lenses] if isinstance(lenses, Lens | str) else lenses:
+        fresh = [one] if isinstance(one, Lens) else [text for text in split(one) if text not in texts]
+        texts.update(text for text in fresh if isinstance(text, str))
+        out += map(_lens, fresh)
+    names = [lens.name for lens in out]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"The lens {twice!r} is there twice: look with one, and then with the other.")
+    return out
+
+
+def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
+    """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
+    needed = needed_by([lens for lens in lenses if not lens.looks], besides=lenses)
+    return [*needed, *sorted(lenses, key=lambda lens: not lens.looks)]
+
+
+def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
+    """The lenses that these need, each once."""
+    out = {lens.name: lens for lens in besides}
+    for need in map(_lens, (name for lens in lenses for name in lens.needs())):
+        out.setdefault(need.name, need)
+    return list(out.values())[len(besides) :]
+
+
+def _lens(lens: Lens | str) -> Lens:
+    return get(lens) if isinstance(lens, str) else lens

@@ -9,16 +9,16 @@ import torch
 
 from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
-from lorgnette.lens import ALL, DEFAULT
+from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.looking.ahead import prepared
-from lorgnette.looking.choosing import every_lens
+from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
 from lorgnette.looking.conclusion import concluded, name_of, provenance_of
 from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar, uninterrupted
-from lorgnette.looking.resume import Keeper
+from lorgnette.looking.resume import BEFORE, LOOK, Keeper
 from lorgnette.looking.runs import Run
 from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
 from lorgnette.models.switching import evaluating
@@ -65,9 +65,9 @@ def look(
     """
     texts = _texts(subject, corpus, truncate)
     left_out: dict[str, str] | None = None
-    if _every(lenses):
+    if wants_all(lenses):
         lenses, left_out = every_lens(texts, labels, _try)
-    chosen = _with_needed(_lenses(lenses))
+    chosen = with_needed(chosen_lenses(lenses))
     whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
     _refuse(subject, corpus, chosen, batch_tokens, resume)
@@ -82,24 +82,39 @@ def look(
     others = run.others()
     if resume and (done_before := run.finished()) is not None:
         return done_before
-    _prepare(texts, chosen, batch_tokens=batch_tokens, progress=progress)
-    ranks = ProcessRank.join()
-    keeper = None
-    if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, looking, batch_tokens), ranks)
-    done = keeper.restore(looking) if keeper is not None and resume else 0
-    bars = progress_bar("looking", _size(corpus), enabled=progress and ranks.first)
-    with bars as bar:
-        counts = _through(texts, looking, batch_tokens, ranks, keeper, done, bar, out, unique=keep is not None)
-    if counts.texts == 0:
-        raise UserError(f"The corpus {name_of(corpus)!r} gave no text to look at.")
+    passing: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "out": out, "resume": resume}
+    _prepare(texts, chosen, **passing)
+    counts, keeper = _passed(texts, looking, **passing, unique=keep is not None)
     results = concluded(chosen, provenance_of(subject, corpus, counts, seed, command), whole, left_out)
-    if out is not None and ranks.first:
+    if out is not None and keeper is not None and keeper.ranks.first:
         results = run.joined(others, results)
         results.save(out)
-    if keeper is not None and ranks.first:
         keeper.clear()
     return results
+
+
+def _passed(
+    texts: TokenizedTexts,
+    lenses: Sequence[Lens],
+    name: str = LOOK,
+    *,
+    batch_tokens: int,
+    progress: bool,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    unique: bool = False,
+) -> tuple[Counts, Keeper | None]:
+    """The lenses after the last text; with `out`, who keeps their states, from which `resume` went on."""
+    ranks, keeper = ProcessRank.join(), None
+    if out is not None:
+        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, batch_tokens), ranks, name)
+    done = keeper.restore(lenses) if keeper is not None and resume else 0
+    bars = progress_bar("looking", _size(texts.corpus), enabled=progress and ranks.first)
+    with bars as bar:
+        counts = _through(texts, lenses, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
+    if counts.texts == 0:
+        raise UserError(f"The corpus {name_of(texts.corpus)!r} gave no text to look at.")
+    return counts, keeper
 
 
 def _through(
@@ -175,30 +190,11 @@ def _keep_texts(lenses: Sequence[Lens], keep: str | None) -> None:
         lens.keep_texts()
 
 
-def _every(lenses: Sequence[Lens | str] | Lens | str) -> bool:
-    given = [lenses] if isinstance(lenses, Lens | str) else lenses
-    return any(isinstance(one, str) and ALL in (part.strip() for part in one.split(",")) for one in given)
-
-
 def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
     """One lens on a few texts: a `UserError` if it cannot look at such."""
     lens.bind(subject)
     with torch.no_grad(), evaluating(subject.model):
         _pass(subject, encoded, [lens])
-
-
-def _with_needed(lenses: Sequence[Lens]) -> list[Lens]:
-    """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
-    needed = _needed([lens for lens in lenses if not lens.looks], besides=lenses)
-    return [*needed, *sorted(lenses, key=lambda lens: not lens.looks)]
-
-
-def _needed(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
-    """The lenses that these need, each once."""
-    out = {lens.name: lens for lens in besides}
-    for need in map(_lens, (name for lens in lenses for name in lens.needs())):
-        out.setdefault(need.name, need)
-    return list(out.values())[len(besides) :]
 
 
 def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> None:
@@ -210,7 +206,15 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
         raise UserError(
             f"The lens {waiting[0].name!r} goes through the corpus twice. Give a Corpus or a list of texts."
         )
-    results = look(texts.subject, texts, _needed(waiting), **options)
+    needed = needed_by(waiting)
+    for lens in needed:
+        lens.bind(texts.subject)
+    counts, keeper = _passed(texts, needed, BEFORE, **options)
+    if keeper is not None:
+        keeper.keep_if_possible(
+            needed, counts.batches
+        )  # who interrupts the second pass does not want to repeat the first
+    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, None, None), (), None)
     for lens in waiting:
         lens.take(results)
 
@@ -297,28 +301,6 @@ def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: boo
 
         corpus = opened(corpus)
     return TokenizedTexts(subject, corpus, truncate=truncate)
-
-
-def _lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
-    """Lenses in the order in which they were given; a name that comes twice counts once."""
-    from lorgnette.lens.options import split
-
-    out: list[Lens] = []
-    texts: set[str] = set()
-    for one in [lenses] if isinstance(lenses, Lens | str) else lenses:
-        fresh = [one] if isinstance(one, Lens) else [text for text in split(one) if text not in texts]
-        texts.update(text for text in fresh if isinstance(text, str))
-        out += map(_lens, fresh)
-    names = [lens.name for lens in out]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"The lens {twice!r} is there twice: look with one, and then with the other.")
-    return out
-
-
-def _lens(lens: Lens | str) -> Lens:
-    from lorgnette.lens import get
-
-    return get(lens) if isinstance(lens, str) else lens
 
 
 def _size(corpus: Any) -> int | None:

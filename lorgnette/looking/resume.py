@@ -20,6 +20,8 @@ from lorgnette.models.loading import tensors_hash
 
 EVERY = 20.0
 """Seconds between two keepings."""
+LOOK, BEFORE = "states", "before"
+"""Files of the look itself, and of the pass before it that some lenses need."""
 
 
 class Keeper:
@@ -28,17 +30,20 @@ class Keeper:
     folder: Path
     ranks: ProcessRank
 
-    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: ProcessRank) -> None:
+    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: ProcessRank, name: str = LOOK) -> None:
         self.folder, self.ranks = folder, ranks
         self.fingerprint = {**fingerprint, "processes": ranks.world}
-        self.file: Path = folder / f"states-{ranks.rank}.safetensors"
+        self.file: Path = folder / f"{name}-{ranks.rank}.safetensors"
         self.last: float = time.monotonic()
 
     @staticmethod
-    def open(out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: ProcessRank) -> "Keeper":
-        keeper = Keeper(hidden(out, "unfinished"), fingerprint, ranks)
+    def open(
+        out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: ProcessRank, name: str = LOOK
+    ) -> "Keeper":
+        keeper = Keeper(hidden(out, "unfinished"), fingerprint, ranks, name)
         if not resume and ranks.first:
-            keeper.clear()
+            for file in keeper.folder.glob(f"{name}-*"):
+                file.unlink(missing_ok=True)
         return keeper
 
     def restore(self, lenses: Sequence[Lens]) -> int:
@@ -79,9 +84,12 @@ class Keeper:
                     raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
 
     def due(self, lenses: Sequence[Lens], batches: int) -> None:
-        """Keep the states if it is time. If that fails the run goes on: only the chance to resume is lost."""
-        if time.monotonic() - self.last < EVERY:
-            return
+        """Keep the states if it is time."""
+        if time.monotonic() - self.last >= EVERY:
+            self.keep_if_possible(lenses, batches)
+
+    def keep_if_possible(self, lenses: Sequence[Lens], batches: int) -> None:
+        """If that fails the run goes on: only the chance to resume is lost."""
         try:
             self.keep(lenses, batches)
         except UserError as error:

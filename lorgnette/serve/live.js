@@ -24,6 +24,7 @@ class Seat {
     this.version = 0; // answers that come after a newer wish are let go
     this.asking = null; // the request under way
     this.opening = Promise.resolve();
+    this.classes = null; // of the model `known`
   }
 
   get model() { return by(this.name).value; }
@@ -47,8 +48,13 @@ class Seat {
     this.part.inert = true; // what is shown belongs to another question until the answer is there
     this.asking?.abort();
     if (!this.model) { this.part.hidden = true; return; }
+    if (this.known !== this.model) { this.classes = null; this.known = this.model; } // another model, other classes
     try {
-      const doc = await this.post("/api/look", { off: this.off.map(named) });
+      let doc = await this.post("/api/look", { off: this.off.map(named) });
+      const asked = this.classes !== null;
+      this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
+      // Only now is it known that the model has the class of a link.
+      if (!asked && mine === this.version && this.question().class) doc = await this.post("/api/look", { off: this.off.map(named) });
       this.opening = this.opening.catch(() => {}).then(() => mine === this.version && this.show(doc)); // one after the other
       await this.opening;
     } catch (error) {
@@ -61,7 +67,6 @@ class Seat {
   async show(doc) {
     this.title.textContent = shortName(this.model);
     this.cut.hidden = !doc.cut;
-    this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
     this.page.offer(this.classes);
     if (!this.viewer) {
       const state = { ...this.page.start, ...this.page.shared(), off: [] };
@@ -134,6 +139,11 @@ class Page {
     this.showPair(Boolean(hash.get("pair")));
     this.example = /^\d+$/.test(hash.get("example") ?? "") ? Number(hash.get("example")) : null;
     by("from-corpus").hidden = this.can.corpus === null;
+    if (hash.get("class")) {
+      this.offer([hash.get("class")]);
+      by("class").value = hash.get("class");
+    }
+    if (/^\d+$/.test(hash.get("generate") ?? "")) by("generate").value = hash.get("generate");
     const wanted = hash.get("explain")?.split(",") ?? this.can.default_methods;
     for (const [name, what] of Object.entries(this.can.methods)) {
       const box = element("input", { type: "checkbox", value: name });
@@ -225,6 +235,7 @@ class Page {
       }
       by("shown").hidden = this.seats.every((seat) => seat.part.hidden);
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
+      if (!failed && !this.seats.some((seat) => seat.classes?.includes(by("class").value))) by("class").value = "";
       if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
       if (failed) throw failed;
     });
@@ -282,8 +293,9 @@ class Page {
   keep(state) {
     if (!this.asked) return;
     const { text, pair, example, methods } = this.asked;
-    const other = this.seats[1].model;
-    write(state, "#", { model: this.seats[0].model, other, text, pair, example: example === null ? "" : String(example), explain: methods?.join(",") });
+    const asked = { text, pair, example: example === null ? "" : String(example), explain: methods?.join(",") };
+    const chosen = { class: by("class").value, generate: Number(by("generate").value) ? by("generate").value : "" };
+    write(state, "#", { model: this.seats[0].model, other: this.seats[1].model, ...asked, ...chosen });
   }
 
   async copy() {

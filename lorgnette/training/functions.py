@@ -1,6 +1,7 @@
 """`lo.train` and `lo.prune`: the commands as functions."""
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,16 +30,31 @@ def told(
     """Makes a function of the fields of a dataclass from a function of the dataclass: every option is said once."""
 
     def made(function: Callable[[Settings], Outcome]) -> Callable[Told, Outcome]:
+        shape = inspect.signature(kind)
+
         def call(*arguments: Told.args, **keywords: Told.kwargs) -> Outcome:
-            return function(kind(*arguments, **keywords))
+            given = shape.bind_partial(*arguments, **keywords)
+            if "model" in given.arguments:
+                given.arguments["model"] = _model_name(given.arguments["model"])
+            return function(kind(*given.args, **given.kwargs))
 
         call.__name__ = call.__qualname__ = function.__name__
         call.__doc__, call.__module__ = function.__doc__, function.__module__
         out = inspect.signature(function).return_annotation
-        call.__signature__ = inspect.signature(kind).replace(return_annotation=out)  # type: ignore[attr-defined]
+        call.__signature__ = shape.replace(return_annotation=out)  # type: ignore[attr-defined]
         return call
 
     return made
+
+
+def _model_name(model: object) -> str:
+    """A name or a folder; what is only in memory could neither be recorded nor gone on from."""
+    if isinstance(model, str | os.PathLike):
+        return str(os.fspath(model))
+    raise UserError(
+        "The model is a name or a folder. Save what is in memory first (model and tokenizer, "
+        f".save_pretrained(FOLDER)). Got {type(model).__name__} instead."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

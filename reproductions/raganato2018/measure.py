@@ -127,6 +127,7 @@ def probe(
     names = ("accuracy", "control", "selectivity", "embedding_accuracy", "mixing", "majority", "type_majority")
     values = {f"{name}{tail}": plain(data[f"{name}{tail}"].values) for name in names for tail in ("", "_se")
               if f"{name}{tail}" in data}  # fmt: skip
+    values["converged"] = plain(data["converged"].values)
     counts = {name: int(data[name]) for name in ("labels", "train_items", "test_items", "unseen_labels")}
     return {**origin_of(subject, test), "trained_on": train.name, **counts, **values}
 

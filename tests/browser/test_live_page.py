@@ -247,6 +247,33 @@ def test_a_class_to_explain_can_be_chosen(opened, served):
         assert answer.value.json()["explained"] == name
 
 
+def test_a_link_keeps_the_class_that_is_explained(opened, served):
+    """Also where it is not the predicted one, for both models; one that no model has is let go."""
+    page, name = opened().page, min(SUBJECTS["tiny"].trace(TEXT).probabilities.items(), key=lambda item: item[1])[0]
+    page.goto(served.address)
+    look(page)
+    page.select_option("#other", "other")
+    done(page)
+    page.click("#how")
+    page.select_option("#class", name)
+    page.wait_for_url(f"**class={name}**")
+    done(page)
+    other, answers = opened().page, []
+    other.on("response", lambda answer: answers.append(answer) if answer.url.endswith("/api/look") else None)
+    other.goto(page.url)
+    other.locator(".lv[aria-busy=false]").nth(1).wait_for()
+    done(other)
+    assert other.input_value("#class") == name
+    explained = {answer.request.post_data_json["model"]: answer.json()["explained"] for answer in answers}
+    assert explained == {"tiny": name, "other": name}
+    other.goto(page.url.replace(f"class={name}", "class=nobody"))
+    other.reload()
+    other.locator(".lv[aria-busy=false]").first.wait_for()
+    done(other)
+    assert other.input_value("#class") == ""
+    assert other.locator("#problem").is_hidden()
+
+
 def test_a_cut_text_is_said_to_be_cut(opened):
     served = Served(limits=Limits(truncate=True))
     try:

@@ -1,6 +1,7 @@
 """Relations: the papers' definitions word by word, planted heads, what counts as which relation, bad input."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from lorgnette.attending.words import between_words, to_words
 from lorgnette.errors import UserError
 from lorgnette.lens.relations.lens import Relations, best_heads
 from lorgnette.looking.look import look
+from lorgnette.reporting.contents import findings_of
+from lorgnette.results import Result
 from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.relation_names import UNIVERSAL
 from lorgnette.syntax.relations import WAYS, share_interval
@@ -187,3 +190,14 @@ def test_bad_input_is_one_line(texts, options, message):
     with pytest.raises(UserError, match=message) as caught:
         look(bert(), texts, [Relations(**options)], progress=False)
     assert "\n" not in str(caught.value)
+
+
+def test_stacks_that_read_another_text_say_nothing():
+    """Enough pairs for a best head in the encoder; a decoder has none, and the page is written all the same."""
+    many = [replace(example, id=f"{example.id} {copy}") for copy in range(12) for example in TREEBANK]
+    result = look(marian(), many, [Relations(["nsubj"])], progress=False)["relations"]
+    table = best_heads(result)
+    assert set(table["stack"]) == {"encoder"}
+    decoder = result.data.sel(stack=["decoder"])
+    assert not len(best_heads(Result("relations", decoder, result.provenance)))
+    assert [finding.numbers["relations"] for finding in findings_of(result)] == [1]

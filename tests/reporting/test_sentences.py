@@ -154,6 +154,11 @@ def test_cones_and_probes(results):
     assert found.numbers["accuracy"] == accuracy.max()
     assert found.numbers["state"] == int(np.argmax(accuracy))
     assert found.numbers["majority"] == results["probes"].data["majority"].item()
+    data = results["probes"].data.copy(deep=True)
+    assert (data["converged"] == 1).all()
+    data["converged"][1] = 0
+    short = said({"probes": Result("probes", data, results["probes"].provenance)}, "probes", "short")
+    assert (short.numbers["short"], short.numbers["states"]) == (1, data.sizes["state"])
 
 
 def test_what_could_go(results):

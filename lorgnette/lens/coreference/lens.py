@@ -134,7 +134,7 @@ def best_antecedents(result: Result, *, least: int = 10) -> "pd.DataFrame":
     rows = []
     for kind in ALL_KINDS:
         here = result.data.sel({axes.KIND: kind})
-        if int(here.pairs.min()) < least:
+        if int(here.pairs.min()) < least or bool(here.accuracy.isnull().all()):
             continue
         pairs = int(here.pairs.sel({axes.PART: "held_out"}))
         rules = here.baseline_accuracy.sel({axes.PART: "held_out"})

@@ -6,11 +6,10 @@ by full-batch L-BFGS (Liu & Nocedal 1989), all layers at once as one batched pro
 λ = 1/(C n); C is chosen for each layer on words that are held out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -47,22 +46,30 @@ def fit_linear(vectors: Vectors, labels: Int[Tensor, "#layer item"], classes: in
 
 
 def _chosen(vectors: Tensor, labels: Tensor, classes: int, seed: int) -> Float[Tensor, " layer"]:
-    """C of each layer; 1 where there are too few words to hold any out."""
+    """C of each layer; 1 where there are too few words to hold any out.
+
+    From strong to weak, each from where the last one ended; a layer whose held-out likelihood falls goes no further.
+    """
     items = vectors.shape[1]
     held = int(HELD_OUT * min(items, LARGEST))
+    strength = vectors.new_ones(len(vectors))
     if held < 10:
-        return vectors.new_ones(len(vectors))
+        return strength
     order = torch.randperm(items, generator=torch.Generator().manual_seed(seed))[:LARGEST].to(vectors.device)
     test, train = order[:held], order[held:]
     best = vectors.new_full((len(vectors),), torch.inf)
-    strength = vectors.new_ones(len(vectors))
+    rows = torch.arange(len(vectors), device=vectors.device)
     start: Tensor | None = None
-    for value in STRENGTHS:  # from strong to weak, each from where the last one ended
-        penalty = vectors.new_full((len(vectors),), 1.0 / (value * len(train)))
-        start, _ = minimised(vectors[:, train], labels[:, train], classes, penalty, start=start)
-        loss = _cross_entropy(vectors[:, test], labels[:, test], start).mean(-1)
-        strength = torch.where(loss < best, value, strength)
-        best = torch.minimum(loss, best)
+    for value in STRENGTHS:
+        own, targets = vectors[rows], labels[rows]
+        penalty = vectors.new_full((len(rows),), 1.0 / (value * len(train)))
+        start, _ = minimised(own[:, train], targets[:, train], classes, penalty, start=start)
+        loss = _cross_entropy(own[:, test] @ start[:, :-1] + start[:, -1:], targets[:, test])
+        better = loss < best[rows]
+        rows, start = rows[better], start[better]
+        best[rows], strength[rows] = loss[better], value
+        if not len(rows):
+            break
     return strength
 
 
@@ -73,71 +80,97 @@ def minimised(
     penalty: Float[Tensor, " layer"],
     start: Float[Tensor, "layer row label"] | None = None,
 ) -> tuple[Float[Tensor, "layer row label"], Bool[Tensor, " layer"]]:
-    """W with b as its last row, and which layers have converged; those that have stay where they are."""
+    """W with b as its last row, and which layers have converged; those that have are computed no more.
+
+    Logits are linear in W: along a direction they are known after one product, and so is every step of the line search.
+    """
     x = torch.cat([vectors, vectors.new_ones(*vectors.shape[:2], 1)], -1)
     point = x.new_zeros(len(x), x.shape[-1], classes) if start is None else start
-    value, slope = _objective(x, labels, point, penalty)
+    solution, converged = point.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    rows, logits = torch.arange(len(x), device=x.device), x @ point
+    value, slope = _value(logits, labels, point, penalty), _slope(x, logits, labels, point, penalty)
     steps: list[Tensor] = []
     bends: list[Tensor] = []
     for _ in range(ITERATIONS):
         done = slope.abs().amax((1, 2)) <= TOLERANCE
-        if bool(done.all()):
+        if bool(done.any()):
+            solution[rows[done]], converged[rows[done]] = point[done], True
+            x, labels, penalty, rows, point, logits, value, slope = (
+                each[~done] for each in (x, labels, penalty, rows, point, logits, value, slope)
+            )
+            steps, bends = [each[~done] for each in steps], [each[~done] for each in bends]
+        if not len(rows):
             break
         direction = -_preconditioned(slope, steps, bends)
-        along = (direction * slope).sum((1, 2))
-        uphill = along >= 0
-        direction = torch.where((uphill | done)[:, None, None], -slope * ~done[:, None, None], direction)
-        along = (direction * slope).sum((1, 2))
-        size = _step(lambda at: _loss(x, labels, at, penalty), point, value, direction, along, not steps)
-        moved = point + size[:, None, None] * direction
-        new_value, new_slope = _objective(x, labels, moved, penalty)
-        steps, bends = [*steps, moved - point][-MEMORY:], [*bends, new_slope - slope][-MEMORY:]
-        if bool((size == 0)[~done].all()):
+        uphill = (direction * slope).sum((1, 2)) >= 0
+        direction = torch.where(uphill[:, None, None], -slope, direction)
+        line = _Line(labels, penalty, point, direction, logits, x @ direction)
+        size = _step(line, value, (direction * slope).sum((1, 2)), not steps)
+        if bool((size == 0).all()):
             break  # nothing moves any more: the rest is rounding
-        point, value, slope = moved, new_value, new_slope
-    return point, slope.abs().amax((1, 2)) <= TOLERANCE
+        logits, moved = line.at(size)
+        new_slope = _slope(x, logits, labels, moved, penalty)
+        steps, bends = [*steps, moved - point][-MEMORY:], [*bends, new_slope - slope][-MEMORY:]
+        point, value, slope = moved, _value(logits, labels, moved, penalty), new_slope
+    solution[rows], converged[rows] = point, slope.abs().amax((1, 2)) <= TOLERANCE
+    return solution, converged
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Points and logits along a direction."""
+
+    labels: Int[Tensor, "layer item"]
+    penalty: Float[Tensor, " layer"]
+    point: Float[Tensor, "layer row label"]
+    direction: Float[Tensor, "layer row label"]
+    logits: Float[Tensor, "layer item label"]
+    change: Float[Tensor, "layer item label"]
+
+    def at(self, size: Float[Tensor, " layer"]) -> tuple[Tensor, Tensor]:
+        far = size[:, None, None]
+        return self.logits + far * self.change, self.point + far * self.direction
+
+    def value(self, size: Float[Tensor, " layer"]) -> Float[Tensor, " layer"]:
+        logits, point = self.at(size)
+        return _value(logits, self.labels, point, self.penalty)
 
 
 def _step(
-    objective: Callable[[Tensor], Float[Tensor, " layer"]],
-    point: Float[Tensor, "layer row label"],
-    value: Float[Tensor, " layer"],
-    direction: Float[Tensor, "layer row label"],
-    along: Float[Tensor, " layer"],
-    first: bool,
+    line: _Line, value: Float[Tensor, " layer"], along: Float[Tensor, " layer"], first: bool
 ) -> Float[Tensor, " layer"]:
     """How far each layer goes: halved until the objective falls enough (Armijo 1966); 0 where it does not."""
-    length = direction.abs().sum((1, 2)).clamp(min=1e-12)
+    length = line.direction.abs().sum((1, 2)).clamp(min=1e-12)
     size = (1.0 / length).clamp(max=1.0) if first else torch.ones_like(value)
     wanted = along < 0
     short = wanted
     for _ in range(30):
-        tried = objective(point + size[:, None, None] * direction)
-        short = wanted & (tried > value + 1e-4 * size * along)
+        short = wanted & (line.value(size) > value + 1e-4 * size * along)
         if not bool(short.any()):
             return torch.where(wanted, size, 0.0)
         size = torch.where(short, size / 2, size)
     return torch.where(wanted & ~short, size, 0.0)
 
 
-def _loss(x: Tensor, labels: Tensor, point: Tensor, penalty: Tensor) -> Float[Tensor, " layer"]:
-    each = F.cross_entropy((x @ point).transpose(1, 2), labels, reduction="none")
-    return each.mean(-1) + penalty / 2 * point[:, :-1].square().sum((1, 2))
+def _cross_entropy(
+    logits: Float[Tensor, "layer item label"], labels: Int[Tensor, "layer item"]
+) -> Float[Tensor, " layer"]:
+    return (logits.logsumexp(-1) - logits.gather(-1, labels[..., None])[..., 0]).mean(-1)
 
 
-def _objective(
-    x: Tensor, labels: Tensor, point: Tensor, penalty: Tensor
-) -> tuple[Float[Tensor, " layer"], Float[Tensor, "layer row label"]]:
-    """The loss and its gradient xᵀ(softmax − one-hot)/n + λW."""
-    miss = (x @ point).softmax(-1)
+def _value(logits: Tensor, labels: Tensor, point: Tensor, penalty: Tensor) -> Float[Tensor, " layer"]:
+    return _cross_entropy(logits, labels) + penalty / 2 * point[:, :-1].square().sum((1, 2))
+
+
+def _slope(
+    x: Tensor, logits: Tensor, labels: Tensor, point: Tensor, penalty: Tensor
+) -> Float[Tensor, "layer row label"]:
+    """xᵀ(softmax − one-hot)/n + λW."""
+    miss = logits.softmax(-1)
     miss.scatter_add_(-1, labels[..., None], -torch.ones_like(labels, dtype=miss.dtype)[..., None])
-    gradient = x.mT @ miss / x.shape[1]
-    gradient[:, :-1] += penalty[:, None, None] * point[:, :-1]
-    return _loss(x, labels, point, penalty), gradient
-
-
-def _cross_entropy(vectors: Tensor, labels: Tensor, point: Tensor) -> Float[Tensor, "layer item"]:
-    return F.cross_entropy((vectors @ point[:, :-1] + point[:, -1:]).transpose(1, 2), labels, reduction="none")
+    slope = x.mT @ miss / x.shape[1]
+    slope[:, :-1] += penalty[:, None, None] * point[:, :-1]
+    return slope
 
 
 def _preconditioned(slope: Tensor, steps: Sequence[Tensor], bends: Sequence[Tensor]) -> Tensor:

@@ -45,7 +45,14 @@ def findings(result: Result) -> Iterator[Finding]:
             "selectivity {selectivity:.2f}; the majority class reaches {majority:.0%}.",
             numbers,
         )
-        return
+        break
+    converged = result.data["converged"].dropna(STATE) if "converged" in result.data else None
+    if converged is not None and bool((converged == 0).any()):
+        short = int((converged == 0).sum())
+        yield Finding(
+            "{short} of {states} linear probes stopped before their minimum: do not compare them with the others.",
+            {"short": short, "states": converged.sizes[STATE]},
+        )
 
 
 REPORT = LensReport(

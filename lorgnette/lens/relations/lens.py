@@ -157,7 +157,7 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
     rows = []
     for relation in data[axes.RELATION].values:
         here = data.sel({axes.RELATION: relation})
-        if int(here.pairs.min()) < least:
+        if int(here.pairs.min()) < least or bool(here.accuracy.isnull().all()):  # a decoder has no words to find
             continue
         pairs = int(here.pairs.sel(part="held_out"))
         base = best_cell(here.offset_accuracy, here.offset_accuracy_se, pairs)
