@@ -156,9 +156,7 @@ class Call:
         """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
         if self._weights is not None or self.differentiable:
             return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
-        kernels = _kernels() if self.query.is_cuda else None
-        if kernels is not None and kernels.refusal(self.scores, self.value, wanted) is not None:
-            kernels = None
+        kernels = self.kernels(wanted)
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained
@@ -168,6 +166,13 @@ class Call:
         if along:
             self._context = measured.context
         return measured
+
+    def kernels(self, wanted: Wanted) -> ModuleType | None:
+        """The fused kernels, if they take this wish; None where it is swept, or read off a matrix."""
+        if not self.query.is_cuda or self._weights is not None or self.differentiable:
+            return None
+        module = _kernels()
+        return None if module is None or module.refusal(self.scores, self.value, wanted) is not None else module
 
     def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
         """Compute what several want, by whoever they are, together: one sweep over the rows for all of them."""
@@ -188,10 +193,9 @@ class Call:
 
     def _groups(self, wishes: list[Wanted]) -> list[list[Wanted]]:
         """On a GPU what the kernels take goes apart from what only the sweep can do."""
-        kernels = _kernels() if self.query.is_cuda else None
-        if kernels is None:
+        taken = [wish for wish in wishes if self.kernels(wish) is not None]
+        if not taken:
             return grouped(wishes)
-        taken = [wish for wish in wishes if kernels.refusal(self.scores, self.value, wish) is None]
         rest = [wish for wish in wishes if not any(wish is each for each in taken)]
         return [*grouped(taken), *grouped(rest)]
 

@@ -230,7 +230,7 @@ def _columns(
 def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     """What the sweep gives, from the kernels; `refusal` must have said None."""
     batch, heads, queries, keys = scores.shape
-    call = _Launch(scores)
+    call = Launch(scores)
     new = scores.query.new_empty
     row = lambda dtype=torch.float32: new(batch, heads, queries, dtype=dtype)  # noqa: E731
     out = Measured(
@@ -243,6 +243,7 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
         context=new(batch, heads, queries, value.shape[-1]) if wanted.context else None,
     )
     log_sum = row()
+    out.log_sum = log_sum if wanted.log_sum else None
     features = None if wanted.features is None else per_head(wanted.features).expand(batch, heads, keys, -1)
     if features is not None and features.dtype == torch.bool:
         features = features.to(scores.query.dtype)
@@ -261,7 +262,7 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     return out
 
 
-class _Launch:
+class Launch:
     """The arguments that both kernels share."""
 
     def __init__(self, scores: Scores) -> None:

@@ -59,8 +59,9 @@ class Scores:
         if allowed is None and not self.causal:
             return torch.full((batch, 1, queries), keys, device=self.query.device)
         if allowed is None:
-            allowed = causal_keys(slice(0, queries), queries, keys, self.query.device)[None, None]
-        elif self.causal:
+            last = torch.arange(1 + keys - queries, 1 + keys, device=self.query.device)
+            return last.clamp(0, keys).expand(batch, 1, queries)
+        if self.causal:
             allowed = allowed & causal_keys(slice(0, queries), queries, keys, self.query.device)
         # A key that no head may see is what padding, causality and windows give; a mask per head is not.
         count = allowed.expand(-1, -1, -1, keys).sum(-1).amax(1, keepdim=True)

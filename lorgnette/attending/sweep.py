@@ -28,6 +28,7 @@ from lorgnette.statistics.entropy import entropy
 BLOCK = {"cpu": 2**19, "cuda": 2**26}
 """Floats in one block. On the CPU two such blocks about fill the second-level cache."""
 
+_LOG2E = 1.4426950408889634
 
 Watcher = Callable[[Float[Tensor, "text head row key"], slice, slice], None]
 
@@ -49,6 +50,8 @@ class Wanted:
     context: bool = False
     sink: bool = False
     """What the sink takes of each row, where there is one."""
+    log_sum: bool = False
+    """log₂ Σ_j exp(s_ij), a sink among the terms; 1e30 in rows that may see nothing. Not from a matrix."""
     block: "Watcher | None" = None
     """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
     For what needs heads together, such as the norm of their sum."""
@@ -68,6 +71,7 @@ class Measured:
     received: Float[Tensor, "batch head key"] | Float[Tensor, "batch head key what"] | None = None
     context: Float[Tensor, "batch head query dim"] | None = None
     sink: Float[Tensor, "batch head query"] | None = None
+    log_sum: Float[Tensor, "batch head query"] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         """A statistic that was wanted."""
@@ -190,6 +194,7 @@ class _Sweep:
         self.mixed = None if self.columns is None else new(batch, head, queries, self.columns.shape[-1])
         self.entropy = new(batch, head, queries) if wanted.entropy else None
         self.total = new(batch, head, queries)
+        self.largest = new(batch, head, queries) if wanted.log_sum else None
         sunk = scores.sink is not None
         self.top = new(batch, head, queries) if sunk and wanted.peak else None
         self.sink = new(batch, head, queries) if sunk and wanted.sink else None
@@ -270,6 +275,8 @@ class _Sweep:
             m = torch.maximum(m, score)
             below = score - m
             sunk = below.exp()
+        if self.largest is not None:
+            self.largest[b, h, r] = m
         s.sub_(m[..., None])
         torch.exp(s, out=e)
         z = e.sum(-1)
@@ -322,6 +329,9 @@ class _Sweep:
             out.peak_position = self.position
         if self.sink is not None:
             out.sink = self._blank(self.sink / total)
+        if self.largest is not None:
+            out.log_sum = (self.largest + total.log()) * _LOG2E
+            out.log_sum = out.log_sum if self.empty is None else out.log_sum.masked_fill(self.empty, 1e30)
         if self.among is not None:
             out.peak_among = self._blank(self.among / total)
             out.peak_among_position = self.among_position

@@ -30,6 +30,7 @@ class Union:
             received=_stacked(self.received),
             context=any(wish.context for wish in wishes),
             sink=any(wish.sink for wish in wishes),
+            log_sum=any(wish.log_sum for wish in wishes),
             block=_in_turn([wish.block for wish in wishes if wish.block is not None]),
         )
 

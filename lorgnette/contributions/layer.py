@@ -1,6 +1,9 @@
 """The norms of one attention call: per head, of all heads together, with residual and with LayerNorm."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
 
 import torch
 from jaxtyping import Float
@@ -10,9 +13,9 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.mixing import mixing_ratio
-from lorgnette.contributions.norms import summed_norms
+from lorgnette.contributions.norms import quadratic, summed_norms, transformed_norms
 from lorgnette.contributions.pair_sample import Pairs
-from lorgnette.contributions.shared import gram_of, pair_norms_of, transformed_norms_of
+from lorgnette.contributions.shared import gram_of, norm_kernels, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
@@ -36,6 +39,8 @@ class LayerNorms:
     key: Tensor
     received: Tensor
     has_received: Tensor
+    _norms: "_Received | OnChip | None"
+    _pairs: Pairs | None
 
     def __init__(
         self,
@@ -51,21 +56,29 @@ class LayerNorms:
         self.parts = around[self.site]
         self.order: str = around.sites[self.site].order
         self.wide: torch.dtype = self.parts.products.dtype
-        self.value: Tensor = call.value.to(self.wide)
+        self.kernels: ModuleType | None = norm_kernels(call) if gram else None
         asking, read = batch.queries(self.site), batch.keys(self.site)
         self.query, self.key = asking.mask.to(self.wide), read.mask.to(self.wide)
         self.is_kind: Tensor = read.kinds(kinds)
         self.kinds: Tensor = self.is_kind.to(self.wide)
-        self.f: Tensor = transformed_norms_of(call, self.parts)
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
+        on_chip = self.kernels is not None and self.gram is not None
+        self.f: Tensor = transformed_norms(self.gram) if on_chip else transformed_norms_of(call, self.parts)  # type: ignore[arg-type]
         self.added: bool = residual and around.residual(self.site)
         self.compares: bool = residual and self.site.kind == "self"
         self.normed: bool = self.added and self.parts.norm is not None
-        if self.added:
-            self.x: Tensor = call.residual.to(self.wide)
+        self._size: Tensor | None = None
         self._total: Tensor | None = None
         self._scale: Tensor | None = None
         self._own: Tensor | None = None
+
+    @cached_property
+    def value(self) -> Float[Tensor, "text head key dim"]:
+        return self.call.value.to(self.wide)
+
+    @cached_property
+    def x(self) -> Float[Tensor, "text token model"]:
+        return self.call.residual.to(self.wide)
 
     @property
     def total(self) -> Float[Tensor, "text token model"]:
@@ -111,6 +124,11 @@ class LayerNorms:
     def wants(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
         """Of the rows: averages by kind of token, own weights, sums of the norms of pairs."""
         watching: list[Watcher] = list(watchers)
+        if watching or not pairwise:
+            self.kernels = None
+        if self.kernels is not None:
+            self._norms = None
+            return self._wants_on_chip(pairs)
         self._norms = _Received(self) if pairwise and self.gram is not None else None
         if self._norms is not None:
             watching.append(self._norms)
@@ -128,12 +146,43 @@ class LayerNorms:
         )
         return Wanted(features=self.is_kind), norms
 
+    def _wants_on_chip(self, pairs: Pairs | None) -> tuple[Wanted, ...]:
+        """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""
+        self._pairs = pairs
+        norms = self.kinds[:, None] * self.f[..., None]
+        offsets = (0,) if self.compares else ()
+        return Wanted(features=self.is_kind), Wanted(features=norms, offsets=offsets, log_sum=True, context=True)
+
+    def _take_on_chip(self, kernels: ModuleType, log_sum: Float[Tensor, "text head query"]) -> "_Received | OnChip":
+        call, parts = self.call, self.parts
+        assert self.gram is not None
+        if self._pairs is not None:
+            self._pairs.weigh(call.scores, log_sum)
+        grams, queries = (self.gram,), (self.query,)
+        if self.compares:
+            total = kernels.projected(call.context, parts.output)
+            own = kernels.own_projected(self.own_weight, call.value, parts.output)
+            residual = call.residual if self.added else None
+            norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
+            self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]
+            self.own_ln_norm, self.others_ln_norm, self._scale = norms[4:]
+        if self.normed:
+            grams, queries = (*grams, gram_of(call, parts, normed=True)), (*queries, self.query * self.scale)
+        received = kernels.received(call.scores, log_sum, grams, queries)
+        if not self.compares:
+            return OnChip(received[0], self.query, received[0], self.query)
+        own = [quadratic(each, self.own_weight).clamp(min=0).sqrt() for each in grams]
+        return OnChip(received[0], own[0], received[-1], own[-1] * self.scale if self.normed else own[-1])
+
     def take(self, weight: Measured, norm: Measured) -> None:
         """What came of these wishes."""
         self.average: Tensor = torch.cat([weight["average"], norm["average"]], -1)
         if self.compares:
             self.own_weight: Tensor = norm["at"][..., 0].to(self.wide)
-            self._own_terms()
+            if self.kernels is None:
+                self._own_terms()
+        if self.kernels is not None:
+            self._norms = self._take_on_chip(self.kernels, norm["log_sum"])
         self.received, self.has_received = self._received(self._norms)
 
     def _own_terms(self) -> None:
@@ -172,11 +221,11 @@ class LayerNorms:
         """‖Σ_h f^h(x)‖ / ‖x‖; NaN for x = 0."""
         if not self.added or self.gram is None:
             return None
-        size = self.x.norm(dim=-1)
+        size = self.x.norm(dim=-1) if self._size is None else self._size
         return summed_norms(self.gram) / size.where(size > 0, torch.nan)
 
     def _received(
-        self, norms: "_Received | None"
+        self, norms: "_Received | OnChip | None"
     ) -> tuple[Float[Tensor, "text variant key"], Float[Tensor, " variant"]]:
         """Σ_i ‖term_ij‖ over the queries of a text, for each variant, and 1 for those that exist."""
         out = self.f.new_zeros(self.f.shape[0], len(VARIANTS), self.f.shape[2])
@@ -190,6 +239,16 @@ class LayerNorms:
         if self.normed:
             out[:, 2], known[2] = norms.normed + self.query * (self.own_ln_norm - norms.normed_own), 1.0
         return out.clamp_(min=0), known
+
+
+@dataclass(frozen=True)
+class OnChip:
+    """Sums of the norms of pairs over queries, and the norms of a token with itself, as the kernels give them."""
+
+    plain: Float[Tensor, "text key"]
+    plain_own: Float[Tensor, "text query"]
+    normed: Float[Tensor, "text key"]
+    normed_own: Float[Tensor, "text query"]
 
 
 class _Received:

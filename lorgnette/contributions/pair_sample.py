@@ -1,7 +1,8 @@
 """A bounded sample of (α_ij, ‖f(x_j)‖) by kind of token, for rank correlations over corpora of any size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
-from lorgnette.statistics.hash_sample import Column, HashSample
-from lorgnette.statistics.hashing import UNIT, bar, drawn, text_key
+from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
 from lorgnette.texts.batch import Batch
 
 
@@ -36,12 +36,34 @@ class Pairs:
             where = (self.text[here] - texts.start, self.head[here], self.query[here] - rows.start, self.key[here])
             self.weight[here] = weights[where].double()
 
+    def weigh(self, scores: Scores, log_sum: Float[Tensor, "text head query"]) -> None:
+        """The weights made from scores and the log-sum of their rows, for those who do not see the blocks."""
+        text, head, query, key = self.text, self.head, self.query, self.key
+        dot = (scores.query[text, head, query].float() * scores.key[text, head, key].float()).sum(-1) * scores.scale
+        if scores.softcap is not None:
+            dot = scores.softcap * torch.tanh(dot / scores.softcap)
+        if scores.bias is not None:
+            dot = dot + scores.bias.expand(scores.shape)[text, head, query, key]
+        self.weight = (dot * _LOG2E - log_sum[text, head, query]).exp2().double()
+
+
+_LOG2E = 1.4426950408889634
+NUMBER, WEIGHT, NORM = range(3)
+
+
+def smallest(states: Iterable[Float[Tensor, "what site kind place"]]) -> Float[Tensor, "what site kind place"]:
+    """Of several samples the pairs of smallest number, as many as one of them holds, in the order of their numbers."""
+    parts = list(states)
+    whole = torch.cat(parts, -1)
+    order = whole[NUMBER].sort(stable=True).indices[..., : parts[0].shape[-1]]
+    return whole.gather(-1, order.expand(3, *order.shape))
+
 
 class PairSample:
-    """A `HashSample` of pairs for each site, by kind of token: `size` of each, with α and ‖f‖.
+    """For each site and kind of token the `size` pairs of smallest number, with α and ‖f‖.
 
-    A pair's number depends on the text's id, site, head, query, key and kind alone. A site has a sample of its own, so
-    that taking in a call touches no other's.
+    A pair's number depends on the text's id, site, head, query, key and kind alone. One state holds [number, weight,
+    norm] of every place, infinite numbers where there is none; it is kept where the model is.
     """
 
     lens: Any
@@ -51,28 +73,36 @@ class PairSample:
 
     def __init__(self, lens: Any, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
         self.lens, self.kinds, self.size, self.state = lens, tuple(kinds), size, state
-        columns = {"weight": Column(), "norm": Column()}
-        self.samples: list[HashSample] = [
-            HashSample(lens, f"{state}_{number}", columns, size=size, strata=len(self.kinds))
-            for number in range(len(lens.sites))
-        ]
+        start = torch.zeros(3, len(lens.sites), len(self.kinds), size, dtype=torch.float64)
+        start[NUMBER] = torch.inf
+        lens.state(state, start, smallest, on_device=True, in_place=False)
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
+        self.held: list[tuple[int, Pairs, Tensor]] = []
+        self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
+        self.limits_seen: Any = None
+        lens.moments_held.append(self)
 
-    def draw(self, call: Call, batch: Batch, site: Site) -> Pairs:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "drawn": None, "limits_seen": None}
+
+    def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
         asking, read = batch.queries(site), batch.keys(site)
-        kinds = torch.stack([read.categories[name] & read.mask for name in self.kinds], 1).cpu()  # [text kind key]
-        seen = visible_pairs(call.scores, asking.mask, kinds.to(call.query.device))
+        kinds = torch.stack([read.categories[name] & read.mask for name in self.kinds], 1)  # [text kind key]
+        seen = visible_pairs(call.scores, asking.mask, kinds)
         state = getattr(self.lens, f"{self.state}_seen")
         state[self.lens.position[site]] += seen.to(state) * call.query.shape[1]
-        groups = _Groups(call.scores, asking.mask.cpu(), kinds)
-        ids = [example.id for example in batch.examples]
-        keys = np.array([[text_key(i, site, kind) for kind in self.kinds] for i in ids], dtype=np.uint64).ravel()
-        full = self.samples[self.lens.position[site]].limits().numpy()
-        sizes = groups.sizes.reshape(len(ids), -1).sum(0)
+        if on_chip and asking is read and padded_only(call.scores):
+            if self.drawn is None or not self.drawn.of(self, batch, read):
+                self.drawn = import_module("lorgnette.contributions.pair_kernels").DrawnPairs(self, batch, read)
+            return self.drawn.pairs(site, call.scores)
+        groups = _Groups(call.scores, asking.mask.cpu(), kinds.cpu())
+        keys = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
+        full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
+        sizes = groups.sizes.reshape(len(keys), -1).sum(0)
         below = np.minimum(full, [bar(int(size), self.size) for size in sizes])
         while True:
-            group, index, number = drawn(keys, groups.sizes, np.tile(below, len(ids)))
+            group, index, number = drawn(keys.ravel(), groups.sizes, np.tile(below, len(keys)))
             pairs = groups.pairs(group, index, number)
             found = np.bincount(pairs.kind.cpu().numpy(), minlength=len(self.kinds))
             short = (found < self.size) & (below < full)
@@ -82,18 +112,44 @@ class PairSample:
             below = np.where(short, np.minimum(full, raised), below)
 
     def add(self, site: Site, pairs: Pairs, norms: Float[Tensor, "text head key"]) -> None:
-        """Take the pairs of one call into the sample."""
-        norm = norms[pairs.text, pairs.head, pairs.key]
-        self.samples[self.lens.position[site]].add(
-            pairs.number.cpu().long(), stratum=pairs.kind.cpu(), weight=pairs.weight, norm=norm
-        )
+        """Take the pairs of one call into the sample, once the batch has gone through."""
+        norm = norms[pairs.text, pairs.head, pairs.key].double()
+        self.held.append((self.lens.position[site], pairs, torch.stack([pairs.number, pairs.weight, norm])))
+
+    def commit(self) -> None:
+        """Take what is held into the state: of each site and kind the smallest numbers, without waiting for a GPU."""
+        held, self.held = self.held, []
+        if not held:
+            return
+        state: Tensor = getattr(self.lens, self.state)
+        strata, kinds = state[NUMBER].numel() // self.size, len(self.kinds)
+        old = torch.arange(strata, device=state.device).repeat_interleave(self.size, output_size=strata * self.size)
+        stratum = torch.cat([old, *(pairs.kind.to(state.device) + site * kinds for site, pairs, _ in held)])
+        values = torch.cat([state.flatten(1), *(new.to(state.device) for _, _, new in held)], 1)
+        order = values[NUMBER].sort(stable=True).indices
+        stratum, again = stratum[order].sort(stable=True)
+        start = torch.searchsorted(stratum, torch.arange(strata, device=state.device))
+        place = torch.arange(len(stratum), device=state.device) - start[stratum]
+        # What is over the size goes to a place behind the last, which is cut off.
+        place = torch.where(place < self.size, stratum * self.size + place, strata * self.size)
+        out = torch.zeros(3, strata * self.size + 1, dtype=torch.float64, device=state.device)
+        out[:, place] = values[:, order[again]]
+        new_state = out[:, :-1].reshape(state.shape)
+        setattr(self.lens, self.state, new_state)
+        if self.drawn is not None:
+            self.drawn.note(new_state)
 
     def sample(self, sites: Sequence[int], kind: int) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
         """α and ‖f‖ of the sampled pairs of these sites together."""
-        rows = [self.samples[site].rows(kind) for site in sites]
-        order = torch.cat([some.numbers for some in rows]).sort(stable=True).indices[: self.size]
-        weight, norm = (torch.cat([some[name] for some in rows])[order] for name in ("weight", "norm"))
-        return weight, norm
+        rows = getattr(self.lens, self.state)[:, list(sites), kind].flatten(1)
+        rows = rows[:, rows[NUMBER].isfinite()]
+        order = rows[NUMBER].sort(stable=True).indices[: self.size]
+        return rows[WEIGHT, order], rows[NORM, order]
+
+
+def padded_only(scores: Scores) -> bool:
+    """True if nothing but padding is hidden, the same for all heads and queries."""
+    return not scores.causal and (scores.allowed is None or scores.allowed.shape[1:3] == (1, 1))
 
 
 class _Groups:

@@ -1,11 +1,23 @@
 """What several lenses compute from the transformed vectors of one call: made once, by whoever comes first."""
 
+from importlib import import_module
+from types import ModuleType
+
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call
+from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import all_heads_norms, gram, head_norms
+
+
+def norm_kernels(call: Call) -> ModuleType | None:
+    """The kernels that make norms on a GPU, if they take this call."""
+    if call.kernels(Wanted()) is None:
+        return None
+    module = import_module("lorgnette.contributions.kernels")
+    return None if module.refusal(call.scores, call.value) is not None else module
 
 
 def transformed_norms_of(call: Call, around: Projections) -> Float[Tensor, "batch head key"]:
@@ -17,7 +29,9 @@ def gram_of(call: Call, around: Projections, *, normed: bool = False) -> Float[T
     """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
     products = around.normed_products if normed else around.products
     assert products is not None
-    name = "gram behind the norm" if normed else "gram"
+    name, kernels = "gram behind the norm" if normed else "gram", norm_kernels(call)
+    if kernels is not None:
+        return call.once(name, lambda: kernels.gram(call.value, products))
     return call.once(name, lambda: gram(call.value.to(around.output.dtype), products))
 
 

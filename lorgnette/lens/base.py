@@ -13,7 +13,6 @@ from torch import Tensor
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.errors import UserError
-from lorgnette.lens.moments import Moments
 from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.states import Merge, gathered, merged
@@ -51,8 +50,10 @@ class Lens(torchmetrics.Metric):
         self.bound: bool = False
         self.home: torch.device = torch.device("cpu")
         self.on_device: set[str] = set()
+        self.stay: set[str] = set()
+        """States on the device that are not moved for `compute`."""
         self.in_place: set[str] = set()
-        self.moments_held: list[Moments] = []
+        self.moments_held: list[Any] = []  # moments and samples, which hold the numbers of a batch until it is through
         self._sums_held: list[tuple[str, tuple[Any, ...], Tensor]] = []
         self.provenance: Provenance = Provenance(model="unknown")
         self.keeps_texts: bool = False
@@ -259,7 +260,7 @@ class Lens(torchmetrics.Metric):
 
     def _move(self, device: torch.device | str) -> None:
         """Not `to`, which would take along whatever part of the model a lens has hold of."""
-        for name in self.on_device:
+        for name in self.on_device - (self.stay if device == "cpu" else set()):
             setattr(self, name, getattr(self, name).to(device))
 
     def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:

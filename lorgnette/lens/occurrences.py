@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.hashing import mixed, text_key
 from lorgnette.texts.batch import Tokens
 
 
@@ -18,38 +19,44 @@ def word_number(word: str) -> int:
     return text_key("word", word.lower()) >> 16
 
 
+@lru_cache(maxsize=2**16)
+def _form_number(form: str) -> int:
+    """The number of a word; −1 for one without a letter or digit."""
+    return word_number(form) if re.search(r"\w", form) else -1
+
+
 def occurrences(
     tokens: Tokens, ids: Sequence[str], stack: str
-) -> tuple[Int[Tensor, "item 2"], list[str], Int[Tensor, " item"]]:
-    """Every word in the batch that is not punctuation: (text, word), its form, and its random number."""
-    where, forms, numbers = [], [], []
-    for text, row in enumerate(tokens.word.cpu().tolist()):
-        for word in dict.fromkeys(number for number in row if number >= 0):
-            form = tokens.words[text][word]
-            if re.search(r"\w", form):
-                where.append((text, word))
-                forms.append(form)
-                numbers.append(text_key(ids[text], stack, word) >> 16)
-    return torch.tensor(where, dtype=torch.long).reshape(-1, 2), forms, torch.tensor(numbers, dtype=torch.long)
+) -> tuple[Int[Tensor, "item 2"], Int[Tensor, " item"], Int[Tensor, " item"]]:
+    """Every word in the batch that is not punctuation: (text, word), the number of its form, and its own."""
+    word = tokens.on_host.word.numpy()
+    wide = int(word.max(initial=-1)) + 1
+    where = np.unique((np.arange(len(word))[:, None] * wide + word)[word >= 0]) if wide else np.zeros(0, dtype=int)
+    text, number = np.divmod(where, max(wide, 1))
+    pairs = zip(text.tolist(), number.tolist(), strict=True)
+    forms = np.array([_form_number(tokens.words[at][of]) for at, of in pairs], dtype=np.int64)
+    text, number, forms = text[forms >= 0], number[forms >= 0], forms[forms >= 0]
+    keys = np.array([text_key(name, stack) for name in ids], dtype=np.uint64)
+    items = (mixed(keys[text] ^ mixed(number.astype(np.uint64))) >> np.uint64(16)).astype(np.int64)
+    return torch.from_numpy(np.stack([text, number], 1)), torch.from_numpy(forms), torch.from_numpy(items)
 
 
 def word_vectors(
     tokens: Tokens, where: Int[Tensor, "item 2"], states: Sequence[Float[Tensor, "batch token width"]]
 ) -> Float[Tensor, "item all_states"]:
-    """The mean over the pieces of each word, of every state in turn."""
-    word = tokens.word
-    place = torch.full(word.shape, -1, dtype=torch.long, device=word.device)
-    where = where.to(word.device)
-    if len(where):
-        # A table from (text, word) to row, read at every token.
-        table = torch.full((len(word), int(word.max()) + 2), -1, dtype=torch.long, device=word.device)
-        table[where[:, 0], where[:, 1]] = torch.arange(len(where), device=word.device)
-        place = torch.gather(table, 1, word.clamp(min=-1) % table.shape[1])
-    here = place >= 0
-    pieces = torch.bincount(place[here], minlength=len(where)).clamp(min=1)[:, None]
+    """The mean over the pieces of each word, of every state in turn, where the states are."""
+    word = tokens.on_host.word
+    # A table from (text, word) to row, read at every token.
+    table = torch.full((len(word), int(word.max()) + 2 if word.numel() else 1), -1)
+    table[where[:, 0], where[:, 1]] = torch.arange(len(where))
+    row = torch.gather(table, 1, word.clamp(min=-1) % table.shape[1]).flatten()
+    place = (row >= 0).nonzero()[:, 0]
+    pieces = torch.bincount(row[place], minlength=len(where)).clamp(min=1)[:, None]
+    device = states[0].device
+    row, place, pieces = (each.to(device) for each in (row[place], place, pieces))
     out = []
     for state in states:
-        vectors = state[here].to(torch.promote_types(state.dtype, torch.float32))
-        summed = vectors.new_zeros(len(where), state.shape[-1]).index_add_(0, place[here], vectors)
-        out.append(summed / pieces)
-    return torch.cat(out, -1).cpu()
+        wide = torch.promote_types(state.dtype, torch.float32)
+        vectors = state.flatten(0, 1).index_select(0, place).to(wide)
+        out.append(vectors.new_zeros(len(where), state.shape[-1]).index_add_(0, row, vectors) / pieces)
+    return torch.cat(out, -1)

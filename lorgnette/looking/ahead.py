@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.encoding import Encoded
+from lorgnette.texts.sides import Encoded
 
 T = TypeVar("T")
 DEPTH = 4

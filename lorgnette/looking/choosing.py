@@ -8,7 +8,7 @@ from lorgnette.lens import ALL, get, registered
 from lorgnette.lens.base import Lens
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.subject import Subject
-from lorgnette.texts.encoding import Encoded
+from lorgnette.texts.sides import Encoded
 
 _FEW = 4  # texts on which every lens is tried
 

@@ -25,7 +25,7 @@ from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.encoding import Encoded
+from lorgnette.texts.sides import Encoded
 
 
 def look(

@@ -8,14 +8,16 @@ from itertools import islice
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
-from lorgnette.texts.encoding import Encoded
 from lorgnette.texts.example import Example
 from lorgnette.texts.labels import matched
+from lorgnette.texts.sides import Encoded
 
 KEPT = 4096
 """Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""
 WINDOW = 4096
-"""Texts that are sorted by length together; memory holds one window, not the corpus."""
+"""Texts that are sorted by length together, at most; memory holds one window, not the corpus."""
+FIRST = 256
+"""Texts of the first window; each one after it is twice as long, so that a GPU soon has something to do."""
 
 TOGETHER = 256
 """Texts that are handed to the tokenizer in one call."""
@@ -127,8 +129,9 @@ class UniqueIds:
 
 def batches(texts: Iterable[Encoded], batch_tokens: int, counts: Counts) -> Iterator[list[Encoded]]:
     """Texts in batches of similar length, in an order that depends on the corpus alone; empty ones are counted."""
-    stream = iter(texts)
-    while window := list(islice(stream, WINDOW)):
+    stream, size = iter(texts), min(FIRST, WINDOW)
+    while window := list(islice(stream, size)):
+        size = min(2 * size, WINDOW)
         full = [text for text in window if len(text.source) > 0]
         counts.empty += len(window) - len(full)
         full.sort(key=lambda text: (len(text.source), len(text.target or ())), reverse=True)

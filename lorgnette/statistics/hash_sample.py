@@ -20,7 +20,7 @@ _MOST = 2**53
 class Holder(Protocol):
     """What keeps the states: a lens."""
 
-    def state(self, name: str, start: Tensor, merge: Any, *, in_place: bool) -> None: ...
+    def state(self, name: str, start: Tensor, merge: Any, *, in_place: bool, **options: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Column:
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float64
     ragged: bool = False
+    on_device: bool = False
+    """Kept where the model is; the index, which says what is kept, is always on the CPU."""
 
 
 NAME = Column(dtype=torch.uint8, ragged=True)
@@ -71,7 +73,9 @@ class HashSample:
         index = torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64)
         lens.state(f"{name}_index", index, "cat", in_place=False)
         for column, kind in self.columns.items():
-            lens.state(f"{name}_{column}", torch.zeros(0, *kind.shape, dtype=kind.dtype), "cat", in_place=False)
+            where = {"on_device": True} if kind.on_device else {}
+            start = torch.zeros(0, *kind.shape, dtype=kind.dtype)
+            lens.state(f"{name}_{column}", start, "cat", in_place=False, **where)
         if each is not None:
             lens.state(f"{name}_bar", torch.full((strata,), _MOST), "min", in_place=False)
 
@@ -136,7 +140,8 @@ class HashSample:
     def _rows(self, name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
         kind = self.columns[name]
         parts = given if not isinstance(given, Tensor) else [given]
-        return [part.detach().cpu().to(kind.dtype).reshape(-1, *kind.shape) for part in parts]
+        device = self._state(name).device
+        return [part.detach().to(device, kind.dtype).reshape(-1, *kind.shape) for part in parts]
 
     def _kept(self, index: Int[Tensor, "item column"], *, settle: bool = False) -> tuple[Tensor, Tensor]:
         """The index of what is kept, in order, and where it stood."""
@@ -160,10 +165,11 @@ class HashSample:
     def _groups(self, index: Int[Tensor, "item column"], settle: bool) -> Bool[Tensor, " item"]:
         """Whole groups while they fit; the number of the first that does not is the bar from then on."""
         assert self.each is not None
-        groups, which, sizes = torch.unique_consecutive(
-            index[:, : NUMBER + 1], dim=0, return_inverse=True, return_counts=True
-        )
-        place = torch.arange(len(index)) - (sizes.cumsum(0) - sizes)[which]
+        key = index[:, STRATUM] * _MOST + index[:, NUMBER]
+        first = torch.cat([key.new_ones(1, dtype=torch.bool), key[1:] != key[:-1]])
+        starts, which = first.nonzero()[:, 0], first.cumsum(0) - 1
+        groups, sizes = index[starts], torch.bincount(which)
+        place = torch.arange(len(index)) - starts[which]
         taken = sizes.clamp(max=self.each)
         fits = torch.zeros(len(groups), dtype=torch.bool)
         for stratum in range(self.strata):
@@ -178,7 +184,7 @@ class HashSample:
 
     def _picked(self, name: str, values: Tensor, index: Int[Tensor, "item column"], order: Tensor) -> Tensor:
         if name not in self.ragged:
-            return values[order]
+            return values[order.to(values.device)]
         lengths = index[:, LENGTHS + self.ragged.index(name)]
         starts = (lengths.cumsum(0) - lengths)[order]
         wide = lengths[order]

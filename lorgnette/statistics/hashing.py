@@ -9,9 +9,10 @@ exponential variables: x_(r) = Σ_{s ≤ r} E_s / (N − s + 1) (Rényi 1953). S
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, UInt64
 
 # Numbers are counted in this unit: whole, so that sums of them are exact however they are grouped, and below 2^53.
 UNIT = 2.0**-47
@@ -21,6 +22,19 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def text_key(*parts: object) -> int:
     """64 bits that depend on all parts, and on nothing else."""
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()[:8], "little")
+
+
+def text_keys(names: Sequence[str], rests: Sequence[Sequence[object]]) -> UInt64[np.ndarray, "name rest"]:
+    """`text_key` of every name with every rest: what they have in common is hashed once."""
+    tails = ["".join(f"\x1f{part}" for part in rest).encode() for rest in rests]
+    out = np.empty((len(names), len(tails)), dtype=np.uint64)
+    for row, name in enumerate(names):
+        begun = hashlib.sha256(str(name).encode())
+        for column, tail in enumerate(tails):
+            whole = begun.copy()
+            whole.update(tail)
+            out[row, column] = int.from_bytes(whole.digest()[:8], "little")
+    return out
 
 
 def drawn(
@@ -54,7 +68,7 @@ def _order_statistics(keys: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -
     group = np.repeat(np.arange(len(sizes)), wanted)
     start = np.cumsum(wanted) - wanted
     rank = np.arange(len(group)) - start[group]
-    uniform = ((_mixed(keys[group] + _GOLDEN * rank.astype(np.uint64)) >> np.uint64(11)) + 0.5) * 2.0**-53
+    uniform = ((mixed(keys[group] + _GOLDEN * rank.astype(np.uint64)) >> np.uint64(11)) + 0.5) * 2.0**-53
     step = (-np.log(uniform) / (sizes[group] - rank) / UNIT).astype(np.int64) + 1  # whole numbers, none equal
     total = np.cumsum(step)
     before = np.concatenate([[0], total])[start]  # of the groups before; exact in integers
@@ -70,14 +84,14 @@ def _shuffled(index: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarra
     while outside.any():
         left, right = out[outside] >> half[outside], out[outside] & mask[outside]
         for turn in range(4):
-            mixed = _mixed(key[outside] ^ _mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
-            left, right = right, left ^ (mixed & mask[outside])
+            bits = mixed(key[outside] ^ mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
+            left, right = right, left ^ (bits & mask[outside])
         out[outside] = (left << half[outside]) | right
         outside = out >= size.astype(np.uint64)
     return out.astype(np.int64)
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def mixed(bits: np.ndarray) -> np.ndarray:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given."""
     bits = bits + _GOLDEN
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

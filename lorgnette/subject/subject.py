@@ -20,8 +20,9 @@ from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, stat
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import refuse_compiled, tapped
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.encoding import Encoded, Encoder
+from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
+from lorgnette.texts.sides import Encoded
 
 if TYPE_CHECKING:
     from lorgnette.subject.checks import Check

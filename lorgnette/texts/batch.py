@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -55,6 +55,24 @@ class Tokens:
     categories: Mapping[str, Bool[Tensor, "batch token"]]
     """cls, sep, punctuation, period_comma, other, first, last, and the named parts of the texts: user, template, …"""
 
+    @staticmethod
+    def later(
+        ids: Tensor, mask: Tensor, special: Tensor, categories: Mapping[str, Tensor], rest: Mapping[str, Callable]
+    ) -> "Tokens":
+        """Tokens whose `word`, `words` and `pieces` are made by these functions when they are first asked for."""
+        tokens = object.__new__(Tokens)
+        vars(tokens).update(ids=ids, mask=mask, special=special, categories=categories, _later=rest)
+        return tokens
+
+    def __getattr__(self, name: str) -> Any:
+        """Asked only for what is not there yet."""
+        make = vars(self).get("_later", {}).get(name)
+        if make is None:
+            raise AttributeError(name)
+        made = make()
+        vars(self)[name] = made.to(self.ids.device) if isinstance(made, Tensor) else made
+        return vars(self)[name]
+
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """Real tokens of each text, specials included."""
@@ -99,8 +117,21 @@ class Tokens:
     def to(self, device: torch.device | str) -> "Tokens":
         return self.changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
+    @property
+    def on_host(self) -> "Tokens":
+        """The same on the CPU: as it was before it was moved, so that nobody waits for a GPU."""
+        if self.ids.device.type == "cpu":
+            return self
+        if "_host" not in vars(self):
+            vars(self)["_host"] = self.to("cpu")
+        return vars(self)["_host"]
+
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with every tensor changed: moved, say."""
+        if "_later" in vars(self) and "word" not in vars(self):
+            categories = {name: change(where) for name, where in self.categories.items()}
+            rest = vars(self)["_later"]
+            return Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
         return replace(
             self,
             ids=change(self.ids),
@@ -152,7 +183,11 @@ class Batch(Facts):
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same on another device."""
-        return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+        moved = self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+        for side, host in ((moved.source, self.source), (moved.target, self.target)):
+            if side is not None and host is not None and host.ids.device.type == "cpu":
+                vars(side)["_host"] = host
+        return moved
 
     def pinned(self) -> "Batch":
         """In memory that a GPU can read by itself."""

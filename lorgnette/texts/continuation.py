@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lorgnette.errors import UserError
-from lorgnette.texts.encoding import Encoded, Encoder, Side
+from lorgnette.texts.encoding import Encoder
+from lorgnette.texts.sides import Encoded, Side
 from lorgnette.texts.word_maps import by_tokenizer
 
 if TYPE_CHECKING:

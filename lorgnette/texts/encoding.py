@@ -1,53 +1,25 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
+from lorgnette.texts.sides import Encoded, Side, WordMap, kept_places, uncut
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import by_offset, by_tokenizer
 
-
-@dataclass(frozen=True)
-class Side:
-    """One text of one example as ids, unpadded."""
-
-    ids: list[int]
-    special: list[bool]
-    word: list[int]
-    words: tuple[str, ...]
-    types: list[int] | None = None
-    cut: bool = False
-    parts: list[str] | None = None
-    """the name of the part that each piece belongs to, where a text has parts"""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One example as ids: its source, and its target if the model has a decoder that reads another text."""
-
-    example: Example
-    source: Side
-    target: Side | None = None
-
-    @property
-    def tokens(self) -> int:
-        return len(self.source) + (len(self.target) if self.target else 0)
-
-    @property
-    def cut(self) -> bool:
-        return self.source.cut or bool(self.target and self.target.cut)
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 
 class Encoder:
@@ -78,32 +50,69 @@ class Encoder:
             refuse_half_characters(example)
         texts = [example.text if example.words is None else " ".join(example.words) for example in together]
         try:
-            cut = self._cut(texts) if texts else None
+            cut = self._cut(texts, offsets=False)
         except Exception:  # one of them cannot be cut: it is named when each is tried by itself
-            cut, together = None, []
-        sides = {} if cut is None else {
-            id(example): self._fit(example, self._whole_words(cut, number, texts[number], example.words), truncate)
-            for number, example in enumerate(together)
-        }  # fmt: skip
+            cut, together = [], []
+        sides = {
+            id(example): self._fit(example, self._whole(encoding, text, example.words), truncate)
+            for example, encoding, text in zip(together, cut, texts, strict=False)
+        }
         return [
             Encoded(example, sides[id(example)]) if id(example) in sides else self.encode(example, truncate=truncate)
             for example in examples
         ]
 
-    def _cut(self, text: "str | list[str]", pair: str | None = None) -> Any:
-        return self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True)
+    def _cut(self, texts: list[str], *, offsets: bool) -> "list[Encoding]":
+        """Texts without pairs, cut in one call; straight from the library where transformers adds nothing.
 
-    def _whole_words(self, cut: Any, number: int, text: str, words: tuple[str, ...] | None) -> Side:
-        """One text of several that were cut together, each without a pair."""
-        flags, offsets = cut["special_tokens_mask"][number], cut["offset_mapping"][number]
-        owner = cut.sequence_ids(number)
+        Without the places of the pieces in the text, which words need, it takes half the time.
+        """
+        if not texts:
+            return []
+        if not self._direct:
+            return self.tokenizer(texts).encodings
+        backend = self.tokenizer.backend_tokenizer
+        # Set only where they differ: another thread may be cutting, and a tokenizer in use must not be changed.
+        if backend.truncation is not None:
+            backend.no_truncation()
+        if backend.padding is not None:
+            backend.no_padding()
+        if backend.encode_special_tokens != self.tokenizer.split_special_tokens:
+            backend.encode_special_tokens = self.tokenizer.split_special_tokens
+        return backend.encode_batch(texts) if offsets else backend.encode_batch_fast(texts)
+
+    @cached_property
+    def _direct(self) -> bool:
+        from transformers import PreTrainedTokenizerFast
+
+        own = type(self.tokenizer)
+        return all(
+            getattr(own, name) is getattr(PreTrainedTokenizerFast, name) for name in ("__call__", "_encode_plus")
+        )
+
+    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None) -> Side:
+        """One text, which has no pair, with a word map that is made when it is wanted."""
+        special = list(map(bool, cut.special_tokens_mask))
+        types = cut.type_ids if "token_type_ids" in self.tokenizer.model_input_names else None
+        return Side.later(cut.ids, special, types, partial(self._words_of, text, words))
+
+    def _words_of(self, text: str, words: tuple[str, ...] | None, cut: "Encoding | None" = None) -> WordMap:
+        """The word map of one text that has no pair."""
+        cut = self._cut([text], offsets=True)[0] if cut is None else cut
         if words is None:
-            place, names = by_tokenizer(cut.word_ids(number), owner, offsets, 0, text)
+            place, names = by_tokenizer(cut.word_ids, cut.sequence_ids, cut.offsets, 0, text)
         else:
-            place, names = by_offset(offsets, owner, words), list(words)
-        word = [-1 if flag else w for flag, w in zip(flags, place, strict=True)]
-        types = cut["token_type_ids"][number] if "token_type_ids" in cut else None
-        return Side(cut["input_ids"][number], [bool(flag) for flag in flags], word, tuple(names), types)
+            place, names = by_offset(cut.offsets, cut.sequence_ids, words), list(words)
+        return [-1 if flag else word for flag, word in zip(cut.special_tokens_mask, place, strict=True)], tuple(names)
+
+    def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
+        """Make the word maps of several sides, in one call of the tokenizer."""
+        waiting = [side for side in map(uncut, sides) if "_words" in vars(side) and "word" not in vars(side)]
+        texts = [vars(side)["_words"].args[0] for side in waiting]
+        for side, cut in zip(waiting, self._cut(texts, offsets=True), strict=True):
+            word, words = vars(side)["_words"](cut=cut)
+            vars(side).update(word=word, words=words)
+        return sides
 
     def _encode(self, example: Example, truncate: bool) -> Encoded:
         example = written(example, self.tokenizer)
@@ -212,17 +221,7 @@ class Encoder:
                 f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
                 "look or serve cut it (--truncate; cuts are counted and said)."
             )
-        keep = _kept(side.special, self.limit)
-        types = None if side.types is None else [side.types[k] for k in keep]
-        return Side(
-            [side.ids[k] for k in keep],
-            [side.special[k] for k in keep],
-            [side.word[k] for k in keep],
-            side.words,
-            types,
-            cut=True,
-            parts=None if side.parts is None else [side.parts[k] for k in keep],
-        )
+        return side.at(kept_places(side.special, self.limit))
 
     def collate(self, encoded: list[Encoded]) -> Batch:
         """Pad to the longest and build the masks."""
@@ -254,11 +253,14 @@ class Encoder:
         self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
         lengths = torch.tensor([len(side) for side in sides])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        special = _padded([side.special for side in sides], False)
-        word = _padded([side.word for side in sides], -1)
-        pieces = tuple(tuple(map(self._piece, side.ids)) for side in sides)
+        special = _padded([side.special for side in sides], 0).bool()
         kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
-        return Tokens(ids, mask, special, word, pieces, tuple(s.words for s in sides), kinds)
+        later = {
+            "word": lambda: _padded([side.word for side in self._with_words(sides)], -1),
+            "words": lambda: tuple(side.words for side in self._with_words(sides)),
+            "pieces": lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
+        }
+        return Tokens.later(ids, mask, special, kinds, later)
 
     def _piece(self, number: int) -> str:
         """A piece as text; the tokenizer is asked once for each."""
@@ -308,22 +310,9 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
 
 
-def _kept(special: list[bool], limit: int) -> list[int]:
-    """Positions that stay when a text is cut: all specials, and the longest part between two of them is cut first.
-
-    So a text still closes with [SEP] or </s>, and of a pair the longer text gives way, not the second.
-    """
-    parts: list[list[int]] = [[]]
-    for position, flag in enumerate(special):
-        if flag:
-            parts.append([])
-        else:
-            parts[-1].append(position)
-    for _ in range(len(special) - limit):
-        max(parts, key=len).pop()
-    return sorted([position for part in parts for position in part] + [p for p, flag in enumerate(special) if flag])
-
-
-def _padded(rows: list[list[Any]], value: Any) -> Tensor:
-    width = max((len(row) for row in rows), default=0)
-    return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "row place"]:
+    lengths = [len(row) for row in rows]
+    out = np.full((len(rows), max(lengths, default=0)), value, dtype=np.int64)
+    for place, row in enumerate(rows):
+        out[place, : lengths[place]] = row
+    return torch.from_numpy(out)

@@ -1,5 +1,7 @@
 """Which word each piece of a text belongs to, for every kind of tokenizer."""
 
+from itertools import chain
+
 import numpy as np
 from jaxtyping import Int
 
@@ -13,28 +15,34 @@ def by_tokenizer(
     theirs also ends where there is white space.
     """
     word = np.array([-1 if number is None else number for number in ids], dtype=np.int64)
-    inside = (word >= 0) & (np.array([-1 if o is None else o for o in owner]) == which)
-    start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+    inside = (word >= 0) & np.array([o == which for o in owner], dtype=bool)
+    start, end = np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)[inside].T
     run = _runs(text)
-    place = word * (run[-1] + 1) + run[np.clip(end - 1, 0, len(run) - 1)]
-    _, first, group = np.unique(place[inside], return_index=True, return_inverse=True)
-    order = np.argsort(first)  # words in the order of the text
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
+    place = word[inside] * (run[-1] + 1) + run[np.clip(end - 1, 0, len(run) - 1)]
+    begins = np.diff(place, prepend=-1) != 0
+    if (np.diff(place) < 0).any():  # a word that comes back is the same word
+        _, first = np.unique(place, return_inverse=True)
+        begins = np.isin(np.arange(len(place)), np.unique(place, return_index=True)[1])
+        rank = np.empty(begins.sum(), dtype=np.int64)
+        rank[first[begins]] = np.arange(len(rank))
+        number = rank[first]
+    else:
+        number = np.cumsum(begins) - 1
     out = np.full(len(word), -1)
-    out[inside] = number[group]
-    opened, closed = start[inside][first[order]], np.zeros(len(order), dtype=np.int64)
-    np.maximum.at(closed, out[inside], end[inside])
+    out[inside] = number
+    opened, closed = start[begins], np.zeros(int(begins.sum()), dtype=np.int64)
+    np.maximum.at(closed, number, end)
     return out.tolist(), [text[a:b].strip() for a, b in zip(opened.tolist(), closed.tolist(), strict=True)]
 
 
-_SPACES = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)
+_IS_SPACE = np.array([chr(code).isspace() for code in range(0x3002)])
+"""By code; no space lies beyond."""
 
 
 def _runs(text: str) -> Int[np.ndarray, " place"]:
     """For each character the number of its run between white space; white space belongs to the run behind it."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    space = np.isin(codes, _SPACES)
+    space = _IS_SPACE[np.minimum(codes, len(_IS_SPACE) - 1)]
     begins = space.copy()
     begins[1:] &= ~space[:-1]
     begins[:1] = False

@@ -1,6 +1,9 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +21,7 @@ from lorgnette.lens.geometry.cosine import (
     intra_similarity,
     mean_pairwise_cosine,
 )
-from lorgnette.lens.geometry.isotropy import covariance, effective_rank, iso_score, mirrored, second_moment
+from lorgnette.lens.geometry.isotropy import covariance, effective_ranks, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.places import Places
 
@@ -57,6 +60,7 @@ class Clouds:
         if covariances:
             wide = self.heads * dim
             lens.sums(f"{state}_moment", sites, len(kinds), wide, wide, in_place=False)
+            lens.stay |= {f"{state}_moment", f"{state}_moment_total"}  # large: eigenvalues are found where they are
             lens.sums(f"{state}_moment_total", sites, len(kinds), wide, in_place=False)  # Σ x, more exact than `sums`
 
     def of(self, name: str) -> Tensor:
@@ -71,7 +75,7 @@ class Clouds:
         self.moments.add(site, sim=sim, intra_similarity=intra)
 
     def _add(self, at: int, kind: int, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        found = directions(vectors, mask)
+        found = directions_of(vectors, mask)
         heads, dim = vectors.shape[2:]
         per_text = torch.stack([found.units, found.units_all, found.total]).sum(1, dtype=torch.float64)
         sums = torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()])
@@ -83,7 +87,7 @@ class Clouds:
         if self.covariances:
             real = vectors.flatten(2)
             near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
-            lower, total = second_moment(real.flatten(0, 1) if bool(mask.all()) else real[mask], near)
+            lower, total = moment_of(real, mask, near)
             self.lens.add_later(f"{self.state}_moment", lower, at, kind, slice(heads * dim), slice(heads * dim))
             self.lens.add_later(f"{self.state}_moment_total", total, at, kind, slice(heads * dim))
         return self._within(found, rows)
@@ -148,20 +152,23 @@ class Clouds:
 
     def _isotropy(self, count: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         iso, rank = torch.full_like(count, torch.nan), torch.full_like(count, torch.nan)
-        moment = self.of("moment").cpu()
+        moment, totals = self.of("moment"), self.of("moment_total")
+        waiting: list[tuple[tuple[int, int, slice], Tensor]] = []
         for at, site in enumerate(self.places.sites):
             for kind in range(len(self.kinds)):
                 heads, dim = self.shape(site, kind)
                 whole = mirrored(moment[at, kind, : heads * dim, : heads * dim])
                 blocks = whole.unflatten(0, (heads, dim)).unflatten(2, (heads, dim)).diagonal(dim1=0, dim2=2)
-                total = self.of("moment_total")[at, kind, : heads * dim].cpu()
+                total = totals[at, kind, : heads * dim]
                 for rows, matrix, one in (
                     (slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))),
                     (slice(-1, None), whole[None], total[None]),
                 ):
                     n = count[at, kind, rows]
-                    iso[at, kind, rows] = _where_any(n, iso_score, covariance(matrix, one, n))
-                    rank[at, kind, rows] = _where_any(n, effective_rank, matrix)
+                    iso[at, kind, rows] = _where_any(n, iso_score(covariance(matrix, one, n.to(matrix.device))))
+                    waiting.append(((at, kind, rows), matrix))
+        for (place, _), some in zip(waiting, effective_ranks([matrix for _, matrix in waiting]), strict=True):
+            rank[place] = _where_any(count[place], some)
         return {"isoscore": (iso, count * ~iso.isnan()), "effective_rank": (rank, count * ~rank.isnan())}
 
     def shape(self, site: Site, kind: int) -> tuple[int, int]:
@@ -173,5 +180,27 @@ class Clouds:
         return array.fillna(0).round().astype("int64") if whole else array
 
 
-def _where_any(count: Tensor, measure: Callable[[Tensor], Tensor], matrix: Tensor) -> Tensor:
-    return torch.where(count > 1, measure(matrix), torch.nan)
+def _where_any(count: Tensor, measured: Tensor) -> Tensor:
+    return torch.where(count > 1, measured.cpu(), torch.nan)
+
+
+def directions_of(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
+    """By kernels on a GPU that has them."""
+    kernels = _kernels(vectors)
+    return directions(vectors, mask) if kernels is None else kernels.directions(vectors, mask)
+
+
+def moment_of(
+    vectors: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"], near: Float[Tensor, " dim"]
+) -> tuple[Tensor, Tensor]:
+    """Σ x xᵀ (lower triangle) and Σ x of the vectors that count."""
+    kernels = _kernels(vectors)
+    if kernels is not None:
+        return kernels.second_moment(vectors, mask, near)
+    return second_moment(vectors.flatten(0, 1) if bool(mask.all()) else vectors[mask], near)
+
+
+def _kernels(vectors: Tensor) -> ModuleType | None:
+    if not vectors.is_cuda or vectors.dtype == torch.float64 or find_spec("triton") is None:
+        return None
+    return import_module("lorgnette.lens.geometry.kernels")

@@ -1,5 +1,7 @@
 """How many directions a cloud of vectors uses: IsoScore, effective rank, explained variance, from second moments."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -78,6 +80,17 @@ def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*b
     total = sigma.sum(-1, keepdim=True)
     share = sigma / torch.where(total > 0, total, 1.0)
     return torch.where(total[..., 0] > 0, entropy(share).exp(), torch.nan)
+
+
+def effective_ranks(moments: Sequence[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, " _"]]:
+    """`effective_rank` of many stacks of matrices; those of one shape together where that is faster."""
+    out: list[Tensor | None] = [None] * len(moments)
+    for shape in {moment.shape[1:] for moment in moments}:
+        alike = [number for number, moment in enumerate(moments) if moment.shape[1:] == shape]
+        ranks = effective_rank(torch.cat([moments[number] for number in alike]))
+        for number, some in zip(alike, ranks.split([len(moments[number]) for number in alike]), strict=True):
+            out[number] = some
+    return [some for some in out if some is not None]
 
 
 def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch"]:

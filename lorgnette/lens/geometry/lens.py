@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Bool
@@ -117,7 +118,7 @@ class Geometry(Lens):
         self.depth: int = max(number for number, _ in shapes.states.values())
         self.width: int = shapes.width
         if self.words:
-            columns = {"vectors": Column((self.depth, self.width), self.precision)}
+            columns = {"vectors": Column((self.depth, self.width), self.precision, on_device=True)}
             each, stacks = max(20, self.least), len(self.stacks)
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
             self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
@@ -159,16 +160,21 @@ class Geometry(Lens):
                     self._take_words(stack, tokens, [example.id for example in batch.examples], states)
 
     def _take_words(self, stack: str, tokens: Tokens, ids: list[str], states: tuple[Tensor, ...]) -> None:
-        where, forms, items = occurrences(tokens, ids, stack)
+        where, words, items = occurrences(tokens, ids, stack)
         if not len(items):
             return
-        texts = torch.tensor([word_number(f"text {name}") for name in ids])
         at = self.stacks.index(stack)
-        words = torch.tensor([word_number(form) for form in forms])
-        for sample, groups in ((self.by_word, words), (self.at_random, texts[where[:, 0]])):
-            wanted = sample.wanted(groups, items, at)
-            vectors = self._wide(word_vectors(tokens, where[wanted], states), states)
-            sample.add(groups[wanted], items[wanted], at, vectors=vectors)
+        # Of each text one word, that of the smallest number; items are in the order of the texts.
+        order = torch.from_numpy(np.lexsort((items.numpy(), where[:, 0].numpy())))
+        first = order[np.unique(where[order, 0].numpy(), return_index=True)[1]]
+        texts = torch.tensor([word_number(f"text {ids[text]}") for text in where[first, 0].tolist()])
+        for sample, groups, numbers, places in (
+            (self.by_word, words, items, where),
+            (self.at_random, texts, items[first], where[first]),
+        ):
+            wanted = sample.wanted(groups, numbers, at)
+            vectors = self._wide(word_vectors(tokens, places[wanted], states), states)
+            sample.add(groups[wanted], numbers[wanted], at, vectors=vectors)
 
     def _wide(self, vectors: Tensor, states: tuple[Tensor, ...]) -> Tensor:
         """The states of a shorter or narrower stack, in the room of the largest."""

@@ -134,8 +134,10 @@ class Norms(Lens):
         assert self.around is not None
         gram = self.all_heads or self.residual
         layer = LayerNorms(call, self.around, batch, gram=gram, residual=self.residual, kinds=self.kinds)
-        pairs = self.pairs_sample.draw(call, batch, call.site) if self.pairs_sample is not None else None
-        further = further_measures(layer, self.measures)
+        further, pairs = further_measures(layer, self.measures), None
+        if self.pairs_sample is not None:
+            on_chip = layer.kernels is not None and self.all_heads and not further
+            pairs = self.pairs_sample.draw(call, batch, call.site, on_chip=on_chip)
         self.reading = (layer, pairs, further)
         return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
 

@@ -1,0 +1,148 @@
+"""The pairs of all sites of a batch drawn on a GPU at once, without waiting for it; the same pairs as on a CPU.
+
+How many numbers each group may give is reckoned here from the limits of the sample as they were last seen: they only
+ever fall, so that what is drawn with an older one has all that belongs to the sample, and a little more.
+"""
+
+from typing import TYPE_CHECKING, Any, no_type_check
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lorgnette.attending import Site
+from lorgnette.attending.scores import Scores
+from lorgnette.contributions.pair_sample import NUMBER, Pairs, visible
+from lorgnette.statistics.hashing import UNIT, bar, text_keys
+from lorgnette.texts.batch import Batch, Tokens
+
+if TYPE_CHECKING:
+    from lorgnette.contributions.pair_sample import PairSample
+
+_BLOCK = 256
+
+
+@triton.jit
+@no_type_check
+def _mixed(bits):
+    """`hashing.mixed`."""
+    bits = bits + 0x9E3779B97F4A7C15
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
+    return bits ^ (bits >> 31)
+
+
+@triton.jit
+@no_type_check
+def _draw(GROUP, START, KEY, SIZE, HALF, BITS, INDEX, COUNT, BLOCK: tl.constexpr):
+    """Random bits of each item of each group, and its place in the group's keyed permutation (`hashing._shuffled`)."""
+    item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = item < COUNT
+    group = tl.load(GROUP + item, mask=real, other=0)
+    rank = (item - tl.load(START + group, mask=real, other=0)).to(tl.uint64)
+    key = tl.load(KEY + group, mask=real, other=0).to(tl.uint64, bitcast=True)
+    size = tl.load(SIZE + group, mask=real, other=1).to(tl.uint64)
+    half = tl.load(HALF + group, mask=real, other=1).to(tl.uint64)
+    golden = tl.full([BLOCK], 0x9E3779B97F4A7C15, tl.uint64)
+    tl.store(BITS + item, (_mixed(key + golden * rank) >> 11).to(tl.int64), mask=real)
+    low = (tl.full([BLOCK], 1, tl.uint64) << half) - 1
+    out = tl.where(real, rank, 0)
+    outside = real
+    while tl.max(outside.to(tl.int32), 0) > 0:
+        left, right = out >> half, out & low
+        for turn in tl.static_range(4):
+            mixed = _mixed(key ^ _mixed(right + (turn + 1) * 1099511627776))
+            left, right = right, left ^ (mixed & low)
+        out = tl.where(outside, (left << half) | right, out)
+        outside = real & (out >= size)
+    tl.store(INDEX + item, out.to(tl.int64), mask=real)
+
+
+class DrawnPairs:
+    """What may belong to the sample of the pairs of one batch, for all sites whose tokens read each other."""
+
+    def __init__(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> None:
+        self.sample, self.batch, self.tokens = sample, batch, tokens
+        lens, kinds = sample.lens, sample.kinds
+        known = sample.limits_seen
+        limits = np.full((len(lens.sites), len(kinds)), np.inf) if known is None else known.read(lens, sample.state)
+        host = tokens.on_host
+        asked = host.mask.sum(-1).numpy()
+        read = torch.stack([host.categories[name] & host.mask for name in kinds], 1)  # [text kind key]
+        count = read.sum(-1).numpy()
+        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self" and batch.keys(site) is tokens]
+        heads = np.array([len(lens.numbers[site]) for site in self.sites])
+        sizes = heads[:, None, None] * asked[:, None] * count  # [site text kind]
+        full = limits[[lens.position[site] for site in self.sites]]  # [site kind]
+        bars = np.array([[bar(int(one), sample.size) for one in row] for row in sizes.sum(1)])
+        below = np.broadcast_to(np.minimum(full, bars)[:, None], sizes.shape)
+        likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
+        # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
+        wanted = np.minimum(sizes, (likely + 8 * np.sqrt(likely) + 12).astype(np.int64))
+        rests = [(site, kind) for site in self.sites for kind in kinds]
+        keys = text_keys([example.id for example in batch.examples], rests).view(np.int64)
+        keys = keys.reshape(len(asked), len(self.sites), len(kinds)).transpose(1, 0, 2)
+        self.ends = wanted.reshape(len(self.sites), -1).sum(1).cumsum().tolist()
+        self._make(sizes, wanted, below, keys, asked, count, read)
+
+    def _make(self, sizes: Any, wanted: Any, below: Any, keys: Any, asked: Any, count: Any, read: Tensor) -> None:
+        device, total = self.tokens.ids.device, int(wanted.sum())
+        half = np.maximum(1, np.ceil(np.log2(np.maximum(sizes, 2)) / 2)).astype(np.int64)
+        whole = np.stack([wanted, np.cumsum(wanted).reshape(wanted.shape) - wanted, keys, sizes, half]).reshape(5, -1)
+        texts, kinds = np.arange(sizes.size) // sizes.shape[2] % sizes.shape[1], np.arange(sizes.size) % sizes.shape[2]
+        rest = np.stack([texts, kinds, asked[texts], count[texts, kinds]])
+        table = torch.from_numpy(np.concatenate([whole, rest])).pin_memory().to(device, non_blocking=True)
+        wanted, start, key, size, halves, text, kind, asked, count = table
+        bars = torch.from_numpy(np.ascontiguousarray(below).ravel()).pin_memory().to(device, non_blocking=True)
+        group = torch.repeat_interleave(wanted, output_size=total)
+        bits, index = torch.empty_like(group), torch.empty_like(group)
+        if total:
+            _draw[triton.cdiv(total, _BLOCK),](group, start, key, size, halves, bits, index, total, BLOCK=_BLOCK)
+        rank = torch.arange(total, device=device) - start[group]
+        uniform = (bits.double() + 0.5) * 2.0**-53
+        step = (-uniform.log() / (size[group] - rank) / UNIT).long() + 1
+        sums = torch.cat([step.new_zeros(1), step.cumsum(0)])
+        number = (sums[1:] - sums[start[group]]).double()
+        self.number = torch.where(number < bars[group], number, torch.inf)
+        places = read.logical_not().to(device, torch.uint8).sort(stable=True, dim=-1).indices
+        asking = self.tokens.mask.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
+        rest, nth_key = index // count[group].clamp(min=1), index % count[group].clamp(min=1)
+        head, nth_query = rest // asked[group].clamp(min=1), rest % asked[group].clamp(min=1)
+        self.text, self.kind, self.head = text[group], kind[group], head
+        self.query, self.key = asking[self.text, nth_query], places[self.text, self.kind, nth_key]
+
+    def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
+        """Whether these are the pairs of this batch."""
+        return self.sample is sample and self.batch is batch and self.tokens is tokens
+
+    def pairs(self, site: Site, scores: Scores) -> Pairs:
+        """Those of one site."""
+        at = self.sites.index(site)
+        mine = slice(self.ends[at - 1] if at else 0, self.ends[at])
+        text, head, query, key = (each[mine] for each in (self.text, self.head, self.query, self.key))
+        number = torch.where(visible(scores, text, head, query, key), self.number[mine], torch.inf)
+        return Pairs(text, head, query, key, self.kind[mine], number, number)
+
+    def note(self, state: Tensor) -> None:
+        """The sample has changed: its new limits set out for this side."""
+        self.sample.limits_seen = _Limits(state, self.sample.limits_seen)
+
+
+class _Limits:
+    """The limits of a sample on their way from the GPU; until they are here, those of before it."""
+
+    def __init__(self, state: Tensor, earlier: "_Limits | None") -> None:
+        self.state, self.arrived = state, torch.cuda.Event()
+        self.limits = torch.empty(state.shape[1:3], dtype=torch.float64, pin_memory=True)
+        self.limits.copy_(state[NUMBER, :, :, -1], non_blocking=True)
+        self.arrived.record()
+        self.before = np.full(tuple(state.shape[1:3]), np.inf) if earlier is None else earlier.latest()
+
+    def latest(self) -> np.ndarray:
+        return self.limits.numpy().copy() if self.arrived.query() else self.before
+
+    def read(self, lens: Any, state: str) -> np.ndarray:
+        """Infinite if the sample is not the one that these were read from: it was put back, or moved."""
+        return self.latest() if getattr(lens, state) is self.state else np.full_like(self.before, np.inf)

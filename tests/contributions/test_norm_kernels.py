@@ -1,0 +1,97 @@
+"""The kernels of norms against matrices in float64: on a GPU, or in Triton's interpreter where there is none."""
+
+import numpy as np
+import pytest
+import torch
+
+from lorgnette.attending.scores import Scores, dense, softmax
+from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
+from lorgnette.statistics.hashing import UNIT, drawn
+
+pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
+from lorgnette.attending import kernels as rows
+from lorgnette.attending.sweep import Wanted
+from lorgnette.contributions import kernels, pair_kernels
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = (torch.float32, torch.bfloat16) if torch.cuda.is_available() else (torch.float32,)
+"""The interpreter multiplies no bfloat16."""
+HEADS, DIM, MODEL = 3, 20, 24
+NORM = FrozenNorm(torch.linspace(0.5, 2, MODEL).to(DEVICE), 1e-5)
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    make = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=make).to(DEVICE, dtype)
+
+
+def close(mine, exact, tolerance=1e-5):
+    assert float((mine.double() - exact).abs().max()) <= tolerance * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gram_matrices(dtype):
+    value, output = normal(2, HEADS, 19, DIM, dtype=dtype), normal(HEADS, DIM, MODEL)
+    exact = gram(value.double(), output_products(output.double()))
+    close(kernels.gram(value, output_products(output)), exact)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", ["plain", "causal", "padding", "cross"])
+def test_norms_of_all_heads_summed_over_queries(case, dtype):
+    keys = 9 if case == "cross" else 19
+    query, key = normal(2, HEADS, 19, DIM, dtype=dtype), normal(2, HEADS, keys, DIM, dtype=dtype, seed=1)
+    value, output = normal(2, HEADS, keys, DIM, dtype=dtype, seed=2), normal(HEADS, DIM, MODEL)
+    allowed = None
+    if case == "padding":
+        allowed = torch.ones(2, 1, 1, keys, dtype=torch.bool, device=DEVICE)
+        allowed[1, ..., 12:] = False
+    scores = Scores(query, key, 0.3, allowed, causal=case == "causal")
+    log_sum = rows.measured(scores, value, Wanted(log_sum=True))["log_sum"]
+    products = [output_products(output), output_products(NORM.directed(output))]
+    weights = [normal(2, 19, seed=3).abs(), normal(2, 19, seed=4).abs()]
+    mine = kernels.received(scores, log_sum, [kernels.gram(value, each) for each in products], weights)
+    exact = Scores(query.double(), key.double(), 0.3, allowed, causal=case == "causal")
+    for number in range(2):
+        norms = all_heads_norms(softmax(dense(exact)), gram(value.double(), products[number].double()))
+        close(mine[number], torch.einsum("bqk,bq->bk", norms, weights[number].double()))
+    alone = kernels.received(scores, log_sum, (kernels.gram(value, products[0]),), weights[:1])
+    torch.testing.assert_close(alone[0], mine[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_tokens_own_term_and_the_others(dtype):
+    context, value = normal(2, HEADS, 7, DIM, dtype=dtype), normal(2, HEADS, 7, DIM, dtype=dtype, seed=1)
+    weight, output, x = normal(2, HEADS, 7).sigmoid(), normal(HEADS, DIM, MODEL), normal(2, 7, MODEL, dtype=dtype)
+    bias = normal(MODEL)
+    total, own = kernels.projected(context, output), kernels.own_projected(weight, value, output)
+    exact_total = torch.einsum("bhnd,hdm->bnm", context.double(), output.double())
+    exact_own = torch.einsum("bhn,bhnd,hdm->bnm", weight.double(), value.double(), output.double())
+    close(total, exact_total)
+    close(own, exact_own)
+    exact_x, others, with_x = x.double(), exact_total - exact_own, exact_own + x.double()
+    norm = FrozenNorm(NORM.gamma.double(), NORM.eps)
+    scale = 1 / norm.deviation(exact_total + exact_x + bias.double())
+    parts = [exact_own, others, with_x, exact_x, *(norm.directed(part) * scale[..., None] for part in (with_x, others))]
+    mine = kernels.own_norms(total, own, x, bias, NORM)
+    close(mine, torch.stack([*(part.norm(dim=-1) for part in parts), scale]))
+
+
+def test_the_same_pairs_are_drawn():
+    sizes = np.array([1, 2, 7, 100, 1000, 5])
+    keys = np.random.default_rng(0).integers(0, 2**64, len(sizes), dtype=np.uint64)
+    wanted = np.minimum(sizes, 40)
+    group, index, number = drawn(keys, sizes, np.full(len(sizes), np.inf))
+    rank = np.arange(len(group)) - (np.cumsum(sizes) - sizes)[group]
+    half = np.maximum(1, np.ceil(np.log2(np.maximum(sizes, 2)) / 2)).astype(np.int64)
+    put = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(DEVICE)  # noqa: E731
+    groups = torch.repeat_interleave(put(wanted))
+    bits, mine = torch.empty_like(groups), torch.empty_like(groups)
+    pair_kernels._draw[1,](
+        groups, put(np.cumsum(wanted) - wanted), put(keys.view(np.int64)), put(sizes), put(half), bits, mine,
+        len(groups), BLOCK=256,
+    )  # fmt: skip
+    assert mine.tolist() == index[rank < wanted[group]].tolist()
+    first = -((bits.double() + 0.5) * 2.0**-53).log() / put(sizes)[groups] / UNIT
+    starts = np.cumsum(wanted) - wanted
+    assert (first[starts].long() + 1).tolist() == number[rank == 0].astype(int).tolist()
