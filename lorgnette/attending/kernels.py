@@ -15,6 +15,7 @@ This module imports Triton: import it only where there is a GPU (`sweep.fused` d
 """
 
 import os
+from functools import lru_cache
 from typing import no_type_check
 
 import torch
@@ -104,7 +105,7 @@ def _rows(
     DP: tl.constexpr, EP: tl.constexpr, FP: tl.constexpr, OFF: tl.constexpr,
     CONTEXT: tl.constexpr, ENTROPY: tl.constexpr, FEAT: tl.constexpr, HAS_AMONG: tl.constexpr, WHERE: tl.constexpr,
     HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PRECISION: tl.constexpr, SPLIT: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
     b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
@@ -147,9 +148,11 @@ def _rows(
                           mask=inside[:, None] & (feats[None, :] < F), other=0.0)  # fmt: skip
             mass = mass * alpha[:, None]
             if SPLIT:
-                high = p.to(phi.dtype)
-                mass = tl.dot(high, phi, mass)
-                mass = tl.dot((p - high.to(tl.float32)).to(phi.dtype), phi, mass)
+                high, columns = p.to(k.dtype), phi.to(k.dtype)
+                mass = tl.dot(high, columns, mass)
+                mass = tl.dot((p - high.to(tl.float32)).to(k.dtype), columns, mass)
+                if WIDE:
+                    mass = tl.dot(high, (phi - columns.to(tl.float32)).to(k.dtype), mass)
             else:
                 mass = tl.dot(p, phi.to(tl.float32), mass, input_precision="tf32x3")
         if HAS_AMONG:
@@ -297,9 +300,12 @@ class Launch:
         mass = None if features is None else log_sum.new_empty(*log_sum.shape, columns)
         phi = features if features is not None else self.query
         among = None if wanted.among is None else wanted.among.contiguous().view(torch.uint8)
-        offsets = torch.tensor(wanted.offsets or (0,), dtype=torch.int32, device=log_sum.device)
+        offsets = _offsets(wanted.offsets or (0,), log_sum.device)
         width, wide = triton.next_power_of_2(max(self.dim, 16)), triton.next_power_of_2(max(value.shape[-1], 16))
         settings = _row_blocks(max(width, wide), self.query.dtype)
+        # float16 has too few exponents for what is left of a float32 number.
+        split = features is not None and (features.dtype == self.query.dtype or self.query.dtype == torch.bfloat16)
+        split = split and self.query.dtype != torch.float32
         _rows[triton.cdiv(self.queries, settings["BM"]), self.batch * self.heads](
             self.query, *self.query.stride()[:3], self.key, *self.key.stride()[:3], value, *value.stride()[:3],
             phi, *phi.stride(), given(among), offsets, *self.masks,
@@ -309,7 +315,7 @@ class Launch:
             DP=width, EP=wide, FP=FEATURES, OFF=len(wanted.offsets) if out.at is not None else 0,
             CONTEXT=out.context is not None, ENTROPY=out.entropy is not None, FEAT=features is not None,
             HAS_AMONG=among is not None, WHERE=wanted.positions,
-            SPLIT=features is not None and features.dtype == self.query.dtype != torch.float32,
+            SPLIT=split, WIDE=split and features is not None and features.dtype == torch.float32,
             EVEN=self.keys % settings["BN"] == 0, **self.flags, **settings,
         )  # fmt: skip
         return mass
@@ -326,6 +332,12 @@ class Launch:
             DP=width, EVEN=self.keys % settings["BM"] == 0, **self.flags, **settings,
         )  # fmt: skip
         return out
+
+
+@lru_cache(maxsize=64)
+def _offsets(offsets: tuple[int, ...], device: torch.device) -> Tensor:
+    """On the device, once: to send them waits for it."""
+    return torch.tensor(offsets, dtype=torch.int32, device=device)
 
 
 def _rows_together(tensor: Tensor) -> Tensor:

@@ -48,7 +48,9 @@ class Union:
             place = next(number for number, queries in enumerate(self.received) if queries is wish.received)
             out.received = measured["received"] if len(self.received) == 1 else measured["received"][..., place]
         if wish.offsets:
-            out.at = measured["at"][..., [self.offsets.index(offset) for offset in wish.offsets]]
+            at = measured["at"]
+            same = wish.offsets == self.offsets  # an index made of a list would be sent to a GPU, which waits for it
+            out.at = at if same else torch.stack([at[..., self.offsets.index(o)] for o in wish.offsets], -1)
         return out
 
 

@@ -1,6 +1,7 @@
 """What the `norms` lens must know of a site before any text: its output projection, and the norm that follows."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,6 +28,19 @@ class Projections:
     norm_bias: Float[Tensor, " model"] | None
     normed_products: Float[Tensor, "head dim head_dim"] | None
     second_norm: FrozenNorm | None
+
+    @cached_property
+    def halves(self) -> dict[str, tuple[Tensor, ...]]:
+        """Output and products as sums of bfloat16 numbers, for the kernels; one is enough for weights of bfloat16."""
+        flat = {"output": self.output.flatten(0, 1), "products": self.products.flatten(1)}
+        if self.normed_products is not None:
+            flat["normed products"] = self.normed_products.flatten(1)
+        out: dict[str, tuple[Tensor, ...]] = {}
+        for name, matrix in flat.items():
+            high = matrix.to(torch.bfloat16)
+            low = (matrix - high).to(torch.bfloat16)
+            out[name] = (high, low) if name != "output" or bool(low.any()) else (high,)
+        return out
 
     def project(self, context: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token model"]:
         """Σ_h y^h W_O^h, without b_O."""

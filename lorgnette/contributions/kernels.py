@@ -18,9 +18,10 @@ from torch import Tensor
 
 from lorgnette.attending.kernels import INTERPRETED, Launch, _block_scores
 from lorgnette.attending.scores import Scores
+from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
 
-PAIR_BLOCKS = {"BM": 64, "BN": 32, "num_warps": 8, "num_stages": 2}
+PAIR_BLOCKS = {"BM": 16, "BN": 64, "num_warps": 4, "num_stages": 2}
 """Queries and keys of one block of pairs; the fastest of those tried on an H200."""
 MOST_HEADS = 16
 """The weights of more heads do not fit into the registers of a block of pairs."""
@@ -163,27 +164,23 @@ def _own_norms(
             tl.store(OUT + 6 * T + rows, share, mask=real)
 
 
-def halves(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A float32 matrix as two of bfloat16 that add up to it, to 16 bits."""
-    high = matrix.to(torch.bfloat16)
-    return high, (matrix - high).to(torch.bfloat16)
-
-
 def gram(
-    value: Float[Tensor, "batch head key dim"], products: Float[Tensor, "head dim head_dim"]
+    value: Float[Tensor, "batch head key dim"], parts: Projections, *, normed: bool = False
 ) -> Float[Tensor, "batch head head key"]:
-    """As `norms.gram`, from values as they are and products in float32."""
+    """As `norms.gram`, from values as they are."""
     batch, heads, keys, dim = value.shape
     value = value if value.stride(-1) == 1 else value.contiguous()
     split = value.dtype == torch.bfloat16
-    first, second = halves(products) if split else (products, products)
-    if not split:
-        value = value.to(torch.float32)
+    if split:
+        first, second = parts.halves["normed products" if normed else "products"]
+    else:
+        first = parts.normed_products if normed and parts.normed_products is not None else parts.products
+        second, value = first, value.to(torch.float32)
     out = torch.zeros(batch, heads, heads, keys, dtype=torch.float32, device=value.device)
     width = triton.next_power_of_2(max(dim, 16))
     tokens = 16 if INTERPRETED else 64 if split else 32
     _gram[triton.cdiv(keys, tokens), heads, batch](
-        value, *value.stride()[:3], first.contiguous(), second.contiguous(), out, keys, dim, H=heads,
+        value, *value.stride()[:3], first, second, out, keys, dim, H=heads,
         DP=width, BT=tokens, SPLIT=split, PRECISION="ieee" if split else "tf32x3",
     )  # fmt: skip
     return out
@@ -210,40 +207,41 @@ def received(
     return out
 
 
-def projected(context: Float[Tensor, "batch head token dim"], output: Float[Tensor, "head dim model"]) -> Tensor:
-    """Σ_h y^h W_O^h in float32; bfloat16 is multiplied as it is where the weights are exact in it too."""
-    flat = context.transpose(1, 2).flatten(2).flatten(0, 1)
-    return _product(flat, output.flatten(0, 1)).view(context.shape[0], context.shape[2], -1)
+def projected(context: Float[Tensor, "batch head token dim"], parts: Projections) -> Float[Tensor, "batch token model"]:
+    """Σ_h y^h W_O^h in float32, from contexts as they are."""
+    if context.dtype != torch.bfloat16:
+        return parts.project(context.to(torch.float32))
+    flat = context.transpose(1, 2).reshape(context.shape[0] * context.shape[2], -1)
+    return _product(flat, parts.halves["output"]).view(context.shape[0], context.shape[2], -1)
 
 
 def own_projected(
-    weight: Float[Tensor, "batch head token"],
-    value: Float[Tensor, "batch head token dim"],
-    output: Float[Tensor, "head dim model"],
+    weight: Float[Tensor, "batch head token"], value: Float[Tensor, "batch head token dim"], parts: Projections
 ) -> Float[Tensor, "batch token model"]:
     """Σ_h α_ii^h v_i^h W_O^h in float32."""
     if value.dtype != torch.bfloat16:
-        return projected(weight[..., None] * value.to(torch.float32), output)
+        return parts.project(weight[..., None] * value.to(torch.float32))
     batch, heads, tokens, dim = value.shape
     value = value if value.stride(-1) == 1 else value.contiguous()
-    parts = value.new_empty(batch * tokens, 2, heads * dim)
+    both = value.new_empty(batch * tokens, 2, heads * dim)
     block = 16 if INTERPRETED else 64
     _weighted[triton.cdiv(tokens, block), heads, batch](
-        value, *value.stride()[:3], weight.to(torch.float32).contiguous(), parts, tokens, dim,
+        value, *value.stride()[:3], weight.to(torch.float32).contiguous(), both, tokens, dim,
         H=heads, DP=triton.next_power_of_2(dim), BT=block,
     )  # fmt: skip
-    flat = output.flatten(0, 1)
-    return _product(parts.flatten(1), torch.cat([flat, flat])).view(batch, tokens, -1)
+    high, low = both.unbind(1)
+    out = _product(high, parts.halves["output"])
+    return out.add_(_product(low, parts.halves["output"][:1])).view(batch, tokens, -1)
 
 
-def _product(left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]) -> Float[Tensor, "row column"]:
-    if left.dtype != torch.bfloat16:
-        return left.to(torch.float32) @ right.to(torch.float32)
+def _product(left: Float[Tensor, "row inner"], terms: Sequence[Tensor]) -> Float[Tensor, "row column"]:
+    """left @ Σ terms, in float32."""
     if not left.is_cuda:  # the interpreter
-        return left.to(torch.float32) @ right
-    high, low = halves(right)
-    out = torch.mm(left, high, out_dtype=torch.float32)
-    return out.add_(torch.mm(left, low, out_dtype=torch.float32))
+        return sum((left.float() @ term.float() for term in terms), torch.zeros(()))
+    out = torch.mm(left, terms[0], out_dtype=torch.float32)
+    for term in terms[1:]:
+        out.add_(torch.mm(left, term, out_dtype=torch.float32))
+    return out
 
 
 def own_norms(

@@ -158,16 +158,16 @@ class LayerNorms:
         assert self.gram is not None
         if self._pairs is not None:
             self._pairs.weigh(call.scores, log_sum)
-        grams, queries = (self.gram,), (self.query,)
+        grams, queries = [self.gram], [self.query]
         if self.compares:
-            total = kernels.projected(call.context, parts.output)
-            own = kernels.own_projected(self.own_weight, call.value, parts.output)
+            total = kernels.projected(call.context, parts)
+            own = kernels.own_projected(self.own_weight, call.value, parts)
             residual = call.residual if self.added else None
             norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
             self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]
             self.own_ln_norm, self.others_ln_norm, self._scale = norms[4:]
         if self.normed:
-            grams, queries = (*grams, gram_of(call, parts, normed=True)), (*queries, self.query * self.scale)
+            grams, queries = [*grams, gram_of(call, parts, normed=True)], [*queries, self.query * self.scale]
         received = kernels.received(call.scores, log_sum, grams, queries)
         if not self.compares:
             return OnChip(received[0], self.query, received[0], self.query)

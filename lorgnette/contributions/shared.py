@@ -31,7 +31,7 @@ def gram_of(call: Call, around: Projections, *, normed: bool = False) -> Float[T
     assert products is not None
     name, kernels = "gram behind the norm" if normed else "gram", norm_kernels(call)
     if kernels is not None:
-        return call.once(name, lambda: kernels.gram(call.value, products))
+        return call.once(name, lambda: kernels.gram(call.value, around, normed=normed))
     return call.once(name, lambda: gram(call.value.to(around.output.dtype), products))
 
 

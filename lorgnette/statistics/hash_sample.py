@@ -165,6 +165,7 @@ class HashSample:
     def _groups(self, index: Int[Tensor, "item column"], settle: bool) -> Bool[Tensor, " item"]:
         """Whole groups while they fit; the number of the first that does not is the bar from then on."""
         assert self.each is not None
+        assert self.size is not None
         key = index[:, STRATUM] * _MOST + index[:, NUMBER]
         first = torch.cat([key.new_ones(1, dtype=torch.bool), key[1:] != key[:-1]])
         starts, which = first.nonzero()[:, 0], first.cumsum(0) - 1

@@ -78,7 +78,7 @@ class Tokens:
         """Real tokens of each text, specials included."""
         return self.mask.sum(dim=-1)
 
-    @property
+    @cached_property
     def sinks(self) -> Bool[Tensor, "batch token"]:
         """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
         special = self.special & self.mask
