@@ -1,4 +1,4 @@
-"""The command reference, made from the commands themselves."""
+"""The command reference, generated from the commands."""
 
 import re
 
@@ -8,13 +8,13 @@ from lorgnette.cli.app import app
 
 INTRODUCTION = """# Commands
 
-Every command explains itself with `--help`; this page is made from the same text. A wrong input ends with one line and
-exit status 1 (2 for a wrong option); `LORGNETTE_DEBUG=1` shows the traceback.
+This page is generated from the text that each command prints with `--help`. Invalid input ends with a one-line message
+and exit status 1 (2 for an invalid option); `LORGNETTE_DEBUG=1` shows the traceback.
 """
 
 
 def command_reference() -> str:
-    """A page with a section for every command."""
+    """A page with one section per command."""
     group = typer.main.get_command(app)
     parts = [INTRODUCTION]
     for name in sorted(group.commands):
@@ -40,12 +40,16 @@ def _section(name: str, command) -> str:
 
 def _row(parameter) -> str:
     """Name, meaning and default of one parameter."""
-    names = _metavar(parameter) if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
+    options = parameter.opts + parameter.secondary_opts
+    names = _metavar(parameter) if parameter.param_type_name == "argument" else ", ".join(options)
     about = _plain(getattr(parameter, "help", None) or "")
     shown = getattr(parameter, "show_default", None)
-    default = shown if isinstance(shown, str) else parameter.default
-    if default not in (None, False, (), []) and not callable(default):
-        about += f" Default: `{default}`."
+    if isinstance(shown, str):  # words, not a value
+        about += f" Default: {shown}."
+    elif parameter.default is True:
+        about += f" Default: `{options[0]}`."
+    elif parameter.default not in (None, False, (), []) and not callable(parameter.default):
+        about += f" Default: `{parameter.default}`."
     return f"| `{names}` | {about} |".replace("\n", " ")
 
 
@@ -55,5 +59,5 @@ def _metavar(parameter) -> str:
 
 def _plain(text: str) -> str:
     """Without the markup of the terminal."""
-    text = re.sub(r"\[/?(bold|dim|italic)\]", "", text)
+    text = re.sub(r"\[/?(bold|dim|italic)\]", "", text).replace("\\[", "[")
     return re.sub(r"[ \t]+\n", "\n", re.sub(r"\n[ \t]+", "\n", text)).strip().replace("|", r"\|")

@@ -1,5 +1,6 @@
 """The site: Sphinx reads the Markdown of this folder, the docstrings and the commands; `make docs` builds it."""
 
+import hashlib
 import re
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from commands import command_reference  # noqa: E402
+from repository import with_links, write_pages  # noqa: E402
 
 import lorgnette  # noqa: E402
 
@@ -20,25 +22,26 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-# A notebook is executed when it or the package changed, in the build; one that fails stops it.
+# A notebook is executed in the build when it or the package changed; one that fails stops the build.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "out" / "notebooks")
+package = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((HERE.parent / "lorgnette").rglob("*.py"))))
+nb_execution_cache_path = str(HERE.parent / "out" / "notebooks" / package.hexdigest()[:16])
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# Links out of this folder lead to files of the repository, which the site does not copy.
-suppress_warnings = ["myst.xref_missing"]
+nb_output_stderr = "remove"
 
 html_theme = "furo"
 html_title = "Lorgnette"
-html_static_path = ["images"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 templates_path: list[str] = []
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 add_module_names = False
 copybutton_exclude = ".linenos, .gp, .go"
 
@@ -48,7 +51,9 @@ def as_rst(app, what, name, obj, options, lines):
     out: list[str] = []
     for paragraph in re.split(r"\n(?:[ \t]*\n)+", "\n".join(lines).strip("\n")):
         rows = paragraph.split("\n")
-        if any(row.startswith("    ") for row in rows):  # a formula, or a table whose rows go on in the next line
+        if rows[0].lstrip().startswith(">>>"):
+            out += [*rows, ""]
+        elif any(row.startswith("    ") for row in rows):  # a formula, or a table whose rows go on in the next line
             out += ["::", "", *("    " + row for row in rows), ""]
         else:
             out += [*map(_escaped, rows), ""]
@@ -61,6 +66,15 @@ def _escaped(line: str) -> str:
     return "".join(part if part.startswith("``") else re.sub(r"([*|_])", r"\\\1", part) for part in parts)
 
 
+def links(app, docname, source):
+    """Links out of this folder lead to the copies on the site."""
+    page = Path(app.env.doc2path(docname))
+    if page.suffix == ".md":
+        source[0] = with_links(source[0], page, page)
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", as_rst)
+    app.connect("source-read", links)
     (HERE / "reference" / "commands.md").write_text(command_reference(), encoding="utf-8")
+    write_pages()

@@ -1,4 +1,4 @@
-"""Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
+"""Analyse self-attention: what each head attends to, how much each token contributes, and which heads can be pruned.
 
 Importing this module is fast: every public name is loaded when it is first used. Hence our own classifier registers
 itself with transformers' Auto classes when `lorgnette.models` is imported, which `load` does, not here.

@@ -73,7 +73,7 @@ class Facts:
     """Something small that shows itself in Jupyter as a table of what is to be known of it."""
 
     def facts(self) -> Mapping[str, object]:
-        """Names and values, in words; what is None is left out."""
+        """Names and values to display; a value of None is left out."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:

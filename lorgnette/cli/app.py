@@ -32,19 +32,19 @@ from lorgnette.cli.train import train
 from lorgnette.errors import UserError
 
 HELP = """
-Look at self-attention: what each head reads, how much of it arrives, and which heads could go.
+Analyse self-attention: what each head attends to, how much each token contributes, and which heads can be pruned.
 
 [bold]Start here[/bold]
 
   lorgnette demo                                    [dim]two models, one report[/dim]
-  lorgnette check bert-base-uncased                 [dim]can it be watched exactly?[/dim]
-  lorgnette look bert-base-uncased -c texts.txt     [dim]every head, over a file[/dim]
-  lorgnette trace bert-base-uncased "The cat sat."  [dim]one text, token by token[/dim]
-  lorgnette serve bert-base-uncased                 [dim]the same in the browser, live[/dim]
+  lorgnette check bert-base-uncased                 [dim]is the model supported?[/dim]
+  lorgnette look bert-base-uncased -c texts.txt     [dim]every head, over a corpus[/dim]
+  lorgnette trace bert-base-uncased "The cat sat."  [dim]one text, word by word[/dim]
+  lorgnette serve bert-base-uncased                 [dim]live, in the browser[/dim]
 
 A model is a folder or a name on the Hugging Face hub. Data goes to stdout, progress to stderr.
 
-Exit status: 0 done, 1 wrong input (one line says what to do), 2 wrong usage. LORGNETTE_DEBUG=1 shows the traceback.
+Exit status: 0 success, 1 invalid input (one line says what to do), 2 usage error. LORGNETTE_DEBUG=1 shows tracebacks.
 """
 
 

@@ -11,11 +11,11 @@ def check(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Prove on a padded batch that watching the model changes nothing.
+    """Verify on a padded batch that a model's attention is captured exactly.
 
-    Prints a line per check: the outputs are unchanged, weights times values give the context, the heads' contexts times
-    W_O give what the output projection gave, rows sum to one, padding receives nothing, every site is seen once. Exit
-    status 1 if one of them fails.
+    Prints one line per check: the outputs are unchanged, weights times values equal the context, the heads' contexts
+    times W_O equal the output of the projection, rows sum to one, padding receives no attention, every attention layer
+    is captured once. The exit status is 1 if a check fails.
 
     [bold]Examples[/bold]
 

@@ -15,7 +15,7 @@ def compare(
         Path | None, typer.Option(help="Also write a page with figures and tables.", show_default=False)
     ] = None,
 ) -> None:
-    """Compare two runs head by head: before and after fine-tuning, or two models of the same shape.
+    """Compare two runs head by head: before and after fine-tuning, or two models with the same layers and heads.
 
     Prints how weights, norms, geometry, roles and all else that both runs have differ, with 95 % intervals of the
     difference; with --out, writes them as one HTML page.

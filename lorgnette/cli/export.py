@@ -11,7 +11,7 @@ from lorgnette.cli import options
 def export(
     run: options.Run,
     out: Annotated[Path | None, typer.Option(help="The folder for the tables.", show_default="RUN/tables")] = None,
-    parquet: Annotated[bool, typer.Option("--parquet/--csv", help="Which files to write.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet/--csv", help="The file format.")] = False,
 ) -> None:
     """Write the numbers of a run as tables, for R, pandas or a spreadsheet.
 

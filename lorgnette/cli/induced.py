@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 def induced(
     model: options.Model,
     corpus: options.Corpus,
-    head: Annotated[str, typer.Option(help="The head, as LAYER.HEAD; LAYER alone: the mean over its heads.")],
-    sentence: Annotated[str | None, typer.Option(help="The sentence's id.", show_default="the first --limit")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many sentences, from the first.", metavar="N")] = 1,
+    head: Annotated[str, typer.Option(help="The head, as LAYER.HEAD; LAYER alone means the average of its heads.")],
+    sentence: Annotated[
+        str | None, typer.Option(help="The id of the sentence.", show_default="the first --limit sentences")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show the first N sentences.", metavar="N")] = 1,
     transpose: Annotated[
-        bool, typer.Option("--transpose", help="Edges from the head's row instead of the dependent's.")
+        bool, typer.Option("--transpose", help="Score edges by the syntactic head's row instead of the dependent's.")
     ] = False,
     free_root: Annotated[
-        bool, typer.Option("--free-root", help="Find the root too; else the gold one is given.")
+        bool, typer.Option("--free-root", help="Predict the root too, instead of using the gold root.")
     ] = False,
-    norms: Annotated[bool, typer.Option("--norms", help="Edges by α‖f(x)‖ instead of α.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per sentence, for a program.")] = False,
+    norms: Annotated[bool, typer.Option("--norms", help="Score edges by α‖f(x)‖ instead of α.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per sentence.")] = False,
     split: options.Split = None,
     data: options.Data = None,
     dtype: options.Dtype = None,
@@ -34,10 +36,10 @@ def induced(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Show the dependency tree that a head's attention draws, beside the gold one.
+    """Show the dependency tree induced by a head's attention next to the gold tree.
 
-    The tree is the maximum spanning tree of the attention between words, as the lens `trees` scores it. A cross marks a
-    word whose head is wrong.
+    The tree is the maximum spanning tree of the attention between words, as scored by the lens `trees`. A cross marks a
+    word attached to the wrong head.
 
     [bold]Examples[/bold]
 

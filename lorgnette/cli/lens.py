@@ -8,13 +8,13 @@ import typer
 
 def lens(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; without a name they are listed.", metavar="[NAME]")
+        str | None, typer.Argument(help="The lens; without a name, all are listed.", metavar="[NAME]")
     ] = None,
     help_: Annotated[bool, typer.Option("--help", "-h", help="The same: what the lens is, and its options.")] = False,
 ) -> None:
     """Show what a lens measures, and its options with their defaults.
 
-    Options stand behind the name: [bold]--lens norms:sample=0,by=token[/bold]; several values of one option between
+    Options follow the name: [bold]--lens norms:sample=0,by=token[/bold]. Several values of one option are joined by
     plus signs.
 
     [bold]Examples[/bold]

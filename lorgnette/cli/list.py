@@ -22,7 +22,7 @@ class Kind(StrEnum):
 def list_(
     what: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.all,
 ) -> None:
-    """List the model families, presets, corpora, lenses and explanations that are known.
+    """List the available models, model families, presets, corpora, lenses and explanation methods.
 
     [bold]Examples[/bold]
 
@@ -48,10 +48,10 @@ def list_(
 
 _TITLES = {
     Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
-    Kind.families: "Families: what `lorgnette check` says of a tiny model of each architecture (docs/models.md)",
-    Kind.presets: "Presets: classifiers and translators that lorgnette train makes",
+    Kind.families: "Families: the result of `lorgnette check` on a tiny model of each architecture (docs/models.md)",
+    Kind.presets: "Presets: classifiers and translation models for `lorgnette train`",
     Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
-    Kind.lenses: "Lenses: `lorgnette lens NAME` says what one measures, and its options",
+    Kind.lenses: "Lenses: `lorgnette lens NAME` shows what a lens measures, and its options",
     Kind.explanations: "Explanations of a prediction: `lorgnette trace … --explain NAME`",
 }
 

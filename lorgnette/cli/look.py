@@ -40,11 +40,11 @@ def look(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Look at every head of a model over a corpus.
+    """Analyse every head of a model over a corpus.
 
-    Prints what was found; with --out the results are kept: a JSON file per lens, with provenance, a few short texts in
-    examples.json, and report.html to read. Another lens on the same model and texts is added to the folder. Ctrl-C
-    stops cleanly, and --resume goes on to the same numbers, or returns at once what is finished.
+    Prints the findings. With --out, writes the results to a folder: a JSON file per lens with its provenance, a few
+    short texts in examples.json, and report.html. Another lens on the same model and texts is added to the folder.
+    Ctrl-C stops cleanly; --resume continues and gives the same numbers.
 
     [bold]Examples[/bold]
 

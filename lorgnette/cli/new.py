@@ -12,14 +12,14 @@ class Begun(StrEnum):
 
 
 def new(
-    what: Annotated[Begun, typer.Argument(help="What to begin.")],
-    name: Annotated[str, typer.Argument(help="Its name: small letters, digits, _ and -.", metavar="NAME")],
+    what: Annotated[Begun, typer.Argument(help="What to create.")],
+    name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _ and -.", metavar="NAME")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write.", show_default="NAME")] = None,
 ) -> None:
-    """Write a small package with a lens of your own: the lens, its oracle test, its report and pyproject.toml.
+    """Create a small package with a lens of your own: the lens, its test, its report and pyproject.toml.
 
-    It works as it stands: install it, and look, report, compare and list know the lens. Then put your own formula in
-    the place of the one that is there.
+    It works as generated: install it, and look, report, compare and list know the lens. Then replace the formula with
+    your own.
 
     [bold]Examples[/bold]
 

@@ -40,15 +40,15 @@ Model = Annotated[
     str,
     typer.Argument(
         callback=_known_model,
-        help="A folder with a model or adapter, a GGUF file, a name in LORGNETTE_MODELS, or one on the hub.",
+        help="A folder with a model or adapter, a GGUF file, a folder name in LORGNETTE_MODELS, or a hub name.",
         metavar="MODEL",
     ),
 ]
-Run = Annotated[Path, typer.Argument(callback=_run_folder, help="The folder that look wrote.", metavar="RUN")]
+Run = Annotated[Path, typer.Argument(callback=_run_folder, help="A folder written by `look --out`.", metavar="RUN")]
 Dtype = Annotated[
     str | None,
     typer.Option(
-        help="Compute in float32, float64, bfloat16, float16, or auto: as the weights are kept.",
+        help="float32, float64, bfloat16, float16, or auto (the precision of the checkpoint).",
         rich_help_panel=_MODEL,
         metavar="TYPE",
         show_default="auto on a GPU, else float32",
@@ -57,7 +57,7 @@ Dtype = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        help="cpu, cuda, cuda:N, mps, or auto: over all GPUs.",
+        help="cpu, cuda, cuda:N, mps, or auto (spread over all GPUs).",
         rich_help_panel=_MODEL,
         metavar="DEVICE",
         show_default="a GPU if there is one",
@@ -69,13 +69,13 @@ Revision = Annotated[
 ]
 Adapter = Annotated[
     str | None,
-    typer.Option(help="The folder of an adapter (PEFT) to put on the model.", rich_help_panel=_MODEL, metavar="FOLDER"),
+    typer.Option(help="The folder of a PEFT adapter to apply to the model.", rich_help_panel=_MODEL, metavar="FOLDER"),
 ]
 AllowPickle = Annotated[
     bool,
     typer.Option(
         "--allow-pickle",
-        help="Read weights from pytorch_model.bin. A pickle can run code: only for files you trust.",
+        help="Read weights from pytorch_model.bin. A pickle can run code: use this only for files you trust.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -85,46 +85,47 @@ Corpus = Annotated[
     typer.Option(
         "--corpus",
         "-c",
-        help="A file (.txt .csv .tsv .jsonl .conllu, also .gz .xz), a named corpus, or a data set of the hub.",
+        help="A file (.txt .csv .tsv .jsonl .conllu, also .gz .xz), a named corpus, or a data set on the hub.",
         rich_help_panel=_CORPUS,
     ),
 ]
 Split = Annotated[str | None, typer.Option(help="The split of the corpus.", rich_help_panel=_CORPUS)]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N texts.", rich_help_panel=_CORPUS, metavar="N")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Use only the first N texts.", rich_help_panel=_CORPUS, metavar="N")
+]
 Data = Annotated[
     Path | None,
-    typer.Option(envvar="LORGNETTE_DATA", help="The folder that holds the named corpora.", rich_help_panel=_CORPUS),
+    typer.Option(envvar="LORGNETTE_DATA", help="The folder with the named corpora.", rich_help_panel=_CORPUS),
 ]
-LabelColumn = Annotated[
-    str | None, typer.Option(help="The column of a table that holds the label.", rich_help_panel=_CORPUS)
-]
+LabelColumn = Annotated[str | None, typer.Option(help="The column with the label.", rich_help_panel=_CORPUS)]
 Labels = Annotated[
     str | None,
     typer.Option(
         "--labels",
-        help="Which label of the corpus is which class of the model, where their names differ.",
+        help="Maps labels of the corpus to classes of the model where their names differ.",
         metavar="LABEL=CLASS,…",
         rich_help_panel=_CORPUS,
     ),
 ]
-WordsColumn = Annotated[
-    str | None, typer.Option(help="The column of a table with the words, a list.", rich_help_panel=_CORPUS)
-]
+WordsColumn = Annotated[str | None, typer.Option(help="The column with the list of words.", rich_help_panel=_CORPUS)]
 RationaleColumn = Annotated[
-    str | None, typer.Option(help="… and the one with 0 or 1 for each word: marked.", rich_help_panel=_CORPUS)
+    str | None,
+    typer.Option(help="The column with 0 or 1 for each word (1: part of the rationale).", rich_help_panel=_CORPUS),
 ]
-TextColumn = Annotated[str, typer.Option(help="The column of a table that holds the text.", rich_help_panel=_CORPUS)]
+TextColumn = Annotated[str, typer.Option(help="The column with the text.", rich_help_panel=_CORPUS)]
 Paragraphs = Annotated[
     bool,
     typer.Option(
-        "--paragraphs", help="In a plain text file, a text is a paragraph, not a line.", rich_help_panel=_CORPUS
+        "--paragraphs",
+        help="In a plain text file, treat each paragraph as a text, not each line.",
+        rich_help_panel=_CORPUS,
     ),
 ]
 Truncate = Annotated[
     bool,
     typer.Option(
         "--truncate",
-        help="Cut texts that are longer than the model takes (the provenance counts them).",
+        help="Truncate texts that are too long for the model (the provenance counts them).",
         rich_help_panel=_CORPUS,
     ),
 ]
@@ -133,7 +134,7 @@ Chat = Annotated[
     bool,
     typer.Option(
         "--chat",
-        help="Texts are chats (a column `messages`), or what a user says, written by the model's template.",
+        help="Apply the model's chat template: texts are chats (a column `messages`) or user messages.",
         rich_help_panel=_CORPUS,
     ),
 ]
@@ -143,7 +144,7 @@ Lenses = Annotated[
     typer.Option(
         "--lens",
         "-l",
-        help="What to measure, with options: weights,norms:sample=0 … or all that can look.",
+        help="Lenses to run, with their options: weights,norms:sample=0 …; `all` runs every applicable lens.",
         rich_help_panel=_RUN,
         show_default="weights,norms",
     ),
@@ -151,17 +152,15 @@ Lenses = Annotated[
 Keep = Annotated[
     str | None,
     typer.Option(
-        help="'texts' keeps each text's numbers (Parquet, in --out): to pair runs on the same texts, to find outliers.",
+        help="'texts' keeps the numbers of each text (Parquet, in --out), for paired comparisons and outliers.",
         metavar="texts",
         rich_help_panel=_RUN,
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder for the results.", rich_help_panel=_RUN)]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on where an interrupted run into --out stopped.", rich_help_panel=_RUN)
-]
-BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in a batch.", rich_help_panel=_RUN)]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For whatever is drawn at random.", rich_help_panel=_RUN)]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the interrupted run in --out.", rich_help_panel=_RUN)]
+BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per batch.", rich_help_panel=_RUN)]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", rich_help_panel=_RUN)]
 
 
 def option(panel: str, *names: str, help: str, **more: Any) -> Any:

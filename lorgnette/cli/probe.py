@@ -18,18 +18,18 @@ def probe(
     corpus: options.Corpus,
     label: Annotated[
         list[str],
-        typer.Option(help="A tag of words (upos, xpos, feats, chunk, entity …), or 'label', the class of the text."),
+        typer.Option(help="A word-level tag (upos, xpos, feats, chunk, entity …), or 'label', the class of the text."),
     ] = ["upos"],  # noqa: B006  typer reads the default and copies it
-    train: Annotated[str, typer.Option(help="The split that probes are trained on.")] = "train",
-    test: Annotated[str, typer.Option(help="The split that they are tested on.")] = "test",
+    train: Annotated[str, typer.Option(help="The split to train the probes on.")] = "train",
+    test: Annotated[str, typer.Option(help="The split to test them on.")] = "test",
     words: Annotated[
-        int, typer.Option(min=100, max=10**8, help="Words (or texts) kept of each split, chosen by hash.")
+        int, typer.Option(min=100, max=10**8, help="Number of words (or texts) sampled from each split.")
     ] = 10_000,
-    hidden: Annotated[
-        int, typer.Option(min=1, max=1 << 16, help="Units of the hidden layer of the second probe.")
-    ] = 64,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many probes of each kind.")] = 3,
-    structural: Annotated[bool, typer.Option("--structural", help="Also the structural probe (a treebank).")] = False,
+    hidden: Annotated[int, typer.Option(min=1, max=1 << 16, help="Hidden units of the MLP probe.")] = 64,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds.")] = 3,
+    structural: Annotated[
+        bool, typer.Option("--structural", help="Also train the structural probe (needs a treebank).")
+    ] = False,
     out: options.Out = None,
     limit: options.Limit = None,
     data: options.Data = None,
@@ -39,7 +39,7 @@ def probe(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Train probes on every layer of a frozen model, each beside its control task and its baselines.
+    """Train probes on every layer of a frozen model, with control tasks and baselines.
 
     [bold]Examples[/bold]
 

@@ -18,35 +18,40 @@ _PANEL = "Language models"
 Generate = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="N", help="Go on with the text for N tokens, and look at those too.", rich_help_panel=_PANEL
+        min=1, metavar="N", help="Generate N tokens and analyse them together with the text.", rich_help_panel=_PANEL
     ),
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(help="Draw tokens at this temperature.", show_default="the likeliest ones", rich_help_panel=_PANEL),
+    typer.Option(help="Sample at this temperature.", show_default="greedy", rich_help_panel=_PANEL),
 ]
-TopK = Annotated[int | None, typer.Option(min=1, help="… out of the K likeliest.", rich_help_panel=_PANEL)]
-TopP = Annotated[float | None, typer.Option(help="… out of the likeliest that add up to P.", rich_help_panel=_PANEL)]
-Seed = Annotated[int, typer.Option(help="For what is drawn.", rich_help_panel=_PANEL)]
+TopK = Annotated[int | None, typer.Option(min=1, help="Sample from the K most likely tokens.", rich_help_panel=_PANEL)]
+TopP = Annotated[
+    float | None,
+    typer.Option(help="Sample from the most likely tokens whose probabilities add up to P.", rich_help_panel=_PANEL),
+]
+Seed = Annotated[int, typer.Option(help="Random seed for sampling.", rich_help_panel=_PANEL)]
 Chat = Annotated[
     bool,
     typer.Option(
-        "--chat", help="TEXT is what a user says: write it by the model's chat template.", rich_help_panel=_PANEL
+        "--chat", help="Treat TEXT as a user message and apply the model's chat template.", rich_help_panel=_PANEL
     ),
 ]
-System = Annotated[str | None, typer.Option(help="With --chat: the system message before it.", rich_help_panel=_PANEL)]
+System = Annotated[str | None, typer.Option(help="With --chat: the system message.", rich_help_panel=_PANEL)]
 Said = Annotated[
     str | None,
-    typer.Option(help="With --explain: the token to explain.", show_default="the likeliest", rich_help_panel=_PANEL),
+    typer.Option(help="With --explain: the token to explain.", show_default="the most likely", rich_help_panel=_PANEL),
 ]
-InsteadOf = Annotated[str | None, typer.Option(help="… against this one.", rich_help_panel=_PANEL)]
+InsteadOf = Annotated[
+    str | None, typer.Option(help="With --explain: the token to contrast it with.", rich_help_panel=_PANEL)
+]
 At = Annotated[
     int | None,
     typer.Option(
         min=2,
         metavar="N",
-        help="… where the Nth piece of prompt and continuation is said.",
-        show_default="behind the text",
+        help="With --explain: the position to explain, the Nth token of prompt and continuation.",
+        show_default="after the text",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -28,52 +28,67 @@ class PruneOptions:
     corpus: options.Corpus
     out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the pruned model.")]
     method: Annotated[
-        str, option(_HEADS, help="gates (learnt), importance (|∂loss/∂gate|), agreement (mean rank).")
+        str, option(_HEADS, help="gates (learnt), importance (|∂loss/∂gate|) or agreement (mean rank of all signals).")
     ] = "gates"
-    keep: Annotated[float | None, option(_HEADS, help="The share of the heads to keep.", metavar="SHARE")] = None
+    keep: Annotated[float | None, option(_HEADS, help="Fraction of heads to keep.", metavar="SHARE")] = None
     weight: Annotated[
         float | None,
         option(
             _HEADS,
             "--lambda",
-            help="Instead: weight of the open heads in the loss.",
+            help="Instead of --keep: weight λ of the penalty on open gates.",
             metavar="λ",
             show_default="0.1 without --keep",
         ),
     ] = None
     stacks: Annotated[
-        str | None, option(_HEADS, help="encoder, decoder, cross, between commas.", show_default="all")
+        str | None,
+        option(_HEADS, help="Stacks to prune, comma-separated: encoder, decoder, cross.", show_default="all"),
     ] = None
-    temperature: Annotated[float, option(_HEADS, help="Of the gates: 0.33 (Voita), 0.667 (Louizos).")] = 0.33
-    over: Annotated[str, option(_HEADS, help="Open heads: mean, or sum, over layers.")] = "mean"
-    rule: Annotated[str, option(_HEADS, help="A gate is closed by the rule of Voita's code, or of the paper.")] = "code"
+    temperature: Annotated[
+        float, option(_HEADS, help="Gate temperature: 0.33 (Voita et al.) or 0.667 (Louizos et al.).")
+    ] = 0.33
+    over: Annotated[str, option(_HEADS, help="Penalty: mean or sum over layers.")] = "mean"
+    rule: Annotated[
+        str, option(_HEADS, help="When a gate counts as closed: as in Voita's code, or as in the paper.")
+    ] = "code"
     train: Annotated[
-        str, option(_HEADS, "--train", help="Weights that learn: all, gated (stacks that are pruned), none.")
+        str, option(_HEADS, "--train", help="Weights to train: all, gated (the stacks being pruned) or none.")
     ] = "all"
     gates_learning_rate: Annotated[
-        float | None, option(_HEADS, help="Step size of the gates.", show_default="by the steps")
+        float | None, option(_HEADS, help="Learning rate of the gates.", show_default="from the number of steps")
     ] = None
     controls: Annotated[
-        int, option(_HEADS, help="Random sets of as many heads in each layer, measured beside the choice.", min=0)
+        int, option(_HEADS, help="Number of random head sets (same heads per layer) to compare with.", min=0)
     ] = 5
-    allow_empty: Annotated[bool, option(_HEADS, "--allow-empty", help="Save layers without any head.")] = False
-    epochs: Annotated[int, option(_RUN, help="With gates.", min=1)] = 3
-    settle: Annotated[int | None, option(_RUN, help="Epochs after removal.", show_default="1 with --keep", min=0)] = (
+    allow_empty: Annotated[bool, option(_HEADS, "--allow-empty", help="Allow layers that lose all their heads.")] = (
+        False
+    )
+    epochs: Annotated[int, option(_RUN, help="Epochs of training with gates.", min=1)] = 3
+    settle: Annotated[
+        int | None, option(_RUN, help="Epochs of fine-tuning after removal.", show_default="1 with --keep", min=0)
+    ] = None
+    learning_rate: Annotated[
+        float | None, option(_RUN, help="Learning rate of the model weights.", show_default="5e-5")
+    ] = None
+    batch_size: Annotated[int, option(_RUN, help="Texts per batch.", min=1)] = 32
+    beams: Annotated[int, option(_RUN, help="Beam size for the scored translations.", min=1)] = 1
+    seed: options.Seed = 0
+    onnx: Annotated[bool, option(_RUN, "--onnx/--no-onnx", help="Also write model.onnx.")] = True
+    format: Annotated[
+        str, option(_RUN, help="pruned (smaller) or stock (removed heads are zero; opens in plain transformers).")
+    ] = "pruned"
+    allow_pickle: Annotated[
+        bool, option(_RUN, "--allow-pickle", help="Read weights from a pickle, which can run code.")
+    ] = False
+    resume: options.Resume = False
+    max_length: Annotated[int | None, option(_TEXTS, help="Truncate longer texts (the count is reported).", min=1)] = (
         None
     )
-    learning_rate: Annotated[float | None, option(_RUN, help="Of the weights.", show_default="5e-5")] = None
-    batch_size: Annotated[int, option(_RUN, help="Texts in a batch.", min=1)] = 32
-    beams: Annotated[int, option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1
-    seed: options.Seed = 0
-    onnx: Annotated[bool, option(_RUN, "--onnx/--no-onnx", help="Write model.onnx too.")] = True
-    format: Annotated[
-        str, option(_RUN, help="pruned (smaller), or stock (zeros for removed heads; plain transformers opens it).")
-    ] = "pruned"
-    allow_pickle: Annotated[bool, option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False
-    resume: options.Resume = False
-    max_length: Annotated[int | None, option(_TEXTS, help="Cut longer texts (counted).", min=1)] = None
-    limit: Annotated[int | None, option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None
-    test_limit: Annotated[int | None, option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None
+    limit: Annotated[int | None, option(_TEXTS, help="Use only the first N training texts.", metavar="N", min=1)] = None
+    test_limit: Annotated[int | None, option(_TEXTS, help="Use only the first N test texts.", metavar="N", min=1)] = (
+        None
+    )
     test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
@@ -90,12 +105,12 @@ class PruneOptions:
 
 @asking(PruneOptions)
 def prune(options: PruneOptions) -> None:
-    """Remove heads from a trained model for good, and say what that cost and saved.
+    """Permanently remove heads from a trained model, and report the cost in accuracy and the gain in size and speed.
 
-    Fine-tunes with gates on the heads (or ranks them), removes those that closed, and writes an ordinary checkpoint
+    Fine-tunes with gates on the heads (or ranks them), removes the heads whose gates closed, and writes a checkpoint
     with smaller projections, its tokenizer, training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel
-    after `import lorgnette.models` (with --format stock by itself). What that size can save at most is said first.
-    --resume goes on after an interruption.
+    after `import lorgnette.models` (with --format stock, without it). A forecast of the largest possible saving comes
+    first. --resume continues an interrupted run.
 
     [bold]Examples[/bold]
 

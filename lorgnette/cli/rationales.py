@@ -21,18 +21,24 @@ def rationales(
     corpus: options.Corpus,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help="An explanation, or 'all'; repeat it.", show_default="the cheap ones"),
+        typer.Option(
+            "--method", "-m", help="An explanation method, or 'all'; repeatable.", show_default="the fast ones"
+        ),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="A rationale is the first N words.", metavar="N")] = None,
-    share: Annotated[float | None, typer.Option(help="… or this share of a text's words.")] = None,
-    share_from: Annotated[str, typer.Option(help="… or as many as people mark in this split.")] = "val",
-    gold: Annotated[str, typer.Option(help="Marked by the majority or the union of people, or as the corpus says.")] = (
-        "majority"
-    ),
-    perturbation: Annotated[str, typer.Option(help="What happens to words that go: delete, mask.")] = "delete",
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Take the N top-scoring words as the rationale.", metavar="N")
+    ] = None,
+    share: Annotated[float | None, typer.Option(help="Take this fraction of each text's words instead.")] = None,
+    share_from: Annotated[
+        str, typer.Option(help="Take the fraction marked by annotators in this split instead.")
+    ] = "val",
+    gold: Annotated[
+        str, typer.Option(help="Gold words: majority or union of the annotators, or corpus (as given).")
+    ] = ("majority"),
+    perturbation: Annotated[str, typer.Option(help="How words are removed: delete or mask.")] = "delete",
     class_name: Annotated[
         str | None,
-        typer.Option("--class", help="The class to explain.", metavar="NAME", show_default="the predicted one"),
+        typer.Option("--class", help="The class to explain.", metavar="NAME", show_default="the predicted class"),
     ] = None,
     split: options.Split = None,
     text_column: options.TextColumn = "text",
@@ -51,11 +57,11 @@ def rationales(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Do explanations point to the words that people marked, and to those that a classifier needs?
+    """Compare explanations with human rationales (plausibility) and with what the classifier needs (faithfulness).
 
-    Each explanation stands beside words at random, the first and the last. How many words make a rationale: 5 for
-    HateXplain and for a file, else the share that people mark in another split. Without --split: test, of what has any.
-    With --out the result is kept, with report.html to read.
+    Baselines are random words, the first words and the last words. The rationale has 5 words for HateXplain and for a
+    file, otherwise the fraction that annotators mark in another split. The default split is test, where there is one.
+    With --out, the results and report.html are written to a folder.
 
     [bold]Examples[/bold]
 

@@ -10,17 +10,15 @@ from lorgnette.cli import options
 
 def report(
     run: options.Run,
-    out: Annotated[
-        Path | None, typer.Option(help="The page to write; RUN/report.html if not given.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write.", show_default="RUN/report.html")] = None,
     figures: Annotated[
         str | None,
-        typer.Option(help="Also write every figure for a paper, in these formats: png, svg, pdf.", metavar="FORMATS"),
+        typer.Option(help="Also write every figure to a file, in these formats: png, svg, pdf.", metavar="FORMATS"),
     ] = None,
 ) -> None:
     """Write the results of a run as one HTML page that needs no network.
 
-    With --figures, the charts are also written one by one, in a folder beside the page.
+    With --figures, each chart is also written to a file, in the folder figures beside the page.
 
     [bold]Examples[/bold]
 

@@ -17,37 +17,35 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; without a name they are listed.", metavar="[NAME]")
+        str | None, typer.Argument(help="The study; without a name, all are listed.", metavar="[NAME]")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Minutes, not hours: a small part, to see that it works.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small trial that takes minutes instead of hours.")] = False,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Measure nothing: the page from the cells that are there, saying what is not."),
+        typer.Option("--partial", help="Write the page from the cells measured so far; measure nothing."),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The folder for the outcome.", show_default="reproductions/NAME"),
+        typer.Option("--out", "-o", help="The folder for the results.", show_default="reproductions/NAME"),
     ] = None,
     data: options.Data = None,
     models: Annotated[
         Path | None, typer.Option(envvar="LORGNETTE_MODELS", help="The folder that holds the models.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, between commas.", metavar="N,N…", show_default="the study's own")
+        str | None, typer.Option(help="Seeds, comma-separated.", metavar="N,N…", show_default="the study's own")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="Measure only this part of it.", metavar="PART")] = None,
+    only: Annotated[str | None, typer.Option(help="Measure only this part.", metavar="PART")] = None,
     device: options.Device = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes for what can run side by side.", metavar="N")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of parallel processes.", metavar="N")] = 1,
     budget_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Start no new cell after so many seconds.", metavar="S")
+        float | None, typer.Option(min=0, help="Start no new cell after this many seconds.", metavar="S")
     ] = None,
 ) -> None:
-    """Measure a published finding again, and write what came out beside what was printed.
+    """Reproduce a published finding, and compare the result with the published numbers.
 
-    The folder gets README.md (what came out), APPENDIX.md (all claims, tables and the set-up), results.json (every
-    number) and figures/. With --quick it goes to out/NAME and must not be quoted.
+    Writes README.md (the outcome), APPENDIX.md (the set-up, all claims and tables), results.json (every number) and
+    figures/. Results of --quick go to out/NAME and should not be quoted.
 
     [bold]Examples[/bold]
 

@@ -10,7 +10,7 @@ from lorgnette.cli import options
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(help="Folders with models, or names on the Hugging Face hub; two can be compared.",
+        typer.Argument(help="Model folders or hub names; name two to compare them.",
                        metavar="MODEL..."),
     ],
     corpus: Annotated[
@@ -19,15 +19,15 @@ def serve(
     split: options.Split = None,
     data: options.Data = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts that are longer than the model takes; the page says so.")
+        bool, typer.Option("--truncate", help="Truncate texts that are too long for the model; the page says so.")
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Where to listen. Other than this machine alone: a token is asked for.")
+        str, typer.Option(help="The address to listen on. Beyond this machine, a token is required.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")] = 8765,
     public: Annotated[
         bool,
-        typer.Option("--public", help="A demo for everybody: no token; one model, shorter texts."),
+        typer.Option("--public", help="A public demo: no token, one model, shorter texts."),
     ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     dtype: options.Dtype = None,
@@ -36,11 +36,11 @@ def serve(
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:  # fmt: skip
-    """Look at a model live, in the browser.
+    """Explore a model live, in the browser.
 
-    Type a sentence and see what every head reads, what the prediction rests on, and what changes when heads are
-    switched off. Only this machine can open the page, unless --host says otherwise; then a token is needed, which is
-    printed. Ctrl-C ends it.
+    Type a sentence and see what each head attends to, which words the prediction is based on, and what changes when
+    heads are switched off. Only this machine can open the page, unless --host says otherwise; then a token is required
+    and printed. Stop with Ctrl-C.
 
     [bold]Examples[/bold]
 

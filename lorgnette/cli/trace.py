@@ -24,21 +24,25 @@ _WORD = 8  # columns for a word in the overview
 
 def trace(
     model: options.Model,
-    text: Annotated[str, typer.Argument(help="The text to look at.", metavar="TEXT")],
-    pair: Annotated[str | None, typer.Argument(help="A second text, for models of pairs.", metavar="PAIR")] = None,
+    text: Annotated[str, typer.Argument(help="The text to analyse.", metavar="TEXT")],
+    pair: Annotated[
+        str | None, typer.Argument(help="A second text, for sentence-pair models.", metavar="[PAIR]")
+    ] = None,
     target: Annotated[
-        str | None, typer.Option(help="A translation, for translation models.", show_default="the model's own")
+        str | None, typer.Option(help="The translation to use (translation models).", show_default="the model's own")
     ] = None,
     stack: Annotated[
-        str | None, typer.Option(help="encoder, decoder or cross.", show_default="the first that the model has")
+        str | None, typer.Option(help="encoder, decoder or cross.", show_default="the model's first")
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="With --head: all weights of one head.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="With --layer: all weights of one head.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="With --head: show all weights of one head.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="With --layer: show all weights of one head.")] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="[STACK.]LAYER.HEAD", help="Take a head out and show what that changes; repeatable."),
+        typer.Option(metavar="[STACK.]LAYER.HEAD", help="Switch a head off and show the effect; repeatable."),
     ] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="Word pieces as the model has them, not words.")] = False,
+    pieces: Annotated[
+        bool, typer.Option("--pieces", help="Show the model's tokens (word pieces) instead of words.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(help="Write all views of the text as one page that needs no network.", metavar="FILE"),
@@ -47,13 +51,13 @@ def trace(
         list[str] | None,
         typer.Option(
             metavar="METHOD",
-            help="Explain the prediction by this: the relevance of each word; repeatable.",
+            help="Explain the prediction with this method: the relevance of each word; repeatable.",
             show_default="with --html attnlrp and gradient_x_input",
         ),
     ] = None,
     class_name: Annotated[
         str | None,
-        typer.Option("--class", help="The class to explain, of a classifier.", show_default="the predicted one"),
+        typer.Option("--class", help="The class to explain (classifiers).", show_default="the predicted class"),
     ] = None,
     generate: prompting.Generate = None,
     temperature: prompting.Temperature = None,
@@ -65,17 +69,17 @@ def trace(
     at: prompting.At = None,
     chat: prompting.Chat = False,
     system: prompting.System = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All weights as JSON, for a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
     dtype: options.Dtype = None,
     device: options.Device = None,
     allow_pickle: options.AllowPickle = False,
     revision: options.Revision = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Show what the heads of a model read in one text.
+    """Show what each head attends to in one text.
 
-    For every head the word it reads most, with its share of the weight (mean over all queries), and the strongest links
-    between two words. With --layer and --head, the weights of that head: queries in rows, keys in columns.
+    Prints the word that each head attends to most, with its attention weight (mean over all queries), and the largest
+    weights between two words. With --layer and --head, prints that head's weights: queries in rows, keys in columns.
 
     [bold]Examples[/bold]
 

@@ -29,62 +29,83 @@ class TrainOptions:
     out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the trained model.")]
     layers: Annotated[int | None, option(_SHAPE, help="Attention layers.", min=0)] = None
     heads: Annotated[int | None, option(_SHAPE, help="Heads per layer.", min=1)] = None
-    width: Annotated[int | None, option(_SHAPE, help="Width of the states.", min=1)] = None
+    width: Annotated[int | None, option(_SHAPE, help="Width of the hidden states.", min=1)] = None
     positions: Annotated[str | None, option(_SHAPE, help="none, sinusoidal, learnt or relative.")] = None
     pooling: Annotated[str | None, option(_SHAPE, help="mean, cls, cls-zero, attention, query …")] = None
     dropout: Annotated[float | None, option(_SHAPE, help="Dropout.", min=0)] = None
     override: Annotated[
-        list[str], option(_SHAPE, "--set", help="Any other field of the config, as NAME=VALUE.", metavar="NAME=VALUE")
+        list[str], option(_SHAPE, "--set", help="Set any other field of the config.", metavar="NAME=VALUE")
     ] = field(default_factory=list)
     embeddings: Annotated[str | None, option(_SHAPE, help="glove, random, a vectors file, or model:NAME.")] = None
     freeze: Annotated[
-        bool | None, option(_SHAPE, "--freeze/--train-embeddings", help="Keep the vectors as they are.")
+        bool | None, option(_SHAPE, "--freeze/--train-embeddings", help="Freeze the word vectors, or train them.")
     ] = None
-    style: Annotated[str, option(_SHAPE, help="Tokenizer: default, or whitespace (the starter code's).")] = "default"
-    vocabulary: Annotated[str | None, option(_SHAPE, help="Words of train, or of the vectors.")] = None
-    entropy: Annotated[float | None, option(_LOSS, help="Weight of the normalised entropy of attention.")] = None
-    entropy_rows: Annotated[str, option(_LOSS, help="cls, or all rows.")] = "cls"
-    entropy_layers: Annotated[str | None, option(_LOSS, help="Layers, from 1: 1,3.", show_default="all")] = None
-    rationale_weight: Annotated[float | None, option(_LOSS, help="Weight of the human rationales.")] = None
-    rationale_loss: Annotated[str, option(_LOSS, help="jaccard or kl.")] = "jaccard"
-    heuristic_weight: Annotated[float | None, option(_LOSS, help="Weight of the heuristic map (pairs).")] = None
-    learning_rate: Annotated[float | None, option(_LOSS, help="Step size.", show_default="1e-3, pretrained 2e-5")] = (
-        None
+    style: Annotated[str, option(_SHAPE, help="Tokenizer: default, or whitespace (as in the TP 9 starter code).")] = (
+        "default"
     )
+    vocabulary: Annotated[
+        str | None,
+        option(_SHAPE, help="Vocabulary: the words of the training texts (train) or of the vectors (vectors)."),
+    ] = None
+    entropy: Annotated[
+        float | None, option(_LOSS, help="Weight of the penalty on the normalised attention entropy.")
+    ] = None
+    entropy_rows: Annotated[str, option(_LOSS, help="Rows that the entropy penalty uses: cls or all.")] = "cls"
+    entropy_layers: Annotated[
+        str | None,
+        option(_LOSS, help="Layers that the entropy penalty uses, from 1, for example 1,3.", show_default="all"),
+    ] = None
+    rationale_weight: Annotated[float | None, option(_LOSS, help="Weight of the rationale penalty.")] = None
+    rationale_loss: Annotated[str, option(_LOSS, help="Rationale penalty: jaccard or kl.")] = "jaccard"
+    heuristic_weight: Annotated[
+        float | None, option(_LOSS, help="Weight of the heuristic penalty (sentence pairs).")
+    ] = None
+    learning_rate: Annotated[
+        float | None, option(_LOSS, help="Learning rate.", show_default="1e-3, pretrained 2e-5")
+    ] = None
     warmup: Annotated[
         float | None,
-        option(_LOSS, help="Steps (below 1: their share) of growing step size.", show_default="pretrained 0.1", min=0),
+        option(_LOSS, help="Warm-up steps; below 1, a fraction of all steps.", show_default="pretrained 0.1", min=0),
     ] = None
     label_smoothing: Annotated[
-        float | None, option(_LOSS, help="Of translations.", show_default="0.1", min=0, max=1)
+        float | None, option(_LOSS, help="Label smoothing (translation).", show_default="0.1", min=0, max=1)
     ] = None
     weight_decay: Annotated[float, option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0
-    seeds: Annotated[str, option(_RUN, help="One seed, or several: 0,1,2.")] = "0"
+    seeds: Annotated[str, option(_RUN, help="One seed, or several, comma-separated.")] = "0"
     epochs: Annotated[
         int | None, option(_RUN, help="Maximum number of epochs.", show_default="20, pretrained 3", min=1)
     ] = None
-    batch_size: Annotated[int, option(_RUN, help="Texts in a batch.", min=1)] = 64
-    patience: Annotated[int, option(_RUN, help="Evaluations without progress before stopping.", min=1)] = 5
-    select: Annotated[str, option(_RUN, help="Best by validation loss, cross_entropy, accuracy or bleu.")] = "loss"
-    keep_last: Annotated[
-        bool, option(_RUN, "--keep-last", help="Keep the weights of the last step, not the best ones.")
-    ] = False
+    batch_size: Annotated[int, option(_RUN, help="Texts per batch.", min=1)] = 64
+    patience: Annotated[int, option(_RUN, help="Stop after this many evaluations without improvement.", min=1)] = 5
+    select: Annotated[
+        str, option(_RUN, help="Metric that selects the best epoch: loss, cross_entropy, accuracy or bleu.")
+    ] = "loss"
+    keep_last: Annotated[bool, option(_RUN, "--keep-last", help="Keep the last weights instead of the best.")] = False
     evaluate_every: Annotated[
-        int | None, option(_RUN, help="Steps between evaluations, and checkpoints.", show_default="an epoch", min=1)
+        int | None, option(_RUN, help="Steps between evaluations (and checkpoints).", show_default="an epoch", min=1)
     ] = None
-    beams: Annotated[int, option(_RUN, help="Beam of the translations that are scored.", min=1)] = 1
-    allow_pickle: Annotated[bool, option(_RUN, "--allow-pickle", help="Open weights that are a pickle.")] = False
+    beams: Annotated[int, option(_RUN, help="Beam size for the scored translations.", min=1)] = 1
+    allow_pickle: Annotated[
+        bool, option(_RUN, "--allow-pickle", help="Read weights from a pickle, which can run code.")
+    ] = False
     bf16: Annotated[bool, option(_RUN, "--bf16", help="Train in bfloat16.")] = False
     fp16: Annotated[bool, option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False
     resume: options.Resume = False
     max_length: Annotated[
-        int | None, option(_TEXTS, help="Cut longer texts (counted).", show_default="500, or the model's", min=1)
+        int | None,
+        option(
+            _TEXTS, help="Truncate longer texts (the count is reported).", show_default="500, or the model's", min=1
+        ),
     ] = None
-    validation: Annotated[float, option(_TEXTS, help="Share of train, if there is no such split.")] = 0.1
-    test_split: Annotated[str, option(_TEXTS, help="The split to test on, once.")] = "test"
-    limit: Annotated[int | None, option(_TEXTS, help="Only the first N training texts.", metavar="N", min=1)] = None
-    test_limit: Annotated[int | None, option(_TEXTS, help="… and N test texts.", metavar="N", min=1)] = None
-    stream: Annotated[bool, option(_TEXTS, "--stream", help="Read texts as they are needed, not at once.")] = False
+    validation: Annotated[
+        float, option(_TEXTS, help="Fraction of the training texts to validate on if there is no validation split.")
+    ] = 0.1
+    test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
+    limit: Annotated[int | None, option(_TEXTS, help="Use only the first N training texts.", metavar="N", min=1)] = None
+    test_limit: Annotated[int | None, option(_TEXTS, help="Use only the first N test texts.", metavar="N", min=1)] = (
+        None
+    )
+    stream: Annotated[bool, option(_TEXTS, "--stream", help="Stream the texts instead of loading them all.")] = False
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
     labels: options.Labels = None
@@ -107,7 +128,8 @@ def train(options: TrainOptions) -> None:
     """Train a classifier or a translation model, or fine-tune one.
 
     Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json; with several seeds, one folder for
-    each. The best validation epoch is kept and the test texts are read once. --resume goes on after an interruption.
+    each. The best validation epoch is kept, and the test texts are read only once. --resume continues an interrupted
+    run.
 
     [bold]Examples[/bold]
 

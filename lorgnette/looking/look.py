@@ -43,25 +43,24 @@ def look(
     seed: int | None = None,
     command: str | None = None,
 ) -> Results:
-    """Run every text of a corpus through a subject once, with these lenses looking on: the command `lorgnette look`.
+    """Analyse a subject with these lenses, in one pass over a corpus: the command `lorgnette look`.
 
         >>> found = lo.look(subject, texts, ["weights", "norms:sample=0"], progress=False)
         >>> found["norms"]["norm"].data.dims
         ('stack', 'layer', 'head', 'category')
 
-    Batches hold texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on their
-    order or size. With `out`, results are written there, whole, at the end, and Ctrl-C keeps the work for
-    `resume=True`. Under `torchrun` each process takes whole batches and all end with the same results. Each text is
-    read and tokenised once: give `TokenizedTexts` to look at the same ones again.
+    Batches have texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on batches or
+    order. With `out`, results are written to that folder at the end, and Ctrl-C saves the work for `resume=True`. Under
+    `torchrun`, each process handles whole batches, and all return the same results. Each text is read and tokenised
+    once: pass `TokenizedTexts` to analyse the same texts again.
 
-    A string is the name or path of a corpus, or names of lenses ("weights,norms"); "all" is every lens that can look at
-    this model and these texts (a note says why others cannot). Results of other lenses that lie in `out` already stay,
-    if they are of the same model and texts; `resume=True` on what is finished returns it at once. Where a lens uses
-    labels, those of the corpus are matched with the classes of the model by name; `labels` says which is which (label →
-    class).
+    Strings are the name or path of a corpus, and names of lenses ("weights,norms"); "all" runs every lens that applies
+    to this model and these texts (a note says why others do not). Results of other lenses in `out` are kept if model
+    and texts are the same; `resume=True` on a finished run returns its results at once. If a lens uses labels, those of
+    the corpus are matched with the classes of the model by name; `labels` maps names that differ (label → class).
 
-    With `keep="texts"` each text's numbers are kept, of lenses whose means are over texts (see `Results.texts`): value
-    and weight as 32-bit floats, at most 2²⁵ of them a lens (268 MB). Ids of texts must then differ.
+    `keep="texts"` keeps the numbers of each text, for lenses whose means are over texts (see `Results.texts`): value
+    and weight as 32-bit floats, at most 2²⁵ per lens (268 MB). Ids of texts must be unique.
     """
     texts = _texts(subject, corpus, truncate)
     left_out: dict[str, str] | None = None

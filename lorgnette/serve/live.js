@@ -17,7 +17,7 @@ class Seat {
     this.off = [];
     this.title = element("h2", {});
     this.root = element("section", { "aria-label": "Views" });
-    this.cut = element("p", { class: "live-cut", hidden: "" }, "The text is longer than the model takes: its end was cut.");
+    this.cut = element("p", { class: "live-cut", hidden: "" }, "The text is too long for the model and was truncated.");
     this.part = element("article", { hidden: "" }, this.title, this.cut, this.root);
     by("shown").append(this.part);
     this.viewer = null;
@@ -220,7 +220,7 @@ class Page {
   ask() {
     const text = by("text").value.trim();
     if (!text) {
-      this.refuse("There is no text: type one, or take one of the corpus.");
+      this.refuse("There is no text: type one, or choose one from the corpus.");
       return by("text").focus();
     }
     const methods = [...by("methods").querySelectorAll("input:checked")].map((box) => box.value);

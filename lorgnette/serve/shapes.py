@@ -99,7 +99,7 @@ class StackAnswer(Strict):
     queries: int
     keys: int
     weights: list[str] = Field(description="Per layer [head query key]: round(255 √α) as bytes, deflated, in base64.")
-    entropy: Numbers = Field(description="[layer head], in bits, mean over queries.")
+    entropy: Numbers = Field(description="[layer head], in nats, mean over queries.")
     norms: Numbers | None = Field(description="[layer head key]: ‖f(x)‖, so that α‖f(x)‖ is what moves.")
     moved: Numbers | None = Field(description="[layer head]: the sum of α‖f(x)‖ over all pairs.")
 

@@ -39,7 +39,7 @@ DTYPES = {
 
 
 class Subject(Facts):
-    """A model and its tokenizer, opened by `lorgnette.load` or made from what you hold already.
+    """A model and its tokenizer, opened by `lorgnette.load` or made from a loaded model.
 
     >>> lo.Subject(model, tokenizer)
     Subject('BertForSequenceClassification': BertForSequenceClassification, 3 encoder layers of 4 heads)
@@ -82,7 +82,7 @@ class Subject(Facts):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Its tokenizer; a subject of a bare model has none, and whoever needs one is told so."""
+        """The tokenizer; a subject made from a bare model has none, and asking for it is an error."""
         if self._tokenizer is None:
             raise UserError(
                 f"{self.name!r} has no tokenizer, so it takes tensors only. Give one: Subject(model, tokenizer)."
@@ -95,12 +95,12 @@ class Subject(Facts):
 
     @cached_property
     def encoder(self) -> Encoder:
-        """What makes ids of texts."""
+        """Turns texts into token ids."""
         return Encoder(self.tokenizer, self.model.config, self.limit)
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: that of the first weights."""
+        """The device for inputs: that of the first weights."""
         return next(self.model.parameters()).device
 
     @property
@@ -109,12 +109,12 @@ class Subject(Facts):
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Every place where attention happens: encoder, decoder, cross; layers in order."""
+        """All attention modules: encoder, decoder, cross; layers in order."""
         return tuple(site.site for site in self.anatomy.sites)
 
     @property
     def layers(self) -> dict[str, list[Site]]:
-        """Sites by the name that results give their stack."""
+        """Sites by the name of their stack in results."""
         out: dict[str, list[Site]] = {}
         for site in self.sites:
             out.setdefault(site.name, []).append(site)
@@ -122,12 +122,12 @@ class Subject(Facts):
 
     @property
     def heads(self) -> int:
-        """The largest number of heads at any site, counting those that were removed: numbers go up to it."""
+        """The largest number of heads of any layer, including removed heads."""
         return max((site.total for site in self.anatomy.sites), default=0)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Parameters that the checkpoint lacks; what holds them was left out."""
+        """Parameters that the checkpoint lacks; the modules that need them were left out."""
         return self.loaded.missing if self.loaded else ()
 
     @property
@@ -140,16 +140,16 @@ class Subject(Facts):
 
     @property
     def limit(self) -> int | None:
-        """The longest text, in tokens, specials included, that the model takes; None if any."""
+        """The maximum length in tokens, special tokens included; None if there is no limit."""
         return longest_text(self.model.config, self._tokenizer)
 
     @cached_property
     def weights_hash(self) -> str:
-        """The weights file's SHA-256; of a model made in memory, that of its parameters."""
+        """The SHA-256 of the weights file, or of the parameters of a model made in memory."""
         return weights_hash(self.loaded) if self.loaded else state_hash(self.model)
 
     def tokenize(self, example: Example, *, truncate: bool = False) -> Encoded:
-        """One example as ids."""
+        """One example as token ids."""
         return self.encoder.encode(example, truncate=truncate)
 
     def encode(self, examples: Iterable[Example | str], *, truncate: bool = False) -> Batch:
@@ -166,7 +166,7 @@ class Subject(Facts):
 
     @contextmanager
     def tapped(self, *taps: Tap) -> Iterator[None]:
-        """Hand every attention call to these taps while the context is open; the model is in evaluation mode."""
+        """Pass every attention call to these taps while the context is open; the model is in evaluation mode."""
         with evaluating(self.model), tapped(self, *taps):
             yield
 
@@ -184,7 +184,7 @@ class Subject(Facts):
             ) from error
 
     def example(self, text: str, pair: str | None = None, *, target: str | None = None) -> Example:
-        """One text to look at; `target` is its translation, which only a translation model reads."""
+        """One text to analyse; `target` is its translation, for translation models."""
         if target is not None and not self.encoder.translates:
             instead = " To explain a class, name it (--class)." if self.labels is not None else ""
             raise UserError(f"{self.name!r} does not translate, so that it takes no translation (target).{instead}")
@@ -199,11 +199,11 @@ class Subject(Facts):
         without: "Iterable[Head]" = (),
         generate: "int | Generation | None" = None,
     ) -> "Trace":
-        """Everything of one pass over one text (or pair, or text and its translation), kept.
+        """One forward pass over one text (or pair, or text and its translation), with all activations.
 
-        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) takes heads out; `trace.effect` says what that did.
-        `generate=40` lets a language model go on for 40 tokens, whose attention comes along (`trace.generated`);
-        `generate=Generation(40, temperature=0.8, seed=1)` draws them.
+        `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) switches heads off; `trace.effect` has the effect.
+        `generate=40` makes a language model generate 40 tokens and traces them too (`trace.generated`);
+        `generate=Generation(40, temperature=0.8, seed=1)` samples them.
         """
         from lorgnette.subject.generation import traced
 
@@ -211,7 +211,7 @@ class Subject(Facts):
         return traced(self, example, without, generate)
 
     def check(self) -> "list[Check]":
-        """Prove on a padded batch that what is seen is what the model does; see `lorgnette.subject.checks`."""
+        """Verify on a padded batch that attention is captured exactly; see `lorgnette.subject.checks`."""
         from lorgnette.subject.checks import check
 
         return check(self)

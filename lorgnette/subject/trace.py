@@ -49,15 +49,15 @@ class Trace(NotebookDisplay):
     calls: dict[Site, Call]
     output: ModelOutput
     effect: KnockoutEffect | None = None
-    """What the heads that were taken out did to the output; None if all were there."""
+    """The effect of the heads that are switched off on the output; None if none is."""
     is_cut: bool = False
-    """Whether the text was longer than the model takes, and its end is missing here."""
+    """Whether the text was too long for the model and was truncated."""
     generated: "Generated | None" = None
-    """What a language model has put behind the prompt, and how; None if nothing."""
+    """The continuation that a language model generated, and how; None if there is none."""
 
     @staticmethod
     def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
-        """Run one example with some heads giving nothing, and compare with the whole model."""
+        """Run one example with some heads switched off, and compare with the whole model."""
         knockout = Knockout.of(subject, heads)
         intact = Trace.of(subject, example)
         said = None
@@ -66,13 +66,13 @@ class Trace(NotebookDisplay):
         return intact.compared(Trace.of(subject, intact.example, knockout), knockout, said)
 
     def compared(self, without: "Trace", knockout: Knockout, said: tuple[str, str] | None = None) -> "Trace":
-        """The trace of the same text without some heads, with what that did."""
+        """The trace of the same text without some heads, with their effect on the output."""
         effect = KnockoutEffect.between(self, without, head_names(self.subject, knockout.heads), said)
         return replace(without, effect=effect)
 
     @staticmethod
     def of(subject: Subject, example: Example, *taps: Tap, truncate: bool = False) -> "Trace":
-        """Run one example; further taps (a head knocked out, say) act on the pass. `trace.is_cut` says of a cut."""
+        """Run one example, with further taps; `trace.is_cut` says whether the text was truncated."""
         encoded = subject.tokenize(translated(subject, example, truncate=truncate), truncate=truncate)
         if len(encoded.source) == 0:
             raise UserError("The text has no tokens for this model. Give a text that is not empty.")
@@ -80,14 +80,14 @@ class Trace(NotebookDisplay):
 
     @staticmethod
     def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
-        """One pass over a batch of one text that is encoded already."""
+        """One pass over an encoded batch with a single text."""
         recorder = Recorder(_with_weights)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
         return Trace(subject, batch, recorder.records, output).finite()
 
     def finite(self) -> "Trace":
-        """The trace, or a refusal: NaN would be drawn as an empty cell, and infinity as a full one."""
+        """The trace itself; an error if it contains NaN or infinity, drawn as an empty or a full cell."""
         _refuse_not_finite(self)
         return self
 
@@ -97,7 +97,7 @@ class Trace(NotebookDisplay):
 
     @property
     def parts(self) -> dict[str, list[int]]:
-        """The places of the tokens of each named part: who speaks, the parts of a prompt, what was generated."""
+        """The positions of the tokens of each named part: speakers, parts of a prompt, generated tokens."""
         masks = self.batch.source.categories
         return {name: masks[name][0].nonzero()[:, 0].tolist() for name in masks if name not in CATEGORIES}
 
@@ -106,7 +106,7 @@ class Trace(NotebookDisplay):
         return tuple(dict.fromkeys(site.name for site in self.subject.sites))
 
     def names(self) -> tuple[str, ...]:
-        """Everything that can be asked for by name: `encoder.1.weights`, …"""
+        """All names that the trace can be indexed with: `encoder.1.weights`, …"""
         return tuple(f"{site.name}.{site.layer + 1}.{part}" for site in self.subject.sites for part in PARTS)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -141,21 +141,21 @@ class Trace(NotebookDisplay):
         return iter(self.calls.values())
 
     def tokens(self, stack: str | None = None) -> tuple[Tokens, Tokens]:
-        """The asking and the read side of a stack."""
+        """The query side and the key side of a stack."""
         site = next(site for site in self.calls if site.name == (stack or self._only_stack()))
         return self.batch.queries(site), self.batch.keys(site)
 
     def pieces(self, stack: str | None = None) -> tuple[str, ...]:
-        """The word pieces that are read."""
+        """The word pieces on the key side."""
         return self.tokens(stack)[1].pieces[0]
 
     def words(self, stack: str | None = None) -> tuple[str, ...]:
-        """The words that are read, with every special token as a word of its own."""
+        """The words on the key side; each special token is a word of its own."""
         return self.tokens(stack)[1].units().labels
 
     @property
     def hidden_states(self) -> Float[Tensor, "layer query model"]:
-        """The states between the layers of the stack that gives the output, embeddings first."""
+        """The hidden states of the stack that makes the output, embeddings first."""
         states = self.output.decoder_hidden_states if self.batch.target is not None else self.output.hidden_states
         return torch.stack([state[0] for state in states])
 
@@ -198,7 +198,7 @@ class Trace(NotebookDisplay):
         return array
 
     def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
-        """[layer head query_part key_part]: what the parts of the text read of each other, by weights or norms."""
+        """[layer head query_part key_part]: attention between the parts of the text, by weights or norms."""
         from lorgnette.subject.by_part import by_part
 
         return by_part(self, measure, stack=stack)

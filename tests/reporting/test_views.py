@@ -69,8 +69,8 @@ def test_weights_and_norms_are_those_of_the_trace(make):
             lengths = norms_oracle(trace, site)
             np.testing.assert_allclose(norms[layer], lengths, rtol=1e-5)
             np.testing.assert_allclose(moved[layer], (weights * lengths[:, None]).sum((1, 2)), rtol=1e-5)
-            bits = -(weights * weights.clamp(min=1e-300).log2()).sum(-1).mean(-1)
-            np.testing.assert_allclose(entropy[layer], bits, rtol=1e-5, atol=1e-6)
+            nats = -(weights * weights.clamp(min=1e-300).log()).sum(-1).mean(-1)
+            np.testing.assert_allclose(entropy[layer], nats, rtol=1e-5, atol=1e-6)
 
 
 def test_heads_that_were_removed_keep_their_place():

@@ -40,7 +40,7 @@ export function columns(scene, state) {
 export const compareView = {
   name: "compare",
   title: "Compare",
-  hint: "Is what the head reads also what it moves, what the prediction rests on, and what is missed without it?",
+  hint: "Word by word: attention weight, norm, relevance for the prediction, and the change when the head is off.",
   step: "y",
 
   layout(scene, state, width) {

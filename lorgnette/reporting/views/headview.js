@@ -30,7 +30,7 @@ const widest = (labels) => Math.min(WIDEST, Math.max(40, ...labels.map((label) =
 export const headView = {
   name: "head",
   title: "Head",
-  hint: "Lines go from the word that asks (left) to the words it reads (right).",
+  hint: "Lines connect each query (left) with the keys it attends to (right).",
   step: "y",
 
   layout(scene, state, width) {
@@ -46,8 +46,8 @@ export const headView = {
     const stack = scene.stack(state.stack), { x1, x2 } = box;
     const matrix = stack.matrix(state.layer, state.head, state.unit, state.measure), top = stack.most(state.layer, state.head, state.unit, state.measure);
     const y = (index) => TOP + ROW * index + ROW / 2, seen = (index) => y(index) > y0 - ROW && y(index) < y1 + ROW;
-    pen.text("asks", x1 - 8, 14, { size: 12, fill: colours.soft, align: "right" });
-    pen.text("is read", x2 + 8, 14, { size: 12, fill: colours.soft });
+    pen.text("query", x1 - 8, 14, { size: 12, fill: colours.soft, align: "right" });
+    pen.text("key", x2 + 8, 14, { size: 12, fill: colours.soft });
     if (focus) {
       const shades = focus.side === "query" ? box.right : box.left, x = focus.side === "query" ? x2 : x1 - box.wl - 12;
       shades.forEach((_, index) => {

@@ -24,7 +24,7 @@ function picture(matrix, top, colours) {
 export const matrixView = {
   name: "matrix",
   title: "Matrix",
-  hint: "Each row asks; the columns that it reads stand out.",
+  hint: "Rows are queries, columns are keys.",
   step: "y",
 
   layout(scene, state, width) {

@@ -48,7 +48,7 @@ function tile({ canvas, rows, cols }, layer, head) {
 export const modelView = {
   name: "model",
   title: "Model",
-  hint: "All heads of the stack; what stands out is a pair of tokens with a large value. Enter or a double click opens the head.",
+  hint: "All heads of the stack, one small matrix each. Press Enter or double-click to open a head.",
   step: "grid",
 
   layout(scene, state, width, { least = 30, most = 92, gap = 6, label = 34 } = {}) {

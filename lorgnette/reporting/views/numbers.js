@@ -18,14 +18,14 @@ const largest = (values, count) => Array.from(values.keys()).sort((a, b) => valu
 
 /** What the head does in this text: [what, how much]. */
 export function facts(scene, state) {
-  const stack = scene.stack(state.stack), { bits, most } = stack.entropy(state.layer, state.head);
+  const stack = scene.stack(state.stack), { nats, most } = stack.entropy(state.layer, state.head);
   if (stack.isGone(state.layer, state.head)) return [["removed", "this head was pruned from the model"]];
   const read = stack.received(state.layer, state.head, state.unit, "weight"), [first] = largest(read, 1);
   const out = [
-    ["reads most", `${shown(stack.cols.labels(state.unit)[first])} · ${percent(read[first])}`],
-    ["entropy", `${bits.toFixed(2)} of ${most.toFixed(2)} bits`],
+    ["attends to", `${shown(stack.cols.labels(state.unit)[first])} · ${percent(read[first])}`],
+    ["entropy", `${nats.toFixed(2)} nats (at most ${most.toFixed(2)})`],
   ];
-  if (stack.norms) out.push(["moves", `${percent(stack.share(state.layer, state.head))} of its layer's norm`]);
+  if (stack.norms) out.push(["contributes", `${percent(stack.share(state.layer, state.head))} of its layer's norm`]);
   return out;
 }
 
@@ -61,7 +61,7 @@ export function showNumbers(root, scene, state) {
     const norm = row.norm === undefined ? [] : [element("td", {}, number(row.norm))];
     body.append(element("tr", {}, element("th", { scope: "row" }, row.label), element("td", {}, percent(row.weight)), ...norm));
   }
-  const head = element("tr", {}, element("th", { scope: "col" }, "reads"), element("th", { scope: "col" }, "weight"), ...(stack.norms ? [element("th", { scope: "col" }, "norm")] : []));
+  const head = element("tr", {}, element("th", { scope: "col" }, "key"), element("th", { scope: "col" }, "weight"), ...(stack.norms ? [element("th", { scope: "col" }, "norm")] : []));
   const table = element("table", { class: "lv-table" }, element("caption", {}, "From ", element("b", {}, who)), element("thead", {}, head), body);
   root.replaceChildren(element("h3", { class: "lv-head" }, name), list, table);
 }

@@ -6,7 +6,6 @@ is near zero: what an eye can tell on the root scale that the views use. The nor
 """
 
 import base64
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -111,11 +110,11 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[st
     shape = (len(asking.pieces[0]), len(read.pieces[0]))
     weights = np.zeros((layers, heads, *shape), np.uint8)
     lengths = np.zeros((layers, heads, shape[1]), np.float32)
-    bits, moved = np.zeros((2, layers, heads), np.float32)
+    entropy, moved = np.zeros((2, layers, heads), np.float32)
     there = np.zeros((layers, heads), bool)
     for around, call in calls:
         at = around.site.layer, list(around.numbers)
-        there[at], weights[at], bits[at] = True, root_bytes(call.weights[0]), _bits(call)
+        there[at], weights[at], entropy[at] = True, root_bytes(call.weights[0]), _entropy(call)
         if norms:
             lengths[at] = _norms(around, call)
             moved[at] = (call.weights[0].detach().cpu().float().sum(1).numpy() * lengths[at]).sum(-1)
@@ -127,7 +126,7 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[st
         "queries": _place(asking, sides),
         "keys": _place(read, sides),
         "weights": [deflated(layer) for layer in weights],
-        "entropy": floats(bits),
+        "entropy": floats(entropy),
         "norms": floats(lengths) if norms else None,
         "moved": floats(moved) if norms else None,
     }
@@ -141,9 +140,9 @@ def _norms(around: AttentionSite, call: Call) -> Float[np.ndarray, "head key"]:
     return (value[0] @ around.output_weights()[0].detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
 
 
-def _bits(call: Call) -> Float[np.ndarray, " head"]:
-    """Entropy in bits, mean over the queries."""
-    return (call.entropy()[0].mean(-1) / math.log(2)).detach().cpu().float().numpy()
+def _entropy(call: Call) -> Float[np.ndarray, " head"]:
+    """Entropy in nats, mean over the queries."""
+    return call.entropy()[0].mean(-1).detach().cpu().float().numpy()
 
 
 def _place(tokens: Tokens, sides: list[Tokens]) -> int:

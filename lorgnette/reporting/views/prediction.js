@@ -27,7 +27,7 @@ export function showPrediction(root, doc, without) {
   if (doc.target) root.append(element("p", { class: "lv-target" }, `→ ${doc.target}`));
   if (without) {
     const heads = without.off.map(([stack, layer, head]) => (doc.stacks.length > 1 ? `${stack} ` : "") + headName(layer, head)).join(", ");
-    const moved = without.moved === null ? "" : ` The last states moved by ${number(without.moved)} (1 − cosine).`;
+    const moved = without.moved === null ? "" : ` The last hidden states changed by ${number(without.moved)} (1 − cosine).`;
     root.append(element("p", { class: "lv-off" }, `Without ${heads}.${moved}`));
   }
 }

@@ -133,9 +133,9 @@ class Stack {
     return out.map((value) => value / rows);
   }
 
-  /** Mean entropy of a head's rows in bits, and the most that so many keys allow. */
+  /** Mean entropy of a head's rows in nats, and its maximum for this number of keys. */
   entropy(layer, head) {
-    return { bits: this.entropies[layer * this.heads + head], most: Math.log2(this.cols.pieces.length) };
+    return { nats: this.entropies[layer * this.heads + head], most: Math.log(this.cols.pieces.length) };
   }
 
   /** The head to begin with: the one that moves the largest share of its layer. */

@@ -13,8 +13,8 @@ export function explanations(scene, state) {
     of: (unit) => stack.received(state.layer, state.head, unit, measure),
   });
   const packed = scene.explanations.flatMap((item) => beside(scene, item));
-  const heads = [own("weight", `weight read by head ${where}`)];
-  if (stack.norms) heads.push(own("norm", `norm moved by head ${where}`));
+  const heads = [own("weight", `attention weight, head ${where}`)];
+  if (stack.norms) heads.push(own("norm", `norm ‖αf(x)‖, head ${where}`));
   return [...packed, ...heads];
 }
 
@@ -53,7 +53,7 @@ function set(labels, width) {
 export const textView = {
   name: "text",
   title: "Text",
-  hint: "The words, shaded by each explanation of the prediction. Underlined, where there is one: the rationale.",
+  hint: "The words, shaded by their relevance for the prediction according to each explanation. The rationale, if there is one, is underlined.",
   step: "x",
 
   layout(scene, state, width) {

@@ -50,7 +50,7 @@ function tokenOf(scene, state, word) {
 export const treeView = {
   name: "tree",
   title: "Tree",
-  hint: "Above the words: the best tree that this head's weights allow, arrows from head to dependent. Below: the gold tree, where there is one.",
+  hint: "Above the words: the maximum spanning tree of this head's attention, with arrows from head to dependent. Below: the gold tree, if there is one.",
   step: "x",
 
   layout(scene, state, width) {

@@ -1,0 +1,179 @@
+"""Makes the pictures of the site: `python docs/pictures.py DATA [lenses | screens | NAME …]`.
+
+DATA is the folder with the named corpora. MiniLM comes from `lorgnette[demo]`; a MiniLM for SST-2 is trained into
+out/pictures. Screenshots need Chromium. Those of docs/language-models.md have a script of their own.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lorgnette as lo
+from lorgnette.demo import demo, english
+from lorgnette.looking.probing import probe
+from lorgnette.reporting import figures
+from lorgnette.reporting.views import write_page
+from lorgnette.reporting.views.gather import gathered
+from lorgnette.results import Results
+from lorgnette.serve import Models, make_app
+from lorgnette.serve.server import Server
+
+IMAGES = Path(__file__).resolve().parent / "images"
+OUT = IMAGES.parents[1] / "out" / "pictures"
+REVIEW = "The film is slow, but its last twenty minutes are among the most moving I have ever seen."
+TREEBANK = "ud_en_ewt"
+MINILM, SST2 = "minilm", OUT / "minilm-sst2"
+
+
+def look(model: str | Path, texts: lo.Corpus, lens: str) -> Results:
+    return lo.look(lo.load(model), texts, lens)
+
+
+LENSES: dict[str, Callable[[], Results]] = {
+    "weights-categories": lambda: look(MINILM, english(), "weights"),
+    "frequency-spearman": lambda: look(MINILM, english(), "frequency"),
+    "rollout-share": lambda: look(MINILM, english(), "rollout"),
+    "geometry-state_sim": lambda: look(MINILM, english(), "geometry"),
+    "convexity-used": lambda: look(MINILM, english(), "convexity"),
+    "roles-roles": lambda: look(MINILM, lo.corpus(TREEBANK, limit=150), "roles"),
+    "attention-probe-weight": lambda: look(MINILM, lo.corpus(TREEBANK, split="dev", limit=300), "attention-probe"),
+    "coreference-accuracy": lambda: look(MINILM, lo.corpus("ud_en_gum:passages", limit=40), "coreference"),
+    "probes-accuracy": lambda: Results(
+        [probe(lo.load(MINILM), lo.corpus(TREEBANK, split="train"), lo.corpus(TREEBANK, split="test"), "upos")]
+    ),
+    "importance-loss_change": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "importance"),
+    "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
+    "gradients-gradient": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "gradients"),
+    "cones-cosine": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=200), "cones"),
+    "rationales-score": lambda: look(sst2(), lo.corpus("yelphat", split="test50"), "rationales:share=0.17"),
+}
+
+
+def sst2() -> Path:
+    """A MiniLM fine-tuned on 4,000 sentences of SST-2, trained once."""
+    if not SST2.exists():
+        lo.train(MINILM, "sst2", SST2, limit=4000, epochs=1, test_limit=500)
+    return SST2
+
+
+def lens_figure(name: str) -> None:
+    """One figure of a lens; the numbers behind it stay in out/pictures for the captions."""
+    results = LENSES[name]()
+    results.save(OUT / "runs" / name)
+    for path in figures(results, OUT / "figures" / name, "svg"):
+        if path.stem == name:
+            shutil.copy(path, IMAGES / "lenses" / path.name)
+            return
+    raise SystemExit(f"{name}: the lens has no such figure.")
+
+
+@contextmanager
+def window(width: int, height: int, scheme: str = "light") -> Iterator:
+    from playwright.sync_api import sync_playwright
+
+    found = os.environ.get("LORGNETTE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        browser.close()
+
+
+def shot(page, name: str, height: int) -> None:
+    path = IMAGES / f"{name}.png"
+    page.wait_for_timeout(500)  # what is drawn after a change of state
+    page.screenshot(path=path, clip={"x": 0, "y": 0, "width": page.viewport_size["width"], "height": height})
+
+
+def report_screen() -> None:
+    """The classifier's part of the demo's report, from its texts to its atlas."""
+    made = demo(OUT / "demo")
+    with window(1180, 1400) as page:
+        page.goto(made.page.as_uri())
+        section = page.locator("section.texts-part").last
+        section.scroll_into_view_if_needed()
+        section.locator("[role=tab]", has_text="Text").click()
+        page.wait_for_timeout(500)
+        top = section.evaluate("e => e.getBoundingClientRect().top + scrollY")
+        page.evaluate("top => scrollTo(0, top - 24)", top)
+        shot(page, "report", 1400)
+
+
+def text_screens() -> None:
+    """Pages of one text: its explanations, and its tree."""
+    subject = lo.load(sst2())
+    methods = ["attnlrp", "gradient_x_input", "integrated_gradients", "rollout"]
+    write_page(gathered(subject, subject.example(REVIEW), methods=methods), OUT / "text.html")
+    tree = next(text for text in lo.corpus("ud_en_gum", limit=500) if 12 <= len(text.words) <= 16)
+    write_page(gathered(lo.load(MINILM), tree), OUT / "tree.html")
+    for name, state, height in (
+        ("text", {"view": "text"}, 720),
+        ("tree", {"view": "tree", "layer": 3, "head": 1}, 640),
+    ):
+        with window(1180, height) as page:
+            page.goto((OUT / f"{name}.html").as_uri())
+            page.evaluate("state => window.lorgnette.set(state)", state)
+            shot(page, f"views/{name}", height)
+
+
+@contextmanager
+def live() -> Iterator[str]:
+    """The live page on a free port."""
+    app = make_app(Models((SST2.name, MINILM), lambda name: lo.load(sst2() if name == SST2.name else name)))
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = Server(app)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(10)
+
+
+def live_screens() -> None:
+    """The live page: head, matrix, model and compare view, and two heads switched off."""
+    shots = [
+        ("head", "light", 1200, 900, {"view": "head", "layer": 3, "head": 2}, []),
+        ("model", "light", 1200, 1060, {"view": "model", "layer": 3, "head": 2}, []),
+        ("matrix-dark", "dark", 1200, 1000, {"view": "matrix", "layer": 3, "head": 2}, []),
+        ("compare", "light", 1200, 1260, {"view": "compare", "layer": 2, "head": 3}, [3]),
+        ("live", "light", 1200, 1000, {"view": "text", "layer": 2, "head": 3}, [2, 3]),
+    ]
+    with live() as address:
+        for name, scheme, width, height, state, off in shots:
+            with window(width, height, scheme) as page:
+                page.set_default_timeout(120_000)
+                page.goto(address)
+                page.fill("#text", REVIEW)
+                page.click("#go")
+                page.locator(".lv[aria-busy=false]").first.wait_for()
+                for head in off:
+                    page.evaluate("head => window.lorgnette.set({ layer: 2, head })", head)
+                    page.keyboard.press("x")
+                    page.locator(".lv-off").wait_for()
+                    page.locator("#now:not(.live-busy)").wait_for(state="attached")
+                page.evaluate("state => window.lorgnette.set(state)", state)
+                shot(page, f"views/{name}", height)
+
+
+SCREENS = {"report": report_screen, "text": text_screens, "live": live_screens}
+
+
+def main(data: str, *names: str) -> None:
+    os.environ["LORGNETTE_DATA"] = data
+    wanted = names or ("lenses", "screens")
+    for name in LENSES:
+        if name in wanted or "lenses" in wanted:
+            lens_figure(name)
+    for name, make in SCREENS.items():
+        if name in wanted or "screens" in wanted:
+            make()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

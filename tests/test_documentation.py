@@ -1,0 +1,57 @@
+"""What the pages show exists: names and imports of their Python blocks, commands and options of their command lines."""
+
+import ast
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+import lorgnette as lo
+from lorgnette.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/**/*.md") if "repository" not in path.parts)]
+COMMANDS = typer.main.get_command(app).commands
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return [code for name, code in re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL) if name in languages]
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """Lines of the page that call lorgnette, split as a shell splits them, without what follows `#` or wide blanks."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^(?:    |\$ )?lorgnette ([a-z].*)$", text, flags=re.MULTILINE)
+    return [shlex.split(re.split(r"\s{3,}|\s#", line)[0]) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_blocks_parse_and_their_names_exist(page):
+    for code in blocks(page, "python", "py"):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("lorgnette"):
+                module = importlib.import_module(node.module)
+                missing = [name.name for name in node.names if not hasattr(module, name.name)]
+                assert missing == [], f"{node.module} has no {missing}"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lo":
+                assert hasattr(lo, node.attr), f"lo.{node.attr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_command_lines_name_commands_and_options_that_exist(page):
+    for name, *words in command_lines(page):
+        assert name in COMMANDS, f"lorgnette {name}"
+        options = {
+            option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        asked = {word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
+        assert asked <= options, f"lorgnette {name}: {asked - options}"
+
+
+def test_there_are_lines_and_blocks_to_test():
+    assert sum(len(command_lines(page)) for page in PAGES) > 60
+    assert sum(len(blocks(page, "python")) for page in PAGES) > 20
