@@ -58,7 +58,7 @@ LENSES: dict[str, Callable[[], Results]] = {
 def sst2() -> Path:
     """A MiniLM fine-tuned on 4,000 sentences of SST-2, trained once."""
     if not SST2.exists():
-        lo.train(MINILM, "sst2", SST2, limit=4000, epochs=1, test_limit=500)
+        lo.train(MINILM, "sst2", SST2, limit=4000, epochs=1, batch_size=32, learning_rate=2e-4, test_limit=500)
     return SST2
 
 
