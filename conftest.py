@@ -1,5 +1,6 @@
 """What every test shares: no network, few threads, no progress bars."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -25,3 +26,13 @@ from hypothesis import settings
 # A slow shared machine is no bug; the same examples every time make a failure one can come back to.
 settings.register_profile("lorgnette", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("lorgnette")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: every training ends with a collection, which would go through all of torch again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()

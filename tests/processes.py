@@ -41,6 +41,7 @@ PRELOADED = (
     "torch.onnx._internal.exporter._core",
     "onnxruntime",
     "onnxscript",
+    "frozen_imports",
 )
 TIMEOUT = 170
 

@@ -77,10 +77,9 @@ def register_models(config: Any, base: Any) -> None:
     """Makes the Auto classes of transformers know the pruned models of a family."""
     for name in AUTO:
         auto = getattr(transformers, name)
-        if base in auto._model_mapping.keys():  # noqa: SIM118 (a lazy mapping)
-            known = auto._model_mapping[base]
-            for each in known if isinstance(known, tuple) else (known,):
-                auto.register(config, pruned_class(each), exist_ok=True)
+        known = auto._model_mapping.get(base, ())  # its keys() would import every family there is
+        for each in known if isinstance(known, tuple) else (known,):
+            auto.register(config, pruned_class(each), exist_ok=True)
 
 
 def pruned_architecture(config: Any) -> Any:
