@@ -104,6 +104,11 @@ SMALL: dict[str, Any] = {
 
 _MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
 _HALF = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}
+_FULL = {"full_attention": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}}
+_HYBRID = {
+    "num_hidden_layers": 3, "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+    "num_key_value_heads": HEADS, "attention_head_dim": 16,
+}  # fmt: skip
 _ALTERNATE = {"layer_types": ["linear_attention", "full_attention"]}
 
 SPECIAL: dict[str, dict[str, Any]] = {
@@ -126,6 +131,19 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": HEADS},
     "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "falcon": {"new_decoder_architecture": True},
+    "big_bird": {"attention_type": "block_sparse"},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _MROPE}},
+    "cosmos3_edge_text": {"rope_parameters": _MROPE},
+    "esmc": {"num_key_value_heads": HEADS},
+    "falcon_h1": {"mamba_d_ssm": 64},
+    "glm5_next_text": {"index_kpool": 2, "qk_rope_head_dim": 0},
+    "mamba2": {"head_dim": 16},
+    "neomme": {"layer_types": ["full_attention"] * LAYERS, "rope_parameters": _FULL},
+    "reformer": {"axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8]},
+    "zamba": _HYBRID,
+    "zamba2": {**_HYBRID, "n_mamba_heads": 4},
+    "zaya": {"num_experts_per_tok": 1},
     "gemma3n_text": {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0},
 }  # fmt: skip
 """What some families need besides."""

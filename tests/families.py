@@ -34,6 +34,7 @@ MARIAN: dict[str, Any] = {
     "forced_eos_token_id": 1,
     "max_position_embeddings": 64,
 }
+FALCON: dict[str, Any] = {**SIZE, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
 
 
 FAMILIES: dict[str, Callable[[], Any]] = {
@@ -110,6 +111,12 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             vocab_size=97, hidden_size=32, n_layer=3, n_head=4, pad_token_id=0, bos_token_id=2, eos_token_id=1
         )
     ),
+    "falcon": lambda: hf.FalconForCausalLM(hf.FalconConfig(**FALCON, new_decoder_architecture=True, num_kv_heads=2)),
+    "luke": lambda: hf.LukeModel(hf.LukeConfig(**BERT, entity_vocab_size=9, entity_emb_size=16, pad_token_id=0)),
+    "big-bird": lambda: hf.BigBirdModel(hf.BigBirdConfig(**BERT, attention_type="original_full", pad_token_id=0)),
+    "deberta": lambda: hf.DebertaModel(
+        hf.DebertaConfig(**BERT, relative_attention=True, pos_att_type="c2p|p2c", max_relative_positions=-1)
+    ),
     "roformer": lambda: hf.RoFormerModel(hf.RoFormerConfig(**BERT, embedding_size=32, pad_token_id=0)),
     "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
     "t5": lambda: hf.T5ForConditionalGeneration(
@@ -144,6 +151,13 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 }
 
 
+COPIES: dict[str, Callable[[], Any]] = {
+    "falcon-7b": lambda: hf.FalconForCausalLM(hf.FalconConfig(**FALCON)),
+    "rembert": lambda: hf.RemBertModel(hf.RemBertConfig(**BERT, input_embedding_size=16, pad_token_id=0)),
+    "megatron-bert": lambda: hf.MegatronBertModel(hf.MegatronBertConfig(**BERT, pad_token_id=0)),
+}
+"""Models that share a record or a stand-in with one above."""
+
 SINKS: dict[str, Callable[[], Any]] = {
     "gpt-oss": lambda: hf.GptOssForCausalLM(
         hf.GptOssConfig(**LLAMA, sliding_window=5, num_local_experts=4, num_experts_per_tok=2)
@@ -155,7 +169,7 @@ SINKS: dict[str, Callable[[], Any]] = {
 def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
     """A tiny random model with weights large enough for peaked attention."""
     torch.manual_seed(seed)
-    model = {**FAMILIES, **SINKS}[family]().eval().to(dtype)
+    model = {**FAMILIES, **COPIES, **SINKS}[family]().eval().to(dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
@@ -185,7 +199,9 @@ FLOAT32_SOFTMAX |= {"opt", "gpt-neox", "gpt-neo", "gptj", "bloom"}
 
 def eager_attentions(model: Any, given: dict[str, Any]) -> dict[str, Any]:
     """transformers' own weights, by what results call the stack."""
-    if not type(model).__name__.startswith(("MPNet", "DebertaV2")):
+    if type(model).__name__.startswith("Falcon"):  # transformers does not switch it, and adds a mask of booleans
+        model.config._attn_implementation_internal = "eager"
+    elif not type(model).__name__.startswith(("MPNet", "Deberta")):
         model.set_attn_implementation("eager")
     output = model(**given, output_attentions=True)
     if hasattr(output, "cross_attentions") and output.get("encoder_attentions") is not None:

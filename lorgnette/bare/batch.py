@@ -1,6 +1,7 @@
 """`lo.batch(inputs)`: a Batch from tensors, with or without a tokenizer."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
+from lorgnette.texts.parts import refuse_name
 from lorgnette.texts.token_kinds import TokenKinds
 
 
@@ -21,6 +23,7 @@ def batch(
     word_ids: Int[Tensor, "batch token"] | None = None,
     config: PreTrainedConfig | None = None,
     tokens: int | None = None,
+    parts: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[int] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Batch:
@@ -32,13 +35,16 @@ def batch(
 
     Without a tokenizer no token is special or punctuation: categories are `other`, `first` and `last` alone. `word_ids`
     says which word each token belongs to (−1: none), `words` what the words are; without them every token is a word.
-    `tokens` is the number of positions where it is not in the inputs (patches of a picture, frames of a sound). A batch
-    without an attention mask has no padding.
+    `tokens` is the number of positions where it is not in the inputs (patches of a picture, frames of a sound), and
+    `parts` names some of them, from 0, as kinds of token for the lenses that have `parts=`: registers, patches. A
+    batch without an attention mask has no padding.
     """
     inputs = dict(inputs)
     pad = getattr(tokenizer if tokenizer is not None else config, "pad_token_id", None)
     refuse_unmasked(inputs, pad, getattr(tokenizer if tokenizer is not None else config, "eos_token_id", None))
     source = _side(inputs, "input_ids", "attention_mask", tokenizer, config, words, word_ids, tokens)
+    if parts:
+        source = replace(source, categories={**source.categories, **_parts(source.mask, parts)})
     target = None
     if "decoder_input_ids" in inputs:
         target = _side(inputs, "decoder_input_ids", "decoder_attention_mask", tokenizer, config, None, None, None)
@@ -51,6 +57,17 @@ def batch(
         Example(name, " ".join(text), label=label) for name, text, label in zip(names, source.words, given, strict=True)
     )
     return Batch(inputs, source, target, examples)
+
+
+def _parts(mask: Tensor, parts: Mapping[str, Sequence[int]]) -> dict[str, Bool[Tensor, "batch token"]]:
+    masks = {}
+    for name, places in parts.items():
+        refuse_name(name)
+        if not all(0 <= place < mask.shape[1] for place in places):
+            raise UserError(f"The part {name!r} names positions that are not there: they are 0 to {mask.shape[1] - 1}.")
+        masks[name] = torch.zeros_like(mask)
+        masks[name][:, list(places)] = mask[:, list(places)]
+    return masks
 
 
 def refuse_unmasked(inputs: Mapping[str, Tensor], pad: int | None, end: int | None = None) -> None:

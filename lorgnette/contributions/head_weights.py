@@ -13,6 +13,8 @@ from lorgnette.contributions.norms import FrozenNorm, output_products
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.models.linear import linear_state, version
+from lorgnette.models.norms import NormForm, epsilon, norm_form
+from lorgnette.models.offloading import parameter
 from lorgnette.subject import Subject
 
 
@@ -92,7 +94,7 @@ class SiteWeights:
             norm = frozen(around.norm, wide)
             second = frozen(around.second_norm, wide)
         if norm is not None:
-            beta = getattr(around.norm, "bias", None)
+            beta = parameter(around.norm, "bias")
             beta = None if beta is None else beta.detach().to(wide)
             normed = output_products(norm.directed(output))
         return Projections(output, bias, output_products(output), norm, beta, normed, second)
@@ -100,8 +102,9 @@ class SiteWeights:
 
 def frozen(norm: nn.Module | None, dtype: torch.dtype) -> FrozenNorm | None:
     """The norm as a linear map; None if it is none of those known to be one."""
-    if isinstance(norm, nn.LayerNorm):
-        return FrozenNorm(None if norm.weight is None else norm.weight.detach().to(dtype), norm.eps)
     if isinstance(norm, PureNorm):
         return FrozenNorm(None, unbiased=True)
-    return None
+    if norm is None or norm_form(norm) != NormForm(centred=True):
+        return None
+    weight = parameter(norm, "weight")
+    return FrozenNorm(None if weight is None else weight.detach().to(dtype), epsilon(norm))

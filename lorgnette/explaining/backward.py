@@ -19,6 +19,7 @@ from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
 from lorgnette.models.linear import is_linear
 from lorgnette.models.norms import is_norm
+from lorgnette.models.offloading import parameter
 from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -215,8 +216,9 @@ class _RelevancePass:
         """Keep the output of everything that has a bias, whose relevance is bias ⊙ c."""
 
         def keep(module: Any, arguments: Any, output: Tensor) -> None:
-            if output.requires_grad:
-                into.append(_Biased(output, module.bias.detach(), id(module) in self.shared))
+            bias = parameter(module, "bias")
+            if output.requires_grad and bias is not None:
+                into.append(_Biased(output, bias.detach(), id(module) in self.shared))
 
         with ExitStack() as undo:
             for module in _biased_modules(self.subject.model):

@@ -29,6 +29,7 @@ from lorgnette.explaining.relevance import (
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.models.linear import is_linear, linear_weights
 from lorgnette.models.norms import is_norm, norm_form, norm_rate
+from lorgnette.models.offloading import parameter
 
 ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
 """(module, its input, its output) → the output with another way back"""
@@ -112,12 +113,13 @@ def frozen_norm(module: Any, x: Tensor, value: Tensor) -> Tensor:
 
 def frozen_norm_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
     value = frozen_norm(module, x, value)
-    bias = getattr(module, "bias", None)
+    bias = parameter(module, "bias")
     return value if bias is None else without_bias(value, bias)
 
 
 def linear_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
-    return value if module.bias is None else without_bias(value, module.bias)
+    bias = parameter(module, "bias")
+    return value if bias is None else without_bias(value, bias)
 
 
 def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
@@ -133,7 +135,7 @@ def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
     normed = (x.detach() - x.detach().mean(-1, keepdim=True) if centred else x.detach()) * norm_rate(module, x)
     if isinstance(module, PureNorm):  # its variance is over N − 1
         normed = normed * (x.shape[-1] / (x.shape[-1] - 1)) ** 0.5
-    return alpha_beta.norm(x, value, gain, normed, getattr(module, "bias", None), centred=centred)
+    return alpha_beta.norm(x, value, gain, normed, parameter(module, "bias"), centred=centred)
 
 
 def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:

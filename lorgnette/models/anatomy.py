@@ -48,6 +48,8 @@ class Projection:
     which: int = 0
     of: int = 1
     columns: Int[Tensor, " out"] | None = None
+    bias: Float[Tensor, " out"] | None = None
+    """kept beside the map, in the order of its outputs"""
 
     def weights(self, groups: int) -> tuple[Float[Tensor, "group model dim"], Float[Tensor, "group dim"] | None]:
         """The map of each group, and its bias."""
@@ -57,7 +59,8 @@ class Projection:
         else:
             size = weight.shape[1] // self.of
             part = slice(self.which * size, (self.which + 1) * size)
-        own = None if bias is None else bias[part].unflatten(0, (groups, -1))
+        chosen = self.bias if self.bias is not None or bias is None else bias[part]
+        own = None if chosen is None else chosen.unflatten(0, (groups, -1))
         return weight[:, part].unflatten(1, (groups, -1)).transpose(0, 1), own
 
 

@@ -32,12 +32,13 @@ def groups_left(numbers: Sequence[int], total: int, groups: int) -> GroupsLeft:
     return GroupsLeft(tuple(kept), tuple(kept.index(group) for group in owner), len(numbers))
 
 
-def alternating(module: nn.Module, which: int, of: int, heads: int) -> Int[Tensor, " out"]:
-    """The outputs of a fused map that holds its `of` parts head by head."""
+def alternating(module: nn.Module, which: int, heads: int, groups: int) -> Int[Tensor, " out"]:
+    """The outputs of a fused map that holds, group by group, its queries (0), its key (1) and its value (2)."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     out = int(weight.shape[1 if is_transposed(module) else 0])
-    return torch.arange(out).view(heads, of, -1)[:, which].flatten()
+    each = heads // groups
+    return torch.arange(out).view(groups, each + 2, -1).split([each, 1, 1], dim=1)[which].flatten()
 
 
 class Regrouped(nn.Linear):

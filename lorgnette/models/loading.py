@@ -1,7 +1,7 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import nn
 
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.models.adapters import base_of, put_on
+from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
 
@@ -42,7 +43,8 @@ def load_model(
     """Open a checkpoint as what it is: the class that its config names, with its head.
 
     Weights go straight to where they are used, file by file, so that they are never in memory twice. `device` "auto"
-    spreads them over the GPUs that there are. A folder with an adapter alone opens on the model that it names.
+    spreads them over the GPUs that there are, and what does not fit over CPU and disk. A folder with an adapter alone
+    opens on the model that it names.
     """
     name, adapter = base_of(name, adapter)
     checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle, revision=revision)
@@ -56,6 +58,7 @@ def load_model(
     files = tuple(checkpoint.weight_files())
     if adapter is not None:
         files = (*files, *put_on(model, Path(adapter), allow_pickle=allow_pickle))
+    refuse_unreadable(name, model)
     _refuse_not_finite(name, model)
     return Loaded(name, files, model.eval() if place else model.eval().to(device), tokenizer, missing)
 
@@ -81,12 +84,16 @@ def weights_hash(loaded: Loaded) -> str:
 
 def state_hash(model: nn.Module) -> str:
     """SHA-256 over the names and bytes of all parameters and buffers."""
-    return tensors_hash(model.state_dict())
+    return _hash(tensors(model))
 
 
-def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
+def tensors_hash(named: Mapping[str, torch.Tensor]) -> str:
+    return _hash(sorted(named.items()))
+
+
+def _hash(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
+    for name, tensor in named:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
@@ -142,7 +149,7 @@ def _without_new_parts(model: Any, missing: list[str]) -> tuple[Any, tuple[str, 
 def _refuse_not_finite(name: str, model: nn.Module) -> None:
     """Parameters are finite; a buffer may hold an infinity (a mask, a word that is never said), and no NaN either."""
     parameters = dict(model.named_parameters())
-    for part, tensor in model.state_dict().items():
+    for part, tensor in tensors(model):
         if not bool(torch.isfinite(tensor).all() if part in parameters else not torch.isnan(tensor).any()):
             raise UserError(
                 f"The weights of {name!r} hold NaN or infinity (in {part}): every number would be wrong. "
@@ -152,17 +159,18 @@ def _refuse_not_finite(name: str, model: nn.Module) -> None:
 
 def refuse_unreadable(name: str, model: nn.Module) -> None:
     """A model whose weights are not there as numbers: analyses would fail, or read something else."""
-    for part, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_meta:
-            raise UserError(
-                f"A part of {name!r} is not in memory ({part}): it was left out for want of room (device_map, "
-                "offloading). Load the whole model, in bfloat16 or on more GPUs."
-            )
-        if tensor.is_quantized or tensor.dtype == torch.int8:
-            raise _quantised(name, part)
-    for part, module in model.named_modules():
+    for path, module in model.named_modules():
         if "quantized" in type(module).__module__:
-            raise _quantised(name, part)
+            raise _quantised(name, path)
+        for leaf, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            part = f"{path}.{leaf}" if path else leaf
+            if tensor.is_meta and not is_offloaded(module):
+                raise UserError(
+                    f"A part of {name!r} is not in memory ({part}, on the device meta): it has no numbers. Load its "
+                    "weights: …from_pretrained(…)."
+                )
+            if tensor.is_quantized or tensor.dtype == torch.int8:
+                raise _quantised(name, part)
 
 
 def _quantised(name: str, part: str) -> UserError:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.offloading import parameter
 
 EPSILONS = ("eps", "variance_epsilon", "epsilon")
 
@@ -24,7 +25,7 @@ class NormForm:
 
     def gain(self, module: Any, rate: Tensor) -> Tensor:
         """γ / s of every component, from 1 / s."""
-        weight = getattr(module, "weight", None)
+        weight = parameter(module, "weight")
         if weight is None:
             return rate
         return rate * (self.offset + weight.detach() if self.offset else weight.detach())
@@ -69,7 +70,7 @@ def norm_rate(module: Any, x: Tensor) -> Tensor:
 
 def _tried(module: nn.Module) -> NormForm | None:
     """Run a copy with random weights on vectors of two sizes, in one of which ε counts, and compare."""
-    parameters = dict(module.named_parameters())
+    parameters = dict(module.named_parameters())  # their sizes alone
     if not any(hasattr(module, name) for name in EPSILONS) or set(parameters) - {"weight", "bias"}:
         return None
     if any(parameter.dim() != 1 for parameter in parameters.values()) or any(True for _ in module.children()):

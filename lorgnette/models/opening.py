@@ -3,13 +3,14 @@
 Nothing outside the folder is read, no pickle unless it is allowed, no code of the checkpoint is run.
 """
 
+import io
 import json
 import math
 import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,14 +84,19 @@ class Checkpoint:
 
     def model(self, model_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
         """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""
-        with self._opened("weights", "Fetch or copy the checkpoint again, with the config.json that came with it."):
+        to_do = "Fetch or copy the checkpoint again, with the config.json that came with it."
+        with self._opened("weights", to_do), _unpacking(self.gguf is not None) as unpacked:
             model, info = model_class.from_pretrained(
                 self.source,
                 **options,
+                **unpacked,
                 output_loading_info=True,
                 use_safetensors=None if self.allow_pickle or self.gguf else True,
                 **self._options,
             )
+        if self.gguf is not None and getattr(model, "hf_quantizer", None) is not None:
+            # Its weights are plain numbers now, so the model can be saved as any other.
+            model.hf_quantizer.remove_quantization_config(model)
         _refuse_unused(self.name, model, sorted(info["unexpected_keys"]))
         return model, info
 
@@ -150,6 +156,17 @@ class Checkpoint:
         if self.folder is None and isinstance(cause, OSError):
             return _unknown(self.name, cause)
         return error
+
+
+@contextmanager
+def _unpacking(gguf: bool) -> Iterator[dict[str, object]]:
+    """What makes transformers unpack the blocks of a GGUF file, which it would keep where it has kernels for them."""
+    settings = getattr(transformers, "GgufConfig", None)  # versions without it always unpack
+    given: dict[str, object] = (
+        {} if settings is None or not gguf else {"quantization_config": settings(dequantize=True)}
+    )
+    with redirect_stderr(io.StringIO()) if gguf else nullcontext():  # the reader draws a bar that no setting turns off
+        yield given
 
 
 def _ask_hub(name: str, revision: str | None = None) -> None:

@@ -42,6 +42,42 @@ def mpnet(
     return (output, weights) if output_attentions else (output,)
 
 
+def deberta(
+    self: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor,
+    output_attentions: bool = False,
+    query_states: Tensor | None = None,
+    relative_pos: Tensor | None = None,
+    rel_embeddings: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """DisentangledSelfAttention of DeBERTa v1: one map, with the biases of queries and values beside it."""
+    if query_states is not None:
+        raise CaptureError("DeBERTa with queries from elsewhere (query_states) is not watched.")
+    query, key, value = self.transpose_for_scores(self.in_proj(hidden_states)).chunk(3, dim=-1)
+    query = query + self.transpose_for_scores(self.q_bias[None, None])
+    value = value + self.transpose_for_scores(self.v_bias[None, None])
+    factor = 1 + len(self.pos_att_type)
+    # transformers takes this root in float32, whatever the model's precision
+    root = float((torch.tensor(query.shape[-1], dtype=torch.float32) * factor).sqrt())
+    bias = None
+    if self.relative_attention and rel_embeddings is not None and relative_pos is not None:
+        places = self.pos_dropout(rel_embeddings)
+        bias = self.disentangled_att_bias(query / root, key, relative_pos, places, factor)
+    context, weights = attend(
+        self,
+        query,
+        key,
+        value,
+        attention_mask.bool(),
+        scaling=1 / root,
+        dropout=self.dropout.p if self.training else 0.0,
+        is_causal=False,
+        position_bias=bias if isinstance(bias, Tensor) else None,
+    )
+    return context.flatten(2), weights if output_attentions else None
+
+
 def deberta_v2(
     self: Any,
     hidden_states: Tensor,
@@ -156,21 +192,23 @@ def bloom(
     return output + residual, weights
 
 
-def roformer(
+def bert(
     self: Any,
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     sinusoidal_pos: Tensor | None = None,
     encoder_hidden_states: Tensor | None = None,
     past_key_values: Cache | None = None,
-    output_attentions: bool = False,
     **_: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """RoFormerSelfAttention: BERT's with rotated queries and keys."""
-    if self.rotary_value or encoder_hidden_states is not None or past_key_values is not None:
+    """Copies of BERT's self-attention: BigBird's (full), RemBERT's, Megatron's, and RoFormer's, which rotates.
+
+    All are called with keywords but for the first three.
+    """
+    if getattr(self, "rotary_value", False) or encoder_hidden_states is not None or past_key_values is not None:
         raise CaptureError(
-            "RoFormer is watched as an encoder with rotated queries and keys; with rotated values (rotary_value), a "
-            "cache or cross-attention it is not."
+            f"{type(self).__name__} is watched in an encoder with its own queries and keys; with rotated values "
+            "(rotary_value), a cache or cross-attention it is not."
         )
     dim = self.attention_head_size
     query, key, value = (_heads(project(hidden_states), dim) for project in (self.query, self.key, self.value))
@@ -179,3 +217,44 @@ def roformer(
     dropout = self.dropout.p if self.training else 0.0
     context, weights = attend(self, query, key, value, attention_mask, dropout=dropout, is_causal=False)
     return context.flatten(2), weights
+
+
+def luke(
+    self: Any,
+    word_hidden_states: Tensor,
+    entity_hidden_states: Tensor | None,
+    attention_mask: Tensor | None = None,
+    output_attentions: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """LukeSelfAttention on words: BERT's. Entities are asked about with other queries, in the same softmax."""
+    if entity_hidden_states is not None:
+        raise CaptureError(
+            "LUKE is watched on words alone: what words ask of entities is another query in the same softmax. Leave "
+            "entity_ids out."
+        )
+    context, weights = bert(self, word_hidden_states, attention_mask)
+    return (context, None, weights) if output_attentions else (context, None)
+
+
+def falcon(
+    self: Any,
+    hidden_states: Tensor,
+    alibi: Tensor | None,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None = None,
+    layer_past: Cache | None = None,
+    position_embeddings: tuple[Tensor, Tensor] | None = None,
+    **_: object,
+) -> tuple[Tensor, Tensor | None]:
+    """FalconAttention: one map gives a group's queries, its key and its value; slopes (alibi) come in the mask."""
+    from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
+
+    query, key, value = (part.transpose(1, 2) for part in self._split_heads(self.query_key_value(hidden_states)))
+    if alibi is None and position_embeddings is not None:
+        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+    key, value = _after(layer_past, key, value, self.layer_idx)
+    dropout = self.attention_dropout.p if self.training and alibi is not None else 0.0  # with rotations there is none
+    context, weights = attend(
+        self, query, key, value, attention_mask, scaling=self.inv_norm_factor, dropout=dropout, is_causal=True
+    )
+    return self.dense(context.flatten(2)), weights

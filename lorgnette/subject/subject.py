@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
+from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import refuse_compiled, tapped
 from lorgnette.texts.batch import Batch
@@ -62,6 +64,8 @@ class Subject(Facts):
         self.loaded = loaded
         refuse_unreadable(self.name, model)
         self.anatomy: Anatomy = anatomy_of(model)
+        if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
+            refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
 
     def __repr__(self) -> str:
         stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
@@ -100,8 +104,13 @@ class Subject(Facts):
 
     @property
     def device(self) -> torch.device:
+<<<<<<< HEAD
         """The device for inputs: that of the first weights."""
         return next(self.model.parameters()).device
+=======
+        """Where inputs go: that of the first weights."""
+        return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))
+>>>>>>> 6f0db85 (Falcon, DeBERTa v1, LUKE, BigBird and two copies of BERT are watched; weights on CPU and disk are fetched; GGUF blocks are always unpacked; DINOv3, named parts of a picture, an example of each model of pictures and sound)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -237,8 +246,9 @@ def load(
     never made up: the part that would need them is left out and named in `subject.missing`.
 
     `dtype`: None is the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps, or
-    auto, which spreads the model over all GPUs (transformers' `device_map="auto"`). `revision`: a branch, tag or commit
-    of the hub. `adapter`: the folder of a PEFT adapter to put on; the folder of an adapter alone is a name too.
+    auto, which spreads the model over all GPUs, and what does not fit over CPU and disk (`device_map="auto"`).
+    `revision`: a branch, tag or commit of the hub. `adapter`: the folder of a PEFT adapter to put on; the folder of an
+    adapter alone is a name too.
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(
@@ -246,7 +256,7 @@ def load(
             "Subject(model, tokenizer)."
         )
     where = _device(device)
-    kind = dtype or ("float32" if where in ("cpu", "mps") else "auto")
+    kind = dtype or ("auto" if where not in ("cpu", "mps") and torch.cuda.is_available() else "float32")
     if kind != "auto" and kind not in DTYPES:
         raise UserError(f"Unknown dtype {dtype!r}: expected auto, {', '.join(DTYPES)}.")
     loaded = load_model(
@@ -264,7 +274,7 @@ def _device(asked: str | None) -> str:
     """The device that was asked for, if there is one such; by default a GPU if there is one."""
     where = asked or _own_device()
     if where == "auto":
-        return where if torch.cuda.is_available() else "cpu"
+        return where if torch.cuda.is_available() or find_spec("accelerate") is not None else "cpu"
     try:
         known = torch.device(where).type in ("cpu", "cuda", "mps")
     except RuntimeError:

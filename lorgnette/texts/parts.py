@@ -43,7 +43,7 @@ def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", 
         raise UserError("A prompt needs at least one part: prompt(instruction=…, question=…).")
     text, spans = "", []
     for name, part in named.items():
-        _refuse_name(name)
+        refuse_name(name)
         start = len(text)
         text += part if not text else f"{separator}{part}"
         spans.append(Span(name, start, len(text)))
@@ -66,7 +66,7 @@ def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
     for message in messages:
         if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
             raise UserError(f"A message has a role and a content, both texts. Got {str(message)[:80]!r}.")
-        _refuse_name(message["role"])
+        refuse_name(message["role"])
     text = "\n".join(message["content"] for message in messages)
     return Example(id, text, extra={MESSAGES: tuple(dict(message) for message in messages), ANSWER: answer})
 
@@ -139,7 +139,7 @@ def _placed(parts: Sequence[tuple[str, str]]) -> tuple[Span, ...]:
     return tuple(out)
 
 
-def _refuse_name(name: str) -> None:
+def refuse_name(name: str) -> None:
     if not name or name in (*CATEGORIES, TEMPLATE):
         raise UserError(f"A part cannot be called {name!r}: that is the name of a kind of token. Give it another.")
 

@@ -1,5 +1,8 @@
 """Pictures and sound: patches and frames are tokens, and what is watched is what the model does."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +10,10 @@ import transformers as hf
 
 import lorgnette as lo
 from lorgnette.attending import Recorder
+from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 
+PAGE = Path(__file__).parents[2] / "docs" / "pictures-and-sound.md"
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
 PICTURE = {"image_size": 12, "patch_size": 4}
 WHISPER = {
@@ -23,6 +28,11 @@ SOUND = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "n
 MODELS = {
     "vit": (lambda: hf.ViTModel(hf.ViTConfig(**SIZE, **PICTURE)), 10),
     "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**SIZE, **PICTURE)), 10),
+    "dinov2-registers": (
+        lambda: hf.Dinov2WithRegistersModel(hf.Dinov2WithRegistersConfig(**SIZE, **PICTURE, num_register_tokens=4)),
+        14,
+    ),
+    "dinov3": (lambda: hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**SIZE, **PICTURE, num_register_tokens=4)), 14),
     "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**SIZE, **PICTURE)), 10),
     "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**SIZE, **PICTURE)), 9),
     "wav2vec2": (lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SIZE, **SOUND)), 49),
@@ -80,3 +90,50 @@ def test_the_weights_are_those_of_eager_attention(name):
         np.testing.assert_allclose(
             recorder[site]["weights"].numpy(), expected, atol=1e-6, rtol=1e-5
         )  # eager softmax may be float32
+
+
+def test_the_examples_of_the_page_run():
+    """A model in each block behind the first, in one namespace; what it hands out is numbers."""
+    shared, *blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names: dict[str, object] = {}
+    torch.manual_seed(0)
+    exec(shared, names)
+    models = []
+    for block in blocks:
+        exec(block, names)
+        models.append(re.search(r"look_at\((\w+)", block)[1])
+        for result, variable in (("weights", "entropy"), ("norms", "norm_share"), ("geometry", "sim")):
+            data = names[result].data[variable]
+            assert data.sizes["layer"] == 2
+            assert data.sizes["head"] == 4
+            kinds = data if "category" not in data.dims else data.sel(category="other")
+            assert bool(np.isfinite(kinds.sel(stack="encoder")).all()), (models[-1], variable)
+    assert models == ["vit", "dinov2", "dinov3", "clip", "siglip", "wav2vec2", "whisper"]
+
+
+def test_parts_of_a_picture_are_kinds_of_token():
+    """The mass on registers is the sum of their columns, by hand."""
+    model, inputs = made("dinov2-registers")
+    batch = lo.batch(inputs, tokens=14, parts={"registers": range(1, 5)})
+    lens = lo.lens.get("weights", parts=("registers",))
+    with torch.no_grad(), lo.watch(model, lens, batch=batch):
+        model(**inputs)
+    with torch.no_grad():
+        weights = lo.attention(model, **inputs)["weights"]
+    expected = weights[..., 1:5].sum(-1).mean((1, 3))
+    mass = lens.compute().data["mass"].sel(stack="encoder", category="registers").values
+    np.testing.assert_allclose(mass, expected.numpy(), rtol=1e-6)
+    with pytest.raises(UserError, match="they are 0 to 13"):
+        lo.batch(inputs, tokens=14, parts={"registers": [14]})
+    with pytest.raises(UserError, match="kind of token"):
+        lo.batch(inputs, tokens=14, parts={"cls": [0]})
+
+
+def test_a_trained_layer_scale_is_no_plain_residual():
+    """DINO multiplies what attention gives before it is added: norms with the residual would be wrong, and are none."""
+    model, _ = made("dinov3")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lambda" in name:
+                parameter.uniform_(0.2, 0.9)
+    assert Subject(model).anatomy.sites[0].lack("order") is not None

@@ -73,7 +73,7 @@ MORE = {
 # fmt: off
 HEADLESS = (
     "bert", "xlm-roberta", "camembert", "electra", "albert", "albert-inner", "modernbert", "t5-encoder", "mpnet",
-    "deberta-v2", "roformer",
+    "deberta", "deberta-v2", "roformer", "luke", "big-bird",
 )
 # fmt: on
 HEADED = (*(name for name in FAMILIES if name not in HEADLESS), *MORE)

@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from lorgnette.attending import Tap
 from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.norms import epsilon
 from lorgnette.texts.token_kinds import CATEGORIES
 
 
@@ -48,7 +49,8 @@ class Watch(Tap):
 
 SECOND = {
     "bert": "output.LayerNorm", "albert": "full_layer_layer_norm", "distilbert": "output_layer_norm",
-    "mpnet": "output.LayerNorm", "deberta-v2": "output.LayerNorm",
+    "mpnet": "output.LayerNorm", "deberta": "output.LayerNorm", "deberta-v2": "output.LayerNorm",
+    "luke": "output.LayerNorm", "big_bird": "output.LayerNorm",
 }  # fmt: skip
 NEXT = {
     "OPTDecoderLayer": "final_layer_norm",
@@ -106,7 +108,7 @@ class Terms:
             if isinstance(norm, PureNorm):
                 s, gamma = whole[i].var(unbiased=True).sqrt(), 1.0
             else:
-                s, gamma = (whole[i].var(unbiased=False) + norm.eps).sqrt(), norm.weight.double()
+                s, gamma = (whole[i].var(unbiased=False) + epsilon(norm)).sqrt(), norm.weight.double()
             out[i] = gamma * (terms[i] - terms[i].mean(-1, keepdim=True)) / s
         return out
 

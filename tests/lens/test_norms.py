@@ -16,6 +16,7 @@ from lorgnette.lens.norms.lens import Norms
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.classifier.tokenizer import build_tokenizer
+from lorgnette.models.norms import epsilon
 from lorgnette.subject import Subject
 from lorgnette.testing import check_head_permutation, check_lens, run_lens
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -49,14 +50,15 @@ def test_what_went_in_is_what_came_out(family):
                 bias = (
                     around.norm.weight
                     * (terms.bias - terms.bias.mean())
-                    / (whole.var(-1, False, keepdim=True) + around.norm.eps).sqrt()
+                    / (whole.var(-1, False, keepdim=True) + epsilon(around.norm)).sqrt()
                 )
                 given = watch.after[id(around.norm)][turn][text, :asked]
                 whole = terms.normed.sum(1) + bias + around.norm.bias
             else:
                 given = watch.before[id(next_norm(around))][turn]
                 given = given.view(len(LENGTHS), -1, given.shape[-1])[text, :asked]  # OPT puts its texts in a row
-            torch.testing.assert_close(whole, given, atol=1e-10, rtol=1e-10)
+            near = 1e-5 if family == "deberta" else 1e-10  # its norm is taken in float32, whatever the precision
+            torch.testing.assert_close(whole, given, atol=near, rtol=near)
 
 
 class Cells:

@@ -15,7 +15,7 @@ from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 
-SHIMMED = ("mpnet", "deberta-v2", "gpt-neo", "gptj", "bloom", "roformer")
+SHIMMED = ("mpnet", "deberta", "deberta-v2", "gpt-neo", "gptj", "bloom", "roformer", "falcon", "luke", "big-bird")
 NORMALISED = ("qwen3", "gemma3", "gpt-oss")  # queries and keys go through a norm, or are scaled (YaRN)
 UNPROVED = {**{name: {"query", "key"} for name in NORMALISED}, "opt": {"query"}, "gpt-neox": {"order"}}
 """What running cannot show: OPT's queries are scaled before they arrive, GPT-NeoX's halves of a layer are parallel."""
@@ -116,9 +116,11 @@ def test_a_lens_says_what_it_lacks_and_the_others_work():
         ("bigbird_pegasus", "watching changes its output"),
         ("nystromformer", "does not go through transformers' attention interface"),
         ("falcon_mamba", "recurrent model: it has no attention"),
-        ("falcon", "attention code of its own"),
+        ("big_bird", "block-sparse attention reads blocks that are drawn at random"),
+        ("xlnet", "keeps its projections as tensors"),
         ("blip_2_qformer", "does not run on a batch of token ids alone"),
-        ("led", "does not run with another attention function"),
+        ("led", "attends in windows by code of its own"),
+        ("mvp", "does not run with another attention function"),
     ],
 )
 def test_what_cannot_be_watched_exactly_is_refused(kind, reason):

@@ -2,13 +2,17 @@
 
 import pytest
 import torch
-from families import FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny
+from families import COPIES, FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny
 
 from lorgnette.attending import Call, Tap
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 
-TOLERANCE = {**dict.fromkeys(FLOAT32_SOFTMAX, 2e-5), "deberta-v2": 1e-6}  # DeBERTa's scale is a float32 tensor
+TOLERANCE = {
+    **dict.fromkeys(FLOAT32_SOFTMAX, 2e-5),
+    "deberta-v2": 1e-6,
+    "deberta": 1e-6,
+}  # their scale is a float32 tensor
 
 
 class Keep(Tap):
@@ -24,7 +28,7 @@ class Keep(Tap):
         self.weights_seen[key] = call.weights
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *COPIES])
 def test_outputs_weights_and_mixing(family):
     model = tiny(family, dtype=torch.float32 if family in FLOAT32_SOFTMAX else torch.float64)
     given = inputs(model)
@@ -68,7 +72,7 @@ def test_one_token_attends_to_itself_alone(family):
         assert float(call.entropy().abs().max()) == 0.0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *COPIES])
 def test_head_weights_rebuild_the_output(family):
     """Σ_h (Σ_j α^h_ij v^h_j) W_O^h + b_O is what the output projection gives, and v^h = x W_V^h + b_V^h."""
     model = tiny(family, dtype=torch.float64)

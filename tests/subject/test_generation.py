@@ -11,7 +11,7 @@ from lorgnette.texts.example import Example
 
 PROMPT = "w7 w8 w9 . w10 , w11"
 FAMILIES = ("gpt2", "llama", "mistral", "gemma", "gemma2", "gemma3", "qwen3", "gpt-oss")
-RECORDED = ("opt", "gpt-neox", "gpt-neo", "gptj", "bloom")
+RECORDED = ("opt", "gpt-neox", "gpt-neo", "gptj", "bloom", "falcon")
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *RECORDED])

@@ -15,6 +15,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
 from lorgnette.models.anatomy import AttentionSite
+from lorgnette.models.offloading import parameter
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 
@@ -139,11 +140,12 @@ class Circuits(Lens):
         network, tokenizer = subject.model, subject.tokenizer if subject.has_tokenizer else None
         get = getattr(network, "get_output_embeddings", None)
         head = None if get is None else get()
-        weight = getattr(head, "weight", None)
+        weight = None if head is None else parameter(head, "weight")
         inputs = network.get_input_embeddings()
-        if weight is None or tokenizer is None or inputs is None or inputs.weight.shape[1] != weight.shape[1]:
+        words = None if inputs is None else parameter(inputs, "weight")
+        if weight is None or tokenizer is None or words is None or words.shape[1] != weight.shape[1]:
             return {}
-        size = min(len(tokenizer), len(inputs.weight), len(weight))
+        size = min(len(tokenizer), len(words), len(weight))
         plain = [i for i in range(size) if i not in set(tokenizer.all_special_ids)]
         ids = torch.tensor(plain[:: max(1, len(plain) // self.tokens)][: self.tokens])
         copied = torch.full((len(self.sites), self.heads), torch.nan, dtype=torch.float64)
@@ -151,7 +153,7 @@ class Circuits(Lens):
         for site, each in maps.items():
             if site.kind == "self" and each.value.shape[1] == weight.shape[1]:
                 for number in range(len(each.value)):
-                    logits = inputs.weight[ids].to(each.value) @ each.value[number] @ each.output[number]
+                    logits = words[ids].to(each.value) @ each.value[number] @ each.output[number]
                     logits = (logits @ weight.T.to(logits)).detach().cpu()
                     top = logits.topk(min(TOP, logits.shape[1])).indices
                     copied[self.position[site], number] = (top == ids[:, None]).any(-1).double().mean()

@@ -57,6 +57,8 @@ class Pass:
 
     events: list[Event] = field(default_factory=list)
     called: set[int] = field(default_factory=set)
+    mixes: bool = False
+    """whether tokens reach each other without attention"""
 
 
 class _Explorer(Tap):
@@ -91,6 +93,26 @@ class _Explorer(Tap):
                 given=None if given is None else in_a_row(given),
             )
         )
+
+
+class _Silent(_Explorer):
+    """Attention that gives nothing."""
+
+    def context(self, call: Call, context: Tensor) -> Tensor:
+        return torch.zeros_like(context)
+
+    def see(self, call: Call) -> None:
+        pass
+
+
+@contextmanager
+def silenced(model: nn.Module) -> Iterator[None]:
+    """Every attention call of the passes inside gives zeros."""
+    token = ACTIVE.set((*ACTIVE.get(), _Silent(model, Pass())))
+    try:
+        yield
+    finally:
+        ACTIVE.reset(token)
 
 
 def in_a_row(states: Tensor) -> Float[Tensor, "token width"]:
@@ -152,7 +174,7 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
         shape = (SAMPLES,)
     else:
         return None
-    parameter = next(p for p in model.parameters() if p.is_floating_point())
+    parameter = next(p for p in model.parameters() if p.is_floating_point() and not p.is_meta)
     noise = torch.randn(len(LENGTHS), *shape, generator=generator).to(parameter)
     given = {name: noise}
     if getattr(config, "is_encoder_decoder", False):

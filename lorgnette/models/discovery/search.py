@@ -1,5 +1,6 @@
 """The anatomy of a model that has no record."""
 
+import inspect
 import weakref
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
-from lorgnette.models.discovery.events import Attended, Pass, explored, small_batch
+from lorgnette.models.discovery.events import Attended, Pass, explored, silenced, small_batch
 from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift
@@ -26,9 +27,16 @@ def discovered(model: Any) -> Anatomy:
     """
     house = hash(tuple((name, id(module)) for name, module in model.named_modules()))
     if model not in _KNOWN or _KNOWN[model][0] != house:
-        base = getattr(model, "base_model", model)
+        base = _base(model)
         _KNOWN[model] = house, _anatomy(base, _explore(model, base))
     return _KNOWN[model][1]
+
+
+def _base(model: Any) -> Any:
+    """The model below a head; what takes something else than the model's inputs is a part of it (DINOv3's encoder)."""
+    base = getattr(model, "base_model", model)
+    takes = inspect.signature(base.forward).parameters
+    return base if getattr(model, "main_input_name", "input_ids") in takes else model
 
 
 def _explore(model: nn.Module, base: Any) -> Pass:
@@ -46,7 +54,24 @@ def _explore(model: nn.Module, base: Any) -> Pass:
         raise drift(
             model, f"its attention is not softmax(scores) · value: watching changes its output by {difference:.1e}"
         )
+    seen.mixes = _mixes(model, base, given, real)
     return seen
+
+
+def _mixes(model: nn.Module, base: Any, given: dict[str, Tensor], real: Tensor) -> bool:
+    """Whether another first token changes what later tokens are while attention gives nothing: a convolution, a
+    recurrence beside it.
+    """
+    ids = given.get("input_ids")
+    if ids is None or ids.shape != real.shape:
+        return False
+    swapped = torch.cat([ids[:, :1].flip(0), ids[:, 1:]], dim=1)
+    with torch.no_grad(), evaluating(model), switched(model, Anatomy("", ())), silenced(base):
+        one, other = (_output(base, {**given, "input_ids": some}, "without attention") for some in (ids, swapped))
+    if one.shape[:2] != ids.shape:
+        return False
+    later = real[:, 1:]
+    return not unchanged(one[:, 1:][later], other[:, 1:][later]) <= TOLERANCE.get(one.dtype, 1e-4)
 
 
 def _output(base: Any, given: dict[str, Tensor], how: str) -> Tensor:
@@ -81,6 +106,8 @@ def _site(place: Place, seen: Pass, found: DiscoveredStack) -> AttentionSite:
     if found.other_layers:
         which = ", ".join(str(number + 1) for number in found.other_layers)
         unknown["mixing"] = f"its layers {which} mix tokens without attention"
+    elif seen.mixes:
+        unknown["mixing"] = "its layers mix tokens beside their attention too"
     return AttentionSite(
         site=place.site,
         module=call.module,

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
-from lorgnette.models.shims import deberta_v2, mpnet, roformer
+from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet
 
 
 def _albert_layers(transformer: Any) -> list[nn.Module]:
@@ -142,6 +142,63 @@ DEBERTA_V2 = Family(
     shim=deberta_v2,
 )
 
-ROFORMER = replace(BERT, name="roformer", model_types=("roformer",), cut=None, shim=roformer)
 
-ENCODERS = (BERT, ROBERTA, ROFORMER, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA_V2)
+def _talks(config: Any) -> str | None:
+    talks = getattr(config, "talking_head", False)
+    return "its heads are mixed before and behind the softmax (talking_head)" if talks else None
+
+
+DEBERTA = replace(
+    DEBERTA_V2,
+    name="deberta",
+    model_types=("deberta",),
+    stacks=(
+        Stack(
+            "encoder",
+            "encoder",
+            "layer",
+            (
+                fused(
+                    "attention.self",
+                    "in_proj",
+                    "attention.output.dense",
+                    "attention.output.LayerNorm",
+                    by_head=True,
+                    biases=("q_bias", None, "v_bias"),
+                    second_norm="output.LayerNorm",
+                ),
+            ),
+        ),
+    ),
+    shim=deberta,
+    refuses=_talks,
+)
+
+ROFORMER = replace(BERT, name="roformer", model_types=("roformer", "rembert"), cut=None, shim=bert)
+
+
+def _sparse(config: Any) -> str | None:
+    if config.attention_type == "original_full":
+        return None
+    return (
+        "its block-sparse attention reads blocks that are drawn at random, in parts that are no softmax over a row; "
+        'with "attention_type": "original_full" in config.json, as transformers takes for short texts itself, it opens'
+    )
+
+
+BIG_BIRD = replace(ROFORMER, name="big_bird", model_types=("big_bird",), refuses=_sparse)
+
+LUKE = replace(BERT, name="luke", model_types=("luke",), positions=Positions(after_padding=True), cut=None, shim=luke)
+
+_MEGATRON = separate("attention.self", "query key value", "attention.output.dense", "attention.ln", order="pre")
+
+MEGATRON = replace(
+    ROFORMER,
+    name="megatron-bert",
+    model_types=("megatron-bert",),
+    stacks=(Stack("encoder", "encoder", "layer", (_MEGATRON,)),),
+)
+
+ENCODERS = (
+    BERT, ROBERTA, ROFORMER, BIG_BIRD, LUKE, MEGATRON, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA, DEBERTA_V2,
+)  # fmt: skip

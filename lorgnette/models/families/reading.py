@@ -43,6 +43,9 @@ def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:
     model = without_adapter(model)
     family = family_of(model)
     base = getattr(model, "base_model", model)
+    reason = None if family.refuses is None else family.refuses(base.config)
+    if reason is not None:
+        raise drift(model, reason)
     crosses = any(attention.kind == "cross" for stack in family.stacks for attention in stack.attentions)
     if getattr(base.config, "add_cross_attention", False) and not crosses:
         raise drift(model, "cross-attention added to an encoder or decoder is not in its family's record")
@@ -69,7 +72,7 @@ def _sites(
             left = kept.get(site.name) if stack.name != "pooler" else None
             numbers = tuple(range(heads)) if left is None else tuple(left[number])
             if numbers:
-                sites.append(_site(model, layer, attention, site, numbers, heads))
+                sites.append(_site(model, layer, attention, site, numbers, heads, family))
     return tuple(sites)
 
 
@@ -80,6 +83,11 @@ def _count_heads(config: Any, stack: record.Stack, family: Family) -> int:
     return next((int(getattr(config, name)) for name in names if hasattr(config, name)), 0)
 
 
+def _count_groups(config: Any) -> int:
+    """0: every query head has its own."""
+    return int(getattr(config, "num_key_value_heads", None) or 0)
+
+
 def _site(
     model: Any,
     layer: nn.Module,
@@ -87,7 +95,11 @@ def _site(
     site: Site,
     numbers: tuple[int, ...],
     total: int,
+    family: Family,
 ) -> AttentionSite:
+    every = (family.groups or _count_groups)(model.config) or total
+    groups = groups_left(numbers, total, every).arriving if site.stack == "decoder" else len(numbers)
+
     def inner(path: str | None) -> Any:
         return None if path is None else _descend(layer, path)
 
@@ -95,9 +107,9 @@ def _site(
         module = _need(layer, part.path, model)
         if not part.by_head:
             return Projection(module, part.which, part.of)
-        return Projection(module, columns=alternating(module, part.which, part.of, len(numbers)))
+        columns = alternating(module, part.which, len(numbers), groups)
+        return Projection(module, columns=columns, bias=inner(part.bias))
 
-    groups = int(getattr(model.config, "num_key_value_heads", None) or total)
     return AttentionSite(
         site=site,
         module=_need(layer, attention.module, model),
@@ -110,7 +122,7 @@ def _site(
         second_norm=inner(attention.second_norm),
         order=attention.order(layer) if callable(attention.order) else attention.order,
         heads=len(numbers),
-        groups=groups_left(numbers, total, groups).arriving if site.stack == "decoder" else len(numbers),
+        groups=groups,
         numbers=numbers,
         total=total,
     )

@@ -15,7 +15,9 @@ class Part:
     which: int = 0
     of: int = 1
     by_head: bool = False
-    """the parts alternate head by head (GPT-NeoX)"""
+    """the parts alternate head by head (GPT-NeoX), or group by group: its queries, its key, its value (Falcon)"""
+    bias: str | None = None
+    """path of a bias that is kept beside the map (DeBERTa)"""
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,13 @@ class Family:
     stacks: tuple[Stack, ...]
     heads: tuple[str, ...] = ("num_attention_heads",)
     """what the config may call the number of heads, the first that is there"""
+    groups: Callable[[Any], int] | None = None
+    """the number of key/value heads by the config, where it is not called num_key_value_heads"""
     positions: Positions = Positions()
     shim: Callable[..., Any] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
+    refuses: Callable[[Any], str | None] | None = None
+    """why a config of the family cannot be watched exactly, if it cannot"""
     cut: Cut | None = None
     """None: heads cannot be removed"""
 
@@ -108,8 +114,18 @@ def separate(module: str, names: str, output: str | None, norm: str | None, **mo
 
 
 def fused(
-    module: str, name: str, output: str | None, norm: str | None, *, by_head: bool = False, **more: Any
+    module: str,
+    name: str,
+    output: str | None,
+    norm: str | None,
+    *,
+    by_head: bool = False,
+    biases: tuple[str | None, str | None, str | None] = (None, None, None),
+    **more: Any,
 ) -> AttentionLayout:
     """An attention whose one linear map gives query, key and value in turn, of all heads or head by head."""
-    query, key, value = (Part(f"{module}.{name}", which, 3, by_head) for which in range(3))
+    query, key, value = (
+        Part(f"{module}.{name}", which, 3, by_head, None if bias is None else f"{module}.{bias}")
+        for which, bias in enumerate(biases)
+    )
     return AttentionLayout(module, query, key, value, output, norm, **more)

@@ -17,10 +17,12 @@ PRUNED = "lorgnette-pruned-"
 """What stands before the model type of a family whose heads were removed."""
 
 REFUSED = {
-    "deberta": "DeBERTa v1 fuses its projections and cannot be watched exactly; use a DeBERTa-v2 or v3 model",
-    "falcon": "Falcon has attention code of its own, which is not stood in for; Falcon 3 models are Llamas, and open",
-    "luke": "LUKE's words and entities ask with different queries in one attention, which is not softmax(q kᵀ) v",
-    "xlnet": "XLNet has two streams of queries and relative positions of its own, which are not stood in for",
+    "xlnet": "XLNet keeps its projections as tensors, not as linear maps, and tokens before texts; it has no stand-in",
+    **dict.fromkeys(
+        ("longformer", "led"),
+        "it attends in windows by code of its own, with other projections where a token is global, and pads texts to "
+        "whole windows inside: there is no one row of weights to show",
+    ),
     **dict.fromkeys(
         ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"), "it is a recurrent model: it has no attention to look at"
     ),

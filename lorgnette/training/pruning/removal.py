@@ -9,6 +9,7 @@ from torch import Tensor
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.families import anatomy_of
+from lorgnette.models.offloading import refuse_offloaded
 from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.slicing import scale_heads
 from lorgnette.subject import Subject
@@ -26,6 +27,7 @@ def remove_heads(
     """
     if isinstance(model, Subject):
         return Subject(remove_heads(model.model, kept, factors=factors), model.tokenizer, name=model.name)
+    refuse_offloaded(model, "Removing heads")
     anatomy = anatomy_of(model)
     there = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
     for site, numbers in kept.items():
