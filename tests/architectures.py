@@ -132,7 +132,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "falcon": {"new_decoder_architecture": True},
-    "big_bird": {"attention_type": "block_sparse"},
+    "big_bird": {"attention_type": "original_full"},
     "cohere_compass_text": {"rope_parameters": {"full_attention": _MROPE}},
     "cosmos3_edge_text": {"rope_parameters": _MROPE},
     "esmc": {"num_key_value_heads": HEADS},

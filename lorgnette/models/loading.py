@@ -1,7 +1,7 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,8 +95,18 @@ def _hash(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     digest = hashlib.sha256()
     for name, tensor in named:
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        for plain in _plain(tensor):
+            digest.update(plain.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor itself, or those that one of a special kind (quantised by torchao) is made from."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    for part in tensor.__tensor_flatten__()[0]:
+        yield from _plain(getattr(tensor, part))
 
 
 def _file_hash(file: Path) -> str:

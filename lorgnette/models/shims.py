@@ -4,7 +4,7 @@ Each is put on the module *instances* while a model is tapped and taken off agai
 the softmax replaced by a call of `attend`.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,13 +13,16 @@ from transformers import Cache
 from lorgnette.attending.attend import attend
 from lorgnette.errors import CaptureError
 
+Attention: TypeAlias = Any
+"""an attention module of a family's own class, whose attributes no type knows"""
+
 
 def _heads(projected: Tensor, dim: int) -> Tensor:
     return projected.unflatten(-1, (-1, dim)).transpose(1, 2)
 
 
 def mpnet(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     position_bias: Tensor | None = None,
@@ -43,7 +46,7 @@ def mpnet(
 
 
 def deberta(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     attention_mask: Tensor,
     output_attentions: bool = False,
@@ -79,7 +82,7 @@ def deberta(
 
 
 def deberta_v2(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     attention_mask: Tensor,
     output_attentions: bool = False,
@@ -125,7 +128,7 @@ def _after(cache: Cache | None, key: Tensor, value: Tensor, layer: int) -> tuple
 
 
 def gpt_neo(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     layer_past: Cache | None = None,
@@ -147,7 +150,7 @@ def gpt_neo(
     return self.resid_dropout(self.out_proj(context.flatten(2))), weights
 
 
-def gptj(self: Any, *arguments: object, **keywords: object) -> tuple[Tensor, Tensor | None]:
+def gptj(self: Attention, *arguments: object, **keywords: object) -> tuple[Tensor, Tensor | None]:
     """GPTJAttention: everything but the softmax is its own; positions are rotated before."""
 
     def attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -164,7 +167,7 @@ def gptj(self: Any, *arguments: object, **keywords: object) -> tuple[Tensor, Ten
 
 
 def bloom(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     residual: Tensor,
     alibi: Tensor,
@@ -193,7 +196,7 @@ def bloom(
 
 
 def bert(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     sinusoidal_pos: Tensor | None = None,
@@ -220,7 +223,7 @@ def bert(
 
 
 def luke(
-    self: Any,
+    self: Attention,
     word_hidden_states: Tensor,
     entity_hidden_states: Tensor | None,
     attention_mask: Tensor | None = None,
@@ -237,7 +240,7 @@ def luke(
 
 
 def falcon(
-    self: Any,
+    self: Attention,
     hidden_states: Tensor,
     alibi: Tensor | None,
     attention_mask: Tensor | None,

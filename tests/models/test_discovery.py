@@ -116,7 +116,6 @@ def test_a_lens_says_what_it_lacks_and_the_others_work():
         ("bigbird_pegasus", "watching changes its output"),
         ("nystromformer", "does not go through transformers' attention interface"),
         ("falcon_mamba", "recurrent model: it has no attention"),
-        ("big_bird", "block-sparse attention reads blocks that are drawn at random"),
         ("xlnet", "keeps its projections as tensors"),
         ("blip_2_qformer", "does not run on a batch of token ids alone"),
         ("led", "attends in windows by code of its own"),

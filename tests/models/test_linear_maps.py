@@ -12,6 +12,7 @@ from lorgnette import lens as lenses
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_state, linear_weights
+from lorgnette.models.loading import tensors_hash
 from lorgnette.subject import Subject
 from lorgnette.subject.checks import check
 from lorgnette.testing import run_lens
@@ -139,6 +140,14 @@ def test_quantised_maps_are_refused_by_name(kind):
         written = {one.name: one for one in check(watched)}
         assert all(one.ok for one in written.values())
         assert "refused" in written["heads · W_O = output"].detail
+
+
+def test_tensors_of_a_special_kind_have_a_hash():
+    """As torchao's: two plain ones inside, both of which count."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    one, other = torch.arange(3.0), torch.ones(3)
+    assert tensors_hash({"w": TwoTensor(one, other)}) != tensors_hash({"w": TwoTensor(one, other * 2)})
 
 
 def test_what_is_no_linear_map_is_refused():

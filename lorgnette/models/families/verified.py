@@ -16,6 +16,8 @@ LACKS = {
     "mixing": "rollouts, relevance",
 }
 """What is left out where a part is not known."""
+NOTES = {"big_bird": "block-sparse attention (attention_type must be original_full)", "luke": "entities"}
+"""What else is refused of a model type that is exact."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Verified:
 
     @property
     def left_out(self) -> str:
-        return ", ".join(dict.fromkeys(LACKS[part] for part in self.lacks))
+        note = [NOTES[self.model_type]] if self.model_type in NOTES else []
+        return ", ".join([*dict.fromkeys(LACKS[part] for part in self.lacks), *note])
 
 
 def table() -> tuple[str, tuple[Verified, ...]]:
