@@ -104,13 +104,8 @@ class Subject(Facts):
 
     @property
     def device(self) -> torch.device:
-<<<<<<< HEAD
         """The device for inputs: that of the first weights."""
-        return next(self.model.parameters()).device
-=======
-        """Where inputs go: that of the first weights."""
         return next((p.device for p in self.model.parameters() if not p.is_meta), torch.device("cpu"))
->>>>>>> 6f0db85 (Falcon, DeBERTa v1, LUKE, BigBird and two copies of BERT are watched; weights on CPU and disk are fetched; GGUF blocks are always unpacked; DINOv3, named parts of a picture, an example of each model of pictures and sound)
 
     @property
     def dtype(self) -> torch.dtype:
