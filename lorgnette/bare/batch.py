@@ -36,7 +36,7 @@ def batch(
     Without a tokenizer no token is special or punctuation: categories are `other`, `first` and `last` alone. `word_ids`
     says which word each token belongs to (−1: none), `words` what the words are; without them every token is a word.
     `tokens` is the number of positions where it is not in the inputs (patches of a picture, frames of a sound), and
-    `parts` names some of them, from 0, as kinds of token for the lenses that have `parts=`: registers, patches. A
+    `parts` names some of them, from 0, as categories for the lenses that have `parts=`: registers, patches. A
     batch without an attention mask has no padding.
     """
     inputs = dict(inputs)

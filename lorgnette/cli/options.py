@@ -57,7 +57,7 @@ Dtype = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        help="cpu, cuda, cuda:N, mps, or auto (spread over all GPUs).",
+        help="cpu, cuda, cuda:N, mps, or auto (spread over all GPUs, then CPU and disk).",
         rich_help_panel=_MODEL,
         metavar="DEVICE",
         show_default="a GPU if there is one",
