@@ -144,6 +144,7 @@ def live_screens() -> None:
         ("compare", "light", 1200, 1260, {"view": "compare", "layer": 2, "head": 3}, [3]),
         ("live", "light", 1200, 1000, {"view": "text", "layer": 2, "head": 3}, [2, 3]),
     ]
+    sst2()  # before the page waits for it
     with live() as address:
         for name, scheme, width, height, state, off in shots:
             with window(width, height, scheme) as page:
