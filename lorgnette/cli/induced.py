@@ -61,7 +61,7 @@ def induced(
         if as_json:
             typer.echo(json.dumps({"model": subject.name, **tree.to_dict()}, ensure_ascii=False))
             continue
-        typer.echo(f"{tree.id}: {sum(tree.right)} of {len(tree.words)} heads right ({tree.uas:.0%})\n")
+        typer.echo(f"{tree.id}: {sum(tree.right)} of {len(tree.words)} heads right ({100 * tree.uas:.0f} %)\n")
         typer.echo(tree.text() + "\n")
 
 
