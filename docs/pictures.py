@@ -45,7 +45,15 @@ LENSES: dict[str, Callable[[], Results]] = {
     "attention-probe-weight": lambda: look(MINILM, lo.corpus(TREEBANK, split="dev", limit=300), "attention-probe"),
     "coreference-accuracy": lambda: look(MINILM, lo.corpus("ud_en_gum:passages", limit=40), "coreference"),
     "probes-accuracy": lambda: Results(
-        [probe(lo.load(MINILM), lo.corpus(TREEBANK, split="train"), lo.corpus(TREEBANK, split="test"), "upos")]
+        [
+            probe(
+                lo.load(MINILM),
+                lo.corpus(TREEBANK, split="train", limit=2000),
+                lo.corpus(TREEBANK, split="test", limit=1000),
+                "upos",
+                words=2000,
+            )
+        ]
     ),
     "importance-loss_change": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "importance"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),

@@ -50,6 +50,16 @@ def test_the_minimum_is_scikit_learns_layer_by_layer(monkeypatch):
         torch.testing.assert_close(ours, expected, atol=2e-4, rtol=0)
 
 
+def test_regularisation_is_chosen_on_the_whole_sample():
+    """The best C grows with the sample: on 3,000 of these 10,000 items .1 is best, and costs a point of accuracy."""
+    (x, y), (z, asked) = planted(384, 0.9, 10_000)
+    centre, scale = x.mean(0), x.std(0)
+    fit = linear.fit_linear(torch.tensor((x - centre) / scale)[None], torch.tensor(y)[None], 4)
+    found = (torch.tensor((z - centre) / scale) @ fit.weight[0] + fit.bias[0]).argmax(-1).numpy()
+    assert fit.strength.tolist() == [1.0]
+    assert (found == asked).mean() > 0.96
+
+
 def test_what_has_not_converged_says_so(monkeypatch):
     (x, y), _ = planted(16, 0.5, 400)
     monkeypatch.setattr(linear, "ITERATIONS", 2)

@@ -18,7 +18,7 @@ STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 ITERATIONS, MEMORY = 1000, 10
 TOLERANCE = 1e-4
 """The largest component of the gradient at which a probe has converged, as in scikit-learn."""
-HELD_OUT, LARGEST = 0.2, 3000
+HELD_OUT, LARGEST = 0.2, 10_000
 """The share of the words that choose C, and how many words at most take part in that choice."""
 
 Vectors = Float[Tensor, "layer item width"]
