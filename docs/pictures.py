@@ -146,9 +146,9 @@ def live() -> Iterator[str]:
 def live_screens() -> None:
     """The live page: head, matrix, model and compare view, and two heads switched off."""
     shots = [
-        ("head", "light", 1200, 900, {"view": "head", "layer": 3, "head": 2}, []),
-        ("model", "light", 1200, 1060, {"view": "model", "layer": 3, "head": 2}, []),
-        ("matrix-dark", "dark", 1200, 1000, {"view": "matrix", "layer": 3, "head": 2}, []),
+        ("head", "light", 1200, 1090, {"view": "head", "layer": 3, "head": 2}, []),
+        ("model", "light", 1200, 1100, {"view": "model", "layer": 3, "head": 2}, []),
+        ("matrix-dark", "dark", 1200, 1180, {"view": "matrix", "layer": 3, "head": 2}, []),
         ("compare", "light", 1200, 1260, {"view": "compare", "layer": 2, "head": 3}, [3]),
         ("live", "light", 1200, 1000, {"view": "text", "layer": 2, "head": 3}, [2, 3]),
     ]
