@@ -71,6 +71,8 @@ class Call:
         self._context: Tensor | None = None
         self._answers: dict[int, list[Measured]] = {}
         self._shared: dict[str, Any] = {}
+        self.paths: set[str] = set()
+        """How statistics of its rows were computed: "kernels", "the sweep", "the matrix"."""
 
     @property
     def query(self) -> Float[Tensor, "batch head query dim"]:
@@ -155,8 +157,10 @@ class Call:
     def measure(self, wanted: Wanted) -> Measured:
         """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
         if self._weights is not None or self.differentiable:
+            self.paths.add("the matrix")
             return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
         kernels = self.kernels(wanted)
+        self.paths.add("the sweep" if kernels is None else "kernels")
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained

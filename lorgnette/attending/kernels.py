@@ -43,6 +43,8 @@ def refusal(scores: Scores, value: Tensor, wanted: Wanted) -> str | None:
         return f"no kernel for {scores.query.dtype}"
     if max(dims) > WIDEST:
         return f"a head size of {max(dims)} is over {WIDEST}"
+    if scores.query.dtype != torch.float32 and any(dim % 16 for dim in dims) and not INTERPRETED:
+        return f"head sizes of {dims[0]} and {dims[1]} in half precision are no multiples of 16"
     if wanted.block is not None:
         return "blocks of weights are asked for"
     if getattr(scores, "sink", None) is not None:

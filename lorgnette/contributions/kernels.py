@@ -21,8 +21,6 @@ from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
 
-PAIR_BLOCKS = {"BM": 16, "BN": 64, "num_warps": 4, "num_stages": 2}
-"""Queries and keys of one block of pairs; the fastest of those tried on an H200."""
 MOST_HEADS = 16
 """The weights of more heads do not fit into the registers of a block of pairs."""
 
@@ -196,7 +194,37 @@ def received(
     launch = Launch(scores)
     out = [log_sum.new_empty(launch.batch, launch.keys) for _ in grams]
     weights = [each.to(torch.float32).contiguous() for each in queries]
-    blocks = {"BM": 16, "BN": 16} if INTERPRETED else PAIR_BLOCKS
+    for blocks in _pair_blocks(scores.query):
+        try:
+            _launch_pairs(launch, log_sum, grams, weights, out, blocks)
+            break
+        except triton.runtime.errors.OutOfResources:  # the last are the smallest that there are
+            if blocks is _SMALLEST:
+                raise
+    return out
+
+
+_SMALLEST = {"BM": 16, "BN": 16, "num_warps": 2, "num_stages": 1}
+
+
+def _pair_blocks(query: Tensor) -> list[dict[str, int]]:
+    """Queries and keys of one block of pairs, to be tried in turn; the first is the fastest of those tried on an H200."""
+    if INTERPRETED:
+        return [{"BM": 16, "BN": 16}]
+    first = {"BM": 32, "BN": 64, "num_warps": 8, "num_stages": 2}
+    if query.dtype == torch.float32 or query.shape[-1] > 64:
+        first = {"BM": 16, "BN": 32, "num_warps": 4, "num_stages": 1}
+    return [first, _SMALLEST]
+
+
+def _launch_pairs(
+    launch: Launch,
+    log_sum: Tensor,
+    grams: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    out: Sequence[Tensor],
+    blocks: dict[str, int],
+) -> None:
     _pair_norms[triton.cdiv(launch.keys, blocks["BN"]), launch.batch](
         launch.query, *launch.query.stride()[:3], launch.key, *launch.key.stride()[:3], log_sum,
         grams[0], grams[-1], weights[0], weights[-1], out[0], out[-1], *launch.masks, *launch.limits,
@@ -204,7 +232,6 @@ def received(
         DP=triton.next_power_of_2(max(launch.dim, 16)), TWO=len(grams) == 2,
         EVEN=launch.keys % blocks["BN"] == 0, **launch.flags, **blocks,
     )  # fmt: skip
-    return out
 
 
 def projected(context: Float[Tensor, "batch head token dim"], parts: Projections) -> Float[Tensor, "batch token model"]:

@@ -38,7 +38,7 @@ class LayerNorms:
     query: Tensor
     key: Tensor
     received: Tensor
-    has_received: Tensor
+    has_received: tuple[float, ...]
     _norms: "_Received | OnChip | None"
     _pairs: Pairs | None
 
@@ -207,7 +207,10 @@ class LayerNorms:
             return {}
         mean = self.own_weight.mean(1)  # heads are averaged first
         seen = (self.call.seen_keys[:, 0] > 0).to(mean.dtype)
-        others = (seen - mean - self.call.sink.mean(1).to(mean.dtype)).clamp(min=0)
+        others = seen - mean
+        if self.call.scores.sink is not None:
+            others = others - self.call.sink.mean(1).to(mean.dtype)
+        others = others.clamp(min=0)
         out = {"attn_w": mixing_ratio(others, mean), "attn_n": mixing_ratio(self.others_norm, self.own_norm)}
         if self.added:
             out["attn_res_w"] = mixing_ratio(0.5 * others, 0.5 * mean + 0.5)
@@ -226,19 +229,18 @@ class LayerNorms:
 
     def _received(
         self, norms: "_Received | OnChip | None"
-    ) -> tuple[Float[Tensor, "text variant key"], Float[Tensor, " variant"]]:
+    ) -> tuple[Float[Tensor, "text variant key"], tuple[float, ...]]:
         """Σ_i ‖term_ij‖ over the queries of a text, for each variant, and 1 for those that exist."""
-        out = self.f.new_zeros(self.f.shape[0], len(VARIANTS), self.f.shape[2])
-        known = out.new_zeros(len(VARIANTS))
+        nothing = self.f.new_zeros(self.f.shape[0], self.f.shape[2])
         if norms is None:
-            return out, known
-        out[:, 0], known[0] = norms.plain, 1.0
+            return torch.stack([nothing] * len(VARIANTS), 1), (0.0, 0.0, 0.0)
+        out = [norms.plain, nothing, nothing]
         if self.added:
             # Only the diagonal differs: a token's own term has the residual in it.
-            out[:, 1], known[1] = norms.plain + self.query * (self.own_res_norm - norms.plain_own), 1.0
+            out[1] = norms.plain + self.query * (self.own_res_norm - norms.plain_own)
         if self.normed:
-            out[:, 2], known[2] = norms.normed + self.query * (self.own_ln_norm - norms.normed_own), 1.0
-        return out.clamp_(min=0), known
+            out[2] = norms.normed + self.query * (self.own_ln_norm - norms.normed_own)
+        return torch.stack(out, 1).clamp_(min=0), (1.0, float(self.added), float(self.normed))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class Lens(torchmetrics.Metric):
         self.bound: bool = False
         self.home: torch.device = torch.device("cpu")
         self.on_device: set[str] = set()
+        self.paths: set[str] = set()
+        """On a GPU, how the statistics of rows were computed: provenance says it."""
         self.stay: set[str] = set()
         """States on the device that are not moved for `compute`."""
         self.in_place: set[str] = set()

@@ -39,8 +39,12 @@ def concluded(
             result.data.attrs |= attributes
         computed.append(result)
     texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
+    notes = [f"left out: {name} ({why})" for name, why in (left_out or {}).items()]
+    paths = sorted({path for lens in lenses for path in lens.paths})
+    if paths:
+        notes.append(f"statistics of rows on the GPU computed by {' and '.join(paths)}")
     for result in computed:
-        result.provenance = provenance.noted(*(f"left out: {name} ({why})" for name, why in (left_out or {}).items()))
+        result.provenance = provenance.noted(*notes)
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
 
 

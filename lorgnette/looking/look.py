@@ -231,6 +231,8 @@ class Looking(Tap):
     def see(self, call: Call) -> None:
         with torch.no_grad():
             call.ask({id(lens): lens.wants(call, self.batch) for lens in self.lenses})
+        for lens in self.lenses if call.query.is_cuda else ():
+            lens.paths |= call.paths
         for lens in self.lenses:
             lens.update(call, self.batch)
 

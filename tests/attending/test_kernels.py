@@ -80,7 +80,7 @@ CASES = {
     "window": {"allowed": "window"},
     "blank rows": {"allowed": "blank rows"},
     "head size 64": {"dim": 64, "width": 64},
-    "half precision": {"dtype": torch.float16},
+    "half precision": {"dtype": torch.float16, "dim": 32, "width": 48},
     "everything": {"bias": True, "causal": True, "allowed": "padding", "softcap": 3.0},
 }
 

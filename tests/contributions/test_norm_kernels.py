@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = (torch.float32, torch.bfloat16) if torch.cuda.is_available() else (torch.float32,)
 """The interpreter multiplies no bfloat16."""
 EXACT = 1e-5 if DEVICE == "cuda" else 3e-5  # … and cuts where a GPU rounds
-HEADS, DIM, MODEL = 3, 20, 24
+HEADS, DIM, MODEL = 3, 32, 24
 NORM = FrozenNorm(torch.linspace(0.5, 2, MODEL).to(DEVICE), 1e-5)
 
 

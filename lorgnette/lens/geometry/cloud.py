@@ -1,6 +1,7 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -55,6 +56,8 @@ class Clouds:
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
+        self.held: list[tuple[Site, int, Directions, int]] = []
+        lens.moments_held.append(self)  # before the moments, which it hands its numbers to
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
@@ -68,31 +71,54 @@ class Clouds:
 
     def add(self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch _ _ _"], Bool[Tensor, "batch _"]]]) -> None:
         """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
-        at = self.places.index(site)
-        within = [self._add(at, kind, vectors, mask) for kind, (vectors, mask) in enumerate(kinds)]
-        values, weights = (torch.stack(parts, -1) for parts in zip(*within, strict=True))  # [text head what kind]
-        sim, intra = zip(values.unbind(2), weights.unbind(2), strict=True)
-        self.moments.add(site, sim=sim, intra_similarity=intra)
+        at, turn = self.places.index(site), len(self.held)
+        for kind, (vectors, mask) in enumerate(kinds):
+            found = directions_of(vectors, mask)
+            self.held.append((site, kind, found, turn))
+            if self.covariances:
+                near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+                lower, total = moment_of(vectors.flatten(2), mask, near)
+                width = slice(len(total))
+                self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
+                self.lens.add_later(f"{self.state}_moment_total", total, at, kind, width)
 
-    def _add(self, at: int, kind: int, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        found = directions_of(vectors, mask)
-        heads, dim = vectors.shape[2:]
-        per_text = torch.stack([found.units, found.units_all, found.total]).sum(1, dtype=torch.float64)
-        sums = torch.cat([per_text, torch.stack([found.squares, found.squares_all]).double()])
-        self.lens.add_later(f"{self.state}_sums", sums, _EVERY, at, kind, slice(heads), slice(dim))
-        rows = [*range(heads), self.heads]
-        short = (found.count < 2).sum(0)
-        counts = torch.stack([found.count.sum(0), found.zeros.sum(0), found.energy.sum(0), short])
-        self.lens.add_later(f"{self.state}_counts", counts, _EVERY, at, kind, rows)
-        if self.covariances:
-            real = vectors.flatten(2)
-            near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
-            lower, total = moment_of(real, mask, near)
-            self.lens.add_later(f"{self.state}_moment", lower, at, kind, slice(heads * dim), slice(heads * dim))
-            self.lens.add_later(f"{self.state}_moment_total", total, at, kind, slice(heads * dim))
-        return self._within(found, rows)
+    def commit(self) -> None:
+        """Take what a batch gave into the sums, clouds of one shape together; the moments take theirs after this."""
+        held, self.held = self.held, []
+        alike: dict[torch.Size, list[tuple[Site, int, Directions, int]]] = {}
+        for one in held:
+            alike.setdefault(one[2].units.shape, []).append(one)
+        within: dict[tuple[Site, int], list[tuple[Tensor, Tensor]]] = {}
+        for some in alike.values():
+            parts = self._take(some)
+            for (site, _, _, turn), part in zip(some, parts, strict=True):
+                within.setdefault((site, turn), []).append(part)
+        for (site, _), pairs in within.items():
+            values, weights = (torch.stack(parts, -1) for parts in zip(*pairs, strict=True))  # [text head what kind]
+            sim, intra = zip(values.unbind(2), weights.unbind(2), strict=True)
+            self.moments.add(site, sim=sim, intra_similarity=intra)
 
-    def _within(self, found: Directions, rows: list[int]) -> tuple[Tensor, Tensor]:
+    def _take(self, clouds: Sequence[tuple[Site, int, Directions, int]]) -> list[tuple[Tensor, Tensor]]:
+        """Add the sums of clouds of one shape; gives what holds within the texts of each."""
+        first, names = clouds[0][2], ("units", "units_all", "total", "energy", "count", "zeros")
+        texts, heads, dim = first.units.shape
+        whole = replace(first, **{name: torch.cat([getattr(c[2], name) for c in clouds]) for name in names})
+        each = lambda part: part.unflatten(0, (len(clouds), texts)).sum(1, dtype=torch.float64)  # noqa: E731
+        squares = [torch.stack([getattr(c[2], n) for c in clouds]).double() for n in ("squares", "squares_all")]
+        sums = torch.stack([each(whole.units), each(whole.units_all), each(whole.total), *squares])
+        counts = torch.stack([*map(each, (whole.count, whole.zeros, whole.energy, whole.count < 2))])
+        of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
+        for number, (site, kind, *_) in enumerate(clouds):
+            at = self.places.index(site)
+            of_sums[:, at, kind, :heads, :dim] += sums[:, number].to(of_sums)
+            of_counts[:, at, kind, :heads] += counts[:, number, :-1].to(of_counts)
+            of_counts[:, at, kind, self.heads] += counts[:, number, -1].to(of_counts)
+        setattr(self.lens, f"{self.state}_sums", of_sums)
+        setattr(self.lens, f"{self.state}_counts", of_counts)
+        values, weights = self._within(whole)
+        return list(zip(values.split(texts), weights.split(texts), strict=True))
+
+    def _within(self, found: Directions) -> tuple[Tensor, Tensor]:
         """SIM and IntraSim of each text [text head-or-all what], and which of them are defined."""
         joint = lambda own, together: torch.cat([own, together[:, None]], 1)  # noqa: E731
         flat, length = found.units_all.flatten(1), found.total.flatten(1).double().norm(dim=-1)
@@ -105,10 +131,12 @@ class Clouds:
         )
         lengths = joint(found.total.double().norm(dim=-1), length)
         enough = found.count > 1
-        values = sim.new_zeros(len(sim), self.heads + 1, 2)
-        weights = torch.zeros_like(values)
-        values[:, rows] = torch.stack([sim, intra], -1)
-        weights[:, rows] = torch.stack([enough, enough & (lengths > 0)], -1).double()
+        values = torch.stack([sim, intra], -1)
+        weights = torch.stack([enough, enough & (lengths > 0)], -1).double()
+        missing = self.heads + 1 - values.shape[1]  # heads that other places have
+        if missing:
+            room = values.new_zeros(len(values), missing, 2)
+            values, weights = (torch.cat([each[:, :-1], room, each[:, -1:]], 1) for each in (values, weights))
         return values, weights
 
     def means(self) -> dict[str, xr.DataArray]:

@@ -121,6 +121,7 @@ class Geometry(Lens):
             columns = {"vectors": Column((self.depth, self.width), self.precision, on_device=True)}
             each, stacks = max(20, self.least), len(self.stacks)
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
+            self.stay |= {"words_vectors", "random_vectors"}
             self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
     def _refuse_too_large(self, subject: Subject, shapes: VectorSizes, states: int) -> None:

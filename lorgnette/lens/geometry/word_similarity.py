@@ -34,27 +34,36 @@ def word_similarity(
     MEV is uncentred for words and for the baseline alike; it cannot be below one over the number of occurrences, which
     the baseline, of many more words, does not share: compare MEV between states, not with 0.
     """
+    cosines, shares = _by_word(words, random.shape[1])
     states = random.shape[1]
-    cosines = torch.stack([_cosine(word) for word in words]) if words else torch.zeros(0, states).double()
-    shares = torch.stack([_share(word) for word in words]) if words else torch.zeros(0, states).double()
     many, enough = torch.tensor(float(len(random))), len(random) > 1
     missing = torch.full((states,), torch.nan, dtype=torch.float64)
-    baseline = (_cosine(random), _share(random)) if enough else (missing, missing)
+    baseline = (_cosine(random).cpu(), _share(random).cpu()) if enough else (missing, missing)
     counts = [(~values.isnan() * many).long() for values in baseline]
     return WordSimilarity(*_mean(cosines), *_mean(shares), baseline[0], counts[0], baseline[1], counts[1])
 
 
-def _cosine(vectors: Float[Tensor, "item state dim"]) -> Float[Tensor, " state"]:
+def _by_word(words: Sequence[Float[Tensor, "_ state dim"]], states: int) -> tuple[Tensor, Tensor]:
+    """Mean cosine and first share of every word [word state]; words that occur equally often together."""
+    cosines, shares = torch.zeros(2, len(words), states, dtype=torch.float64)
+    for often in {len(word) for word in words}:
+        which = [number for number, word in enumerate(words) if len(word) == often]
+        some = torch.stack([words[number] for number in which])
+        cosines[which], shares[which] = _cosine(some).cpu(), _share(some).cpu()
+    return cosines, shares
+
+
+def _cosine(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*word state"]:
     """Mean pairwise cosine by state, of the vectors that have a direction; NaN for fewer than two."""
     vectors = vectors.double()
     length = vectors.norm(dim=-1, keepdim=True)
-    count = (length[..., 0] > 0).sum(0).double()
-    units = (vectors / torch.where(length > 0, length, 1.0)).sum(0)
+    count = (length[..., 0] > 0).sum(-2).double()
+    units = (vectors / torch.where(length > 0, length, 1.0)).sum(-3)
     return torch.where(count > 1, mean_pairwise_cosine(units, count), torch.nan)
 
 
-def _share(vectors: Float[Tensor, "item state dim"]) -> Float[Tensor, " state"]:
-    return first_component_share(vectors.transpose(0, 1))
+def _share(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*word state"]:
+    return first_component_share(vectors.transpose(-3, -2))
 
 
 def _mean(

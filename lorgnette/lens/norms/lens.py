@@ -19,6 +19,7 @@ from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.norms.readings import Reading, Readings
 from lorgnette.results import Result
 from lorgnette.statistics.spearman import rounded, spearman
 from lorgnette.subject import Subject
@@ -103,6 +104,7 @@ class Norms(Lens):
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         self.around: SiteWeights | None = None
         self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
+        self._waiting: list[Reading] = []
         self.wants_residual = self.residual  # type: ignore[misc]
 
     def bind(self, subject: Subject) -> None:
@@ -149,70 +151,96 @@ class Norms(Lens):
         layer.take(*measured)
         if self.pairs_sample is not None and pairs is not None:
             self.pairs_sample.add(call.site, pairs, layer.f)
-        self._heads(layer)
-        self._f(layer)
-        self._layers(layer, {name: measure.share() for name, measure in further.items()})
+        total = (layer.average * layer.query[:, None, :, None]).sum(2)
+        ratios = layer.ratios() | {name: measure.share() for name, measure in further.items()}
+        expansion = layer.expansion
+        parts = {"total": total, "f": layer.f, "received": layer.received}
+        parts |= {f"ratio {name}": ratio for name, ratio in ratios.items()}
+        parts |= {} if expansion is None else {"expansion": expansion}
+        sides = batch.queries(call.site), batch.keys(call.site)
+        self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         if "value_zeroing" in self.measures and self.around is not None:
             for site, share in value_zeroing(self.around.subject, batch):
                 query = batch.queries(site).mask
-                self._ratios(site, {"value_zeroing": share}, query)
+                self._ratios([site], {"value_zeroing": share}, query)
 
-    def _heads(self, layer: LayerNorms) -> None:
+    def commit(self) -> None:
+        """Take in what was read at all sites of a batch: those that are alike together."""
+        waiting, self._waiting = self._waiting, []
+        alike: dict[tuple[object, ...], list[Reading]] = {}
+        for reading in waiting:
+            alike.setdefault(reading.alike, []).append(reading)
+        for some in alike.values():
+            self._take(Readings(some))
+        super().commit()
+
+    def _take(self, read: Readings) -> None:
+        there, count = self._there(read.kinds), read.query.sum(-1)
+        self._heads(read, there, count)
+        self._f(read)
+        self._layers(read, there * self._weight(count)[:, None], count)
+        query = read.query[: read.texts]
+        ratios = {name.removeprefix("ratio "): part for name, part in read.parts.items() if name.startswith("ratio ")}
+        if ratios:
+            self._ratios(read.sites, ratios, query)
+
+    def _heads(self, read: Readings, there: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
-        there = self._there(layer)
-        tokens = layer.kinds.sum(1)
-        count = layer.query.sum(-1)
-        mean = (layer.average * layer.query[:, None, :, None]).sum(2) / count.clamp(min=1)[:, None, None]
-        weight, norm = mean.chunk(2, -1)
+        tokens, f = read.kinds.sum(1), read.parts["f"]
+        weight, norm = (read.parts["total"] / count.clamp(min=1)[:, None, None]).chunk(2, -1)
         share, is_share = _shares(norm)
-        f_norm = torch.einsum("bhk,bkc->bhc", layer.f, layer.kinds) / tokens.clamp(min=1)[:, None]
+        f_norm = torch.einsum("bhk,bkc->bhc", f, read.kinds) / tokens.clamp(min=1)[:, None]
         by_query = self._weight(count)[:, None, None] * there[:, None]
-        self.of_heads.add(
-            layer.site,
-            weight=(weight, by_query),
-            norm=(norm, by_query),
-            norm_share=(share, by_query * is_share),
-            f_norm=(f_norm, self._weight(tokens)[:, None]),
-        )
+        pairs = {
+            "weight": (weight, by_query),
+            "norm": (norm, by_query),
+            "norm_share": (share, by_query * is_share),
+            "f_norm": (f_norm, self._weight(tokens)[:, None]),
+        }
+        read.add(self.of_heads, pairs)
 
-    def _f(self, layer: LayerNorms) -> None:
+    def _f(self, read: Readings) -> None:
         """‖f(x)‖ over all tokens: count, sums, extremes."""
-        at, heads = self.position[layer.site], layer.f.shape[1]
-        token = layer.key[:, None].expand(layer.f.shape).bool()
-        f = layer.f.double()
+        f = read.parts["f"].unflatten(0, (-1, read.texts)).double()  # [site text head token]
+        token = read.key[: read.texts, None].expand(f.shape[1:]).bool()
         counted = torch.where(token, f, 0.0)
-        sums = torch.stack([token.double(), counted, counted**2]).sum((1, 3))
-        self.f_sums[:, at, :heads] += sums.to(self.f_sums)
-        low, high = f.masked_fill(~token, torch.inf).amin((0, 2)), f.masked_fill(~token, -torch.inf).amax((0, 2))
-        self.f_low[at, :heads] = torch.minimum(self.f_low[at, :heads], low.to(self.f_low))
-        self.f_high[at, :heads] = torch.maximum(self.f_high[at, :heads], high.to(self.f_high))
+        sums = torch.stack([token.double().expand(f.shape), counted, counted**2]).sum((2, 4))
+        low, high = f.masked_fill(~token, torch.inf).amin((1, 3)), f.masked_fill(~token, -torch.inf).amax((1, 3))
+        heads = slice(f.shape[2])
+        for number, site in enumerate(read.sites):
+            at = self.position[site]
+            self.f_sums[:, at, heads] += sums[:, number].to(self.f_sums)
+            self.f_low[at, heads] = torch.minimum(self.f_low[at, heads], low[number].to(self.f_low))
+            self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high[number].to(self.f_high))
 
-    def _layers(self, layer: LayerNorms, further: dict[str, Tensor]) -> None:
-        """What all heads give together: norms by kind, expansion, mixing ratios."""
-        count = layer.query.sum(-1)
-        there = self._there(layer) * self._weight(count)[:, None]
-        norm = torch.einsum("bvk,bkc->bvc", layer.received, layer.kinds) / count.clamp(min=1)[:, None, None]
+    def _layers(self, read: Readings, there: Tensor, count: Tensor) -> None:
+        """What all heads give together: norms by kind, expansion."""
+        norm = torch.einsum("bvk,bkc->bvc", read.parts["received"], read.kinds) / count.clamp(min=1)[:, None, None]
         share, is_share = _shares(norm)
-        known = layer.has_received[None, :, None] * there[:, None]
-        self.of_layers.add(layer.site, all_heads_norm=(norm, known), all_heads_share=(share, known * is_share))
-        if layer.expansion is not None:
-            self.expansion.add(layer.site, expansion=self._over_tokens(layer.expansion, layer.key))
-        self._ratios(layer.site, {**layer.ratios(), **further}, layer.query)
+        known = norm.new_tensor(read.has_received)[None, :, None] * there[:, None]
+        read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
+        if "expansion" in read.parts:
+            read.add(self.expansion, {"expansion": self._over_tokens(read.parts["expansion"], read.key)})
 
-    def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
-        """Means and extremes of mixing ratios; a token whose terms are all zero has none."""
-        if not ratios:
-            return
+    def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
+        """Means and extremes of mixing ratios [site·text token]; a token whose terms are all zero has none."""
         none = torch.full_like(next(iter(ratios.values())), torch.nan)
         values = torch.stack([ratios.get(name, none) for name in self.ratios], -1).double()
-        self.mixing.add(site, mixing=self._over_tokens(values, query))
-        at, counted = self.position[site], query.bool()[..., None] & ~values.isnan()
-        low = values.masked_fill(~counted, torch.inf).amin((0, 1)).to(self.mixing_low)
-        high = values.masked_fill(~counted, -torch.inf).amax((0, 1)).to(self.mixing_high)
-        self.mixing_low[at] = torch.minimum(self.mixing_low[at], low)
-        self.mixing_high[at] = torch.maximum(self.mixing_high[at], high)
+        mean, weight = self._over_tokens(values, query.repeat(len(sites), 1))
+        values = values.unflatten(0, (len(sites), -1))
+        counted = query.bool()[..., None] & ~values.isnan()
+        low, high = (
+            values.masked_fill(~counted, torch.inf).amin((1, 2)),
+            values.masked_fill(~counted, -torch.inf).amax((1, 2)),
+        )
+        texts = len(query)
+        for number, site in enumerate(sites):
+            at, some = self.position[site], slice(number * texts, (number + 1) * texts)
+            self.mixing.add(site, mixing=(mean[some], weight[some]))
+            self.mixing_low[at] = torch.minimum(self.mixing_low[at], low[number].to(self.mixing_low))
+            self.mixing_high[at] = torch.maximum(self.mixing_high[at], high[number].to(self.mixing_high))
 
     def _over_tokens(
         self, values: Float[Tensor, "text token *column"], token: Shaped[Tensor, "text token"]
@@ -223,19 +251,19 @@ class Norms(Lens):
         mean = torch.where(has, values, 0.0).sum(1) / count.clamp(min=1)
         return mean, self._weight(count.to(values.dtype))
 
-    def _there(self, layer: LayerNorms) -> Float[Tensor, "text kind"]:
+    def _there(self, kinds: Float[Tensor, "text token kind"]) -> Float[Tensor, "text kind"]:
         """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
-        there = layer.kinds.any(1)
+        there = kinds.any(1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
-        return there.to(layer.f.dtype)
+        return there.to(kinds.dtype)
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
 
     def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
         super().forget(kept)
-        self.reading = None
+        self.reading, self._waiting = None, []
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""

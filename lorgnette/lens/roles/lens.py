@@ -189,7 +189,7 @@ class Roles(Relations):
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
         asked = torch.stack([word, word, word & (seen > 1), asking.mask, *(word,) * 3], -1)
-        there = [word & (has_neighbour(asking.mask.float(), o) > 0) & offsets for o in NEIGHBOURS.values()]
+        there = [word & has_neighbour(asking.mask, o) & offsets for o in NEIGHBOURS.values()]
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
         means, counts = _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
         at_special = NUMBERS.index("special")

@@ -1,15 +1,15 @@
 """What each head's attention weights look like: how spread out, how sure, and where they go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call
-from lorgnette.attending.sweep import Measured, Wanted
+from lorgnette.attending import Call, Site
+from lorgnette.attending.sweep import Wanted
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
@@ -50,6 +50,8 @@ class Weights(Lens):
         if by not in ("text", "token"):
             raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.kinds = by, (*CATEGORIES, *parts)
+        self._waiting: list[tuple[Site, Tensor, Tensor, Tensor, Tokens]] = []
+        self._made: dict[int, tuple[Tokens, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
         self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
@@ -58,56 +60,81 @@ class Weights(Lens):
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         asking, read = batch.queries(call.site), batch.keys(call.site)
         wanted = Wanted(
-            features=read.kinds(self.kinds),
+            features=self._columns(read),
             entropy=True,
             peak=True,
             among=read.ordinary,
             offsets=tuple(OFFSETS.values()) if call.site.kind == "self" else (),
             received=asking.mask,
         )
-        return (wanted, Wanted(features=read.sinks[..., None]))
+        return (wanted,)
+
+    def _columns(self, read: Tokens) -> Bool[Tensor, "text key column"]:
+        """Kinds of key, and behind them where sinks are; made once for a batch."""
+        kept = self._made.get(id(read))
+        if kept is None or kept[0] is not read:
+            self._made = {id(read): (read, torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1))}
+        return self._made[id(read)][1]
 
     def update(self, call: Call, batch: Batch) -> None:
-        site = call.site
+        """Sums over the queries of each text, of all columns at once; what is left to do waits for the whole batch."""
+        site, (rows,) = call.site, self.measured(call, batch)
         asking, read = batch.queries(site), batch.keys(site)
-        query, (rows, sinks) = asking.mask.to(torch.float32), self.measured(call, batch)
         seen = call.seen_keys[:, 0]
-        word = asking.ordinary.float()
+        query, word, several = asking.mask, asking.ordinary, asking.mask & (seen > 1)
         entropy = rows["entropy"]
         normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))
-        counts = query.sum(-1)
-        self.moments.add(
-            site,
-            entropy=self._over_queries(entropy, query),
-            entropy_normalised=self._over_queries(normalised, query * (seen > 1)),
-            peak=self._over_queries(rows["peak"], query),
-            confidence=self._over_queries(rows["peak_among"], word),
-            special=self._over_queries(sinks["average"][..., 0], query),
-            sink=(rows["received"].amax(-1) / counts[:, None], self._weight(counts)[:, None]),
-        )
-        self.masses.add(site, mass=self._masses(rows, query, read))
+        columns = [entropy, normalised, rows["peak"], rows["peak_among"], *rows["average"].unbind(-1)]
+        counted = [query, several, query, word, *[query] * (len(self.kinds) + 1)]
+        if rows.at is not None:
+            columns += rows.at.unbind(-1)
+            counted += [has_neighbour(query, offset) for offset in OFFSETS.values()]
+        values, weights = torch.stack(columns, -1), torch.stack(counted, -1).to(entropy.dtype)
+        total, counts = (values * weights[:, None]).sum(2), weights.sum(1)
+        self._waiting.append((site, total, counts, rows["received"].amax(-1), read))
 
-    def _masses(self, rows: Measured, query: Tensor, read: Tokens) -> tuple[Tensor, Tensor]:
+    def commit(self) -> None:
+        """Means of each text from the sums of a batch, into the moments."""
+        waiting, self._waiting, self._made = self._waiting, [], {}
+        alike: dict[tuple[object, ...], list[tuple[Site, Tensor, Tensor, Tensor, Tokens]]] = {}
+        for one in waiting:
+            alike.setdefault((id(one[4]), one[1].shape), []).append(one)
+        for some in alike.values():
+            self._take(
+                [one[0] for one in some], *(torch.stack([one[part] for one in some]) for part in (1, 2, 3)), some[0][4]
+            )
+        super().commit()
+
+    def _take(self, sites: Sequence[Site], total: Tensor, counts: Tensor, received: Tensor, read: Tokens) -> None:
+        """The sums [site text head column] of several sites, with the counts [site text column] of what was summed."""
+        mean, weight = total / counts.clamp(min=1)[:, :, None], self._weight(counts)[:, :, None]
+        names = ("entropy", "entropy_normalised", "peak", "confidence")
+        first = len(names)
+        behind = first + len(self.kinds)
+        sink = received / counts[..., :1]
+        mass, mass_weight = self._masses(mean, weight, first, behind, read)
+        for number, site in enumerate(sites):
+            own, of = mean[number], weight[number]
+            named = {name: (own[..., column], of[..., column]) for column, name in enumerate(names)}
+            special = (own[..., behind], of[..., behind])
+            self.moments.add(site, **named, special=special, sink=(sink[number], of[..., 0]))
+            self.masses.add(site, mass=(mass[number], mass_weight[number]))
+
+    def _masses(self, mean: Tensor, weight: Tensor, first: int, behind: int, read: Tokens) -> tuple[Tensor, Tensor]:
         """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
         there = read.kinds(self.kinds).any(1)
         for name in ("punctuation", "period_comma", "other"):
             there[:, CATEGORIES.index(name)] = True
-        averaged, weight = self._over_queries(rows["average"], query[..., None])
-        weight = weight * there[:, None, :]
-        if rows.at is None:
-            empty = averaged.new_zeros(*averaged.shape[:2], len(OFFSETS))
-            return torch.cat([averaged, empty], -1), torch.cat([weight, empty[:, :1]], -1)
-        neighbour = torch.stack([has_neighbour(query, offset) for offset in OFFSETS.values()], -1)
-        near, near_weight = self._over_queries(rows["at"], neighbour)
-        return torch.cat([averaged, near], -1), torch.cat([weight, near_weight], -1)
+        averaged, weight_of_kinds = mean[..., first:behind], weight[..., first:behind] * there[:, None]
+        near, near_weight = mean[..., behind + 1 :], weight[..., behind + 1 :]
+        if not near.shape[-1]:
+            near = mean.new_zeros(*mean.shape[:-1], len(OFFSETS))
+            near_weight = near[..., :1, :]
+        return torch.cat([averaged, near], -1), torch.cat([weight_of_kinds, near_weight], -1)
 
-    def _over_queries(
-        self, values: Float[Tensor, "text head query *column"], query: Float[Tensor, "text query *#column"]
-    ) -> tuple[Float[Tensor, "text head *column"], Float[Tensor, "text 1 *#column"]]:
-        """Mean over the queries that count, and the weight of the text."""
-        total = (values * query[:, None].to(values.dtype)).sum(2)
-        counts = query.sum(1)
-        return total / counts.clamp(min=1)[:, None], self._weight(counts)[:, None]
+    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(kept)
+        self._waiting, self._made = [], {}
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
@@ -120,8 +147,8 @@ class Weights(Lens):
         return self.result(variables)
 
 
-def has_neighbour(query: Float[Tensor, "text query"], offset: int) -> Float[Tensor, "text query"]:
-    """1 for queries whose neighbour at this offset is a token of the text too."""
+def has_neighbour(query: Bool[Tensor, "text query"], offset: int) -> Bool[Tensor, "text query"]:
+    """True for queries whose neighbour at this offset is a token of the text too."""
     shifted = torch.zeros_like(query)
     if offset == 0:
         return query
@@ -129,4 +156,4 @@ def has_neighbour(query: Float[Tensor, "text query"], offset: int) -> Float[Tens
         shifted[:, :-offset] = query[:, offset:]
     else:
         shifted[:, -offset:] = query[:, :offset]
-    return query * shifted
+    return query & shifted
