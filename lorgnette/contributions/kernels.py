@@ -208,7 +208,7 @@ _SMALLEST = {"BM": 16, "BN": 16, "num_warps": 2, "num_stages": 1}
 
 
 def _pair_blocks(query: Tensor) -> list[dict[str, int]]:
-    """Queries and keys of one block of pairs, to be tried in turn; the first is the fastest of those tried on an H200."""
+    """Queries and keys of one block of pairs, to be tried in turn: first the fastest of those tried on an H200."""
     if INTERPRETED:
         return [{"BM": 16, "BN": 16}]
     first = {"BM": 32, "BN": 64, "num_warps": 8, "num_stages": 2}

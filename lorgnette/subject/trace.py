@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lorgnette.subject.generation import Generated
 
 PARTS = ("query", "key", "value", "weights", "context")
+MOST_MEMORY = 2**36
+"""Bytes of weights that a trace keeps at most."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +83,7 @@ class Trace(NotebookDisplay):
     @staticmethod
     def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
         """One pass over an encoded batch with a single text."""
+        _refuse_too_long(subject, batch)
         recorder = Recorder(_with_weights)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
@@ -223,6 +226,20 @@ class Trace(NotebookDisplay):
 
     def __repr__(self) -> str:
         return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"
+
+
+def _refuse_too_long(subject: Subject, batch: Batch) -> None:
+    """Weights of all pairs of tokens are kept: of a long text they fit nowhere."""
+    sizes = [
+        subject.anatomy[site].heads * batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1]
+        for site in subject.sites
+    ]
+    if 4 * sum(sizes) > MOST_MEMORY:
+        raise UserError(
+            f"The weights of {batch.source.ids.shape[1]:,} tokens at all heads of {subject.name!r} would take "
+            f"{4 * sum(sizes) / 2**30:,.0f} GiB. Trace a window of the text, read some rows with a tap "
+            "(call.block(rows=…)), or look at the whole text with lenses: look keeps no weights."
+        )
 
 
 def _refuse_not_finite(trace: Trace) -> None:

@@ -6,6 +6,7 @@ import torch
 from subjects import bert, classifier, marian
 
 from lorgnette.errors import UserError
+from lorgnette.subject import trace as trace_module
 
 
 def test_names_shapes_and_words():
@@ -71,3 +72,11 @@ def test_a_text_without_tokens_is_refused():
 
     with pytest.raises(UserError, match="no tokens"):
         gpt2().trace("")
+
+
+def test_weights_that_fit_nowhere_are_refused_before_the_pass(monkeypatch):
+    monkeypatch.setattr(trace_module, "MOST_MEMORY", 4 * 12 * 8**2)
+    assert bert().trace("The unbelievable cat.")["weights"].shape == (3, 4, 8, 8)
+    with pytest.raises(UserError, match=r"call\.block\(rows=") as refused:
+        bert().trace("The unbelievable cat, sat.")
+    assert "\n" not in str(refused.value)

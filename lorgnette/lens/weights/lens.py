@@ -1,10 +1,10 @@
 """What each head's attention weights look like: how spread out, how sure, and where they go."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette import axes
@@ -31,6 +31,16 @@ _DESCRIPTIONS = {
 }
 
 
+class _Sums(NamedTuple):
+    """What a batch gave at one site: sums over queries, how many were summed, and the most that a key receives."""
+
+    site: Site
+    total: Float[Tensor, "text head column"]
+    counts: Float[Tensor, "text column"]
+    received: Float[Tensor, "text head"]
+    read: Tokens
+
+
 class Weights(Lens):
     """Entropy, peak, confidence and mass of every head (Clark et al. 2019, §3; Voita et al. 2019, §4).
 
@@ -50,7 +60,7 @@ class Weights(Lens):
         if by not in ("text", "token"):
             raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.kinds = by, (*CATEGORIES, *parts)
-        self._waiting: list[tuple[Site, Tensor, Tensor, Tensor, Tokens]] = []
+        self._waiting: list[_Sums] = []
         self._made: dict[int, tuple[Tokens, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
@@ -91,22 +101,23 @@ class Weights(Lens):
             counted += [has_neighbour(query, offset) for offset in OFFSETS.values()]
         values, weights = torch.stack(columns, -1), torch.stack(counted, -1).to(entropy.dtype)
         total, counts = (values * weights[:, None]).sum(2), weights.sum(1)
-        self._waiting.append((site, total, counts, rows["received"].amax(-1), read))
+        self._waiting.append(_Sums(site, total, counts, rows["received"].amax(-1), read))
 
     def commit(self) -> None:
         """Means of each text from the sums of a batch, into the moments."""
         waiting, self._waiting, self._made = self._waiting, [], {}
-        alike: dict[tuple[object, ...], list[tuple[Site, Tensor, Tensor, Tensor, Tokens]]] = {}
+        alike: dict[tuple[object, ...], list[_Sums]] = {}
         for one in waiting:
-            alike.setdefault((id(one[4]), one[1].shape), []).append(one)
+            alike.setdefault((id(one.read), one.total.shape), []).append(one)
         for some in alike.values():
-            self._take(
-                [one[0] for one in some], *(torch.stack([one[part] for one in some]) for part in (1, 2, 3)), some[0][4]
-            )
+            self._take(some)
         super().commit()
 
-    def _take(self, sites: Sequence[Site], total: Tensor, counts: Tensor, received: Tensor, read: Tokens) -> None:
-        """The sums [site text head column] of several sites, with the counts [site text column] of what was summed."""
+    def _take(self, some: "Sequence[_Sums]") -> None:
+        """Sums of the same tokens at several sites: [site text head column]."""
+        sites, read = [one.site for one in some], some[0].read
+        total, counts = torch.stack([one.total for one in some]), torch.stack([one.counts for one in some])
+        received = torch.stack([one.received for one in some])
         mean, weight = total / counts.clamp(min=1)[:, :, None], self._weight(counts)[:, :, None]
         names = ("entropy", "entropy_normalised", "peak", "confidence")
         first = len(names)
