@@ -73,6 +73,7 @@ def probe(cells: Finished, task: str, condition: str = TRAINED) -> xr.Dataset:
     curves = {name: ("layer", _array(cell[name])) for name in ("accuracy", "accuracy_se", "selectivity")}
     flat = ("majority", "type_majority", "embedding_accuracy", "labels", "train_items", "test_items")
     about = {name: cell[name] for name in (*flat, "trained_on", "corpus")}
+    about["converged"] = f"{sum(cell['converged']):.0f} of {len(cell['converged'])}"
     return xr.Dataset(curves, coords={"layer": range(len(cell["accuracy"]))}, attrs=about)
 
 

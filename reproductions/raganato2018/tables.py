@@ -184,14 +184,14 @@ def _probes(cells: Finished) -> Table:
 
 
 def _probed(cells: Finished) -> Table:
-    names = ("labels", "train_items", "test_items", "majority", "type_majority", "embedding_accuracy")
+    names = ("labels", "train_items", "test_items", "converged", "majority", "type_majority", "embedding_accuracy")
     rows = []
     for row, data in _probe_rows(cells):
         row |= {"trained on": data.attrs["trained_on"], "tested on": data.attrs["corpus"]}
         rows.append(row | {name.replace("_", " "): data.attrs[name] for name in names})
     title = "What the probes were trained and tested on, and what knows nothing of the sentence"
     note = (
-        "Majority: always the most frequent label; type majority: each word's most frequent label; embedding: a probe "
-        "on the input embeddings alone."
+        "Converged: layers whose probe is at its minimum. Majority: always the most frequent label; type majority: "
+        "each word's most frequent label; embedding: a probe on the input embeddings alone."
     )
     return Table("probed", title, pd.DataFrame(rows), note)

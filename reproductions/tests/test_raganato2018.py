@@ -62,6 +62,7 @@ def probe_cell(accuracy, error=0.005):
         "accuracy": accuracy,
         "accuracy_se": [error] * len(accuracy),
         "selectivity": [value - 0.5 for value in accuracy],
+        "converged": [1.0] * len(accuracy),
         **dict.fromkeys(("majority", "type_majority", "embedding_accuracy"), 0.3),
         **dict.fromkeys(("labels", "train_items", "test_items"), 17),
         "trained_on": "x:dev",
