@@ -61,7 +61,8 @@ bench-gpu: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.gpu
 
 test-gpu: $(INSTALLED)
-	@$(BIN)/python -m pytest -n 0 tests/attending/test_kernels.py
+	@$(BIN)/python -m pytest -n 0 tests/attending/test_kernels.py tests/contributions/test_norm_kernels.py \
+		tests/lens/test_geometry_kernels.py
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
