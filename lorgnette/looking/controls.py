@@ -1,7 +1,5 @@
 """The same question asked where there should be no answer: random weights, and words in no order."""
 
-import hashlib
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +13,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
+from lorgnette.texts.shuffled import drawn_order
 
 TRAINED, RANDOM, SHUFFLED = "trained", "random weights", "shuffled words"
 
@@ -60,7 +59,7 @@ def with_random_weights(subject: Subject, seed: int) -> Subject:
 def shuffled(example: Example, seed: int = 0) -> Example:
     """The words of an example in an order drawn from the seed and its id; what belongs to a word goes with it."""
     words = example.words if example.words is not None else tuple(example.text.split())
-    order = _order(len(words), f"{seed} {example.id} 1")
+    order = drawn_order(len(words), f"{seed} {example.id} 1")
     place = {old: new for new, old in enumerate(order)}
     heads = None
     if example.heads is not None:
@@ -68,7 +67,7 @@ def shuffled(example: Example, seed: int = 0) -> Example:
     pair = None
     if example.pair is not None:
         others = example.pair.split()
-        pair = " ".join(others[old] for old in _order(len(others), f"{seed} {example.id} 2"))
+        pair = " ".join(others[old] for old in drawn_order(len(others), f"{seed} {example.id} 2"))
     mixed = tuple(words[old] for old in order)
     return replace(
         example,
@@ -80,9 +79,3 @@ def shuffled(example: Example, seed: int = 0) -> Example:
         rationale=None if example.rationale is None else tuple(example.rationale[old] for old in order),
         tags={name: tuple(tags[old] for old in order) for name, tags in example.tags.items()},
     )
-
-
-def _order(size: int, key: str) -> list[int]:
-    order = list(range(size))
-    random.Random(hashlib.sha256(key.encode()).digest()).shuffle(order)
-    return order

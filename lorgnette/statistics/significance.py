@@ -21,6 +21,14 @@ def two_sided_p(
     return np.asarray(2 * (norm.sf(z) if degrees is None else t.sf(z, degrees)))
 
 
+def greater_p(
+    value: Float[np.ndarray, "*rest"], error: Float[np.ndarray, "*rest"], degrees: Float[np.ndarray, "*rest"]
+) -> Float[np.ndarray, "*rest"]:
+    """One-sided p of value / error by Student's distribution: small for a value above zero, NaN without an error."""
+    half = two_sided_p(value, error, degrees) / 2
+    return np.where(np.asarray(value) > 0, half, 1 - half)
+
+
 def false_discovery(p: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"]:
     """p adjusted so that of all below q a share q at most is expected to be false (Benjamini and Hochberg 1995).
 

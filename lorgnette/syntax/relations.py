@@ -24,11 +24,11 @@ def peaks(
 
 
 def found(
-    attention: Float[Tensor, "batch head word word2"],
-    there: Bool[Tensor, "batch word"],
+    rows: Int[Tensor, "batch head word"],
+    columns: Int[Tensor, "batch head word"],
     governor: Int[Tensor, "batch word"],
 ) -> Bool[Tensor, "batch head word way"]:
-    """For each dependent, whether the head finds its pair, in the order of `WAYS`.
+    """For each dependent, whether the head finds its pair, by the `peaks` of rows and columns; in the order of `WAYS`.
 
         to_head        argmax_j α_dj = h        the dependent reads its head
         to_dependent   argmax_j α_hj = d        the head reads the dependent, of all that it could read (Voita)
@@ -36,12 +36,44 @@ def found(
 
     `governor` is the position of each word's head, −1 for the root and where there is no word; those are not found.
     """
-    rows, columns = peaks(attention, there[:, None]), peaks(attention.mT, there[:, None])
     goal = governor[:, None].expand_as(rows)
     known = goal >= 0
     at_head = rows.gather(-1, goal.clamp(min=0))
     word = torch.arange(rows.shape[-1], device=rows.device)
     return torch.stack([rows == goal, at_head == word, columns == goal], -1) & known[..., None]
+
+
+def found_by_others(
+    rows: Int[Tensor, "batch head word"],
+    visible: Bool[Tensor, "batch word word2"],
+    governor: Int[Tensor, "batch word"],
+) -> Float[Tensor, "batch head word way"]:
+    """How often words that are no pair with a goal peak at it: what a head finds whoever asks (to_head, to_dependent).
+
+        to_head        share of the words w with rows[w] = h, of those that see h and do not depend on it
+        to_dependent   share of the words w with rows[w] = d, of those that see d and are not its head
+
+    The control of `found` with relations permuted: a head that reads one word of a text, whichever word asks, finds as
+    much here as there. Where no other word sees the goal there is nothing to compare with: the control is the hit.
+    """
+    batch, heads, size = rows.shape
+    word = torch.arange(size, device=rows.device)
+    pair = (governor[..., None] == word) & visible  # [batch dependent governor]: the dependent sees its head
+    back = (governor[..., None] == word).mT & visible  # [batch governor dependent]
+    peaked = torch.zeros(batch, heads, size + 1, dtype=torch.float64, device=rows.device)
+    peaked.scatter_add_(2, torch.where(rows < 0, size, rows), torch.ones_like(rows, dtype=torch.float64))
+    askers = (visible & (word[:, None] != word)).sum(1).double()
+    hits = found(rows, rows, governor)[..., :2].double()
+    goal = governor[:, None].expand_as(rows).clamp(min=0)
+    by_pairs = torch.zeros_like(peaked[..., :size]).scatter_add_(2, goal, hits[..., 0])
+    out = []
+    for mine, pairs, hit in ((by_pairs, pair, hits[..., 0]), (hits[..., 1], back, hits[..., 1])):
+        others = (askers - pairs.sum(1))[:, None]
+        share = (peaked[..., :size] - mine) / others.clamp(min=1)
+        at = goal if pairs is pair else word.expand_as(goal)
+        enough = others.expand_as(share).gather(2, at) > 0
+        out.append(torch.where(enough, share.gather(2, at), hit))
+    return torch.stack(out, -1)
 
 
 def share_interval(share: float, error: float, count: int) -> tuple[float, float]:

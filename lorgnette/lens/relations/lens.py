@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from lorgnette import axes
@@ -18,7 +18,7 @@ from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import GoldTrees, sites_between_words, word_attention
 from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
-from lorgnette.syntax.relations import WAYS, found, share_interval
+from lorgnette.syntax.relations import WAYS, found, peaks, share_interval
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
 
@@ -86,16 +86,27 @@ class Relations(Lens):
         self.skipped: NameSet = NameSet(self, "skipped_texts")
 
     def update(self, call: Call, batch: Batch) -> None:
-        site = call.site
-        if site not in self.parsing:
-            return
+        if call.site in self.parsing:
+            self._parse(call, batch)
+
+    def _parse(
+        self, call: Call, batch: Batch
+    ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
+        """Take in what the heads find; where their rows peak, and the shares of each text."""
         if batch is not self.batch:
             self._begin(batch)
-        hits = found(word_attention(call, batch, self.trees), self.trees.there, self.trees.governor)
+        attention, there = word_attention(call, batch, self.trees), self.trees.there[:, None]
+        rows = peaks(attention, there)
+        shares = self._by_relation(found(rows, peaks(attention.mT, there), self.trees.governor))
+        values = shares[..., None].expand(*shares.shape, len(PARTS))
+        self.of_heads.add(call.site, accuracy=(values, self.weights[:, None]))
+        return rows, shares
+
+    def _by_relation(self, hits: Shaped[Tensor, "batch head word way"]) -> Float[Tensor, "batch head relation way"]:
+        """Means over the pairs of each relation in each text."""
         # [batch head way word] · [batch word relation]
         shares = hits.mT.double() @ self.members[:, None] / self.counts.clamp(min=1)[:, None, None]
-        values = shares.mT[..., None].expand(*shares.mT.shape, len(PARTS))  # [batch head relation way part]
-        self.of_heads.add(site, accuracy=(values, self.weights[:, None]))
+        return shares.mT
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; offsets and counts are taken in here, once."""

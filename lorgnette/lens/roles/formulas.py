@@ -58,7 +58,9 @@ class PairMasses:
     def __init__(self, pairs: Bool[Tensor, "batch query key"], heads: int, dtype: torch.dtype) -> None:
         self.text, self.query, self.key = pairs.nonzero(as_tuple=True)  # in the order of texts, then of queries
         self.first = torch.searchsorted(self.text, torch.arange(len(pairs) + 1, device=pairs.device)).tolist()
+        self.pairs = pairs
         self.masses: Tensor = torch.zeros(*pairs.shape[:2], heads, dtype=dtype, device=pairs.device)
+        self.by_key: Tensor = self.masses.new_zeros(len(pairs), pairs.shape[2], heads)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         here = slice(self.first[texts.start], self.first[texts.stop])
@@ -68,11 +70,66 @@ class PairMasses:
             text, query, key = text[inside], query[inside], key[inside]
         if len(text):
             at_pairs = weights[text - texts.start, :, query - rows.start, key]  # [pair head]
-            place = text * self.masses.shape[1] + query
-            self.masses.view(-1, self.masses.shape[2]).index_add_(0, place, at_pairs.to(self.masses.dtype))
+            for total, place in ((self.masses, query), (self.by_key, key)):
+                total.view(-1, total.shape[2]).index_add_(0, text * total.shape[1] + place, at_pairs.to(total.dtype))
 
     def of_heads(self) -> Float[Tensor, "batch head query"]:
         return self.masses.transpose(1, 2)
+
+    def by_others(
+        self, received: Float[Tensor, "batch head key"], askers: Int[Tensor, "batch key"]
+    ) -> Float[Tensor, "batch head query"]:
+        """The same sums with the weight that queries in no such pair give to each key: whoever asks gives it."""
+        by_pairs, count = self.by_key.transpose(1, 2), self.pairs.sum(1)
+        shares = by_others(received, by_pairs, askers, count)
+        return shares.to(by_pairs.dtype) @ self.pairs.mT.to(by_pairs.dtype)
+
+
+def by_others(
+    received: Float[Tensor, "batch head *key"],
+    by_pairs: Float[Tensor, "batch head *key"],
+    askers: Int[Tensor, "batch *key"],
+    pairs: Int[Tensor, "batch *key"],
+) -> Float[Tensor, "batch head *key"]:
+    """C_j = (R_j − M_j) / (V_j − N_j): what a key gets from a query that is no pair with it, of those that see it.
+
+    R_j is what all words give to key j, M_j what those that are a pair with it give, V_j and N_j count them. It is the
+    control of Σ α_ij over pairs with the pairs permuted: a head that reads key j whoever asks has the same number here
+    as there. Where only pairs see a key there is nothing to compare with, and C_j is their own mean.
+    """
+    others = (askers - pairs)[:, None]
+    own = by_pairs / pairs.clamp(min=1)[:, None]
+    return torch.where(others > 0, (received - by_pairs) / others.clamp(min=1), own)
+
+
+def neighbours_by_others(
+    at: Float[Tensor, "batch head query offset"],
+    received: Float[Tensor, "batch head key"],
+    visible: Bool[Tensor, "batch query key"],
+    asking: Bool[Tensor, "batch query"],
+    offsets: Sequence[int],
+) -> Float[Tensor, "batch head query offset"]:
+    """For each query i and offset o what the other words give to the token at i + o; `at` is what i gives to it."""
+    offset, query = torch.tensor(offsets, device=at.device), torch.arange(at.shape[2], device=at.device)[:, None]
+    goal = (query + offset).clamp(0, received.shape[-1] - 1)
+    askers = (visible & asking[:, :, None]).sum(1)[:, goal]
+    return by_others(received[:, :, goal].to(at.dtype), at, askers, visible[:, query, goal].long())
+
+
+def peaks_received(
+    peak: Int[Tensor, "batch head query"], asking: Bool[Tensor, "batch query"], keys: int
+) -> Float[Tensor, "batch head key"]:
+    """How many of the words have their largest weight at each key."""
+    counts = torch.zeros(*peak.shape[:2], keys, dtype=torch.float64, device=peak.device)
+    return counts.scatter_add_(2, peak, asking[:, None].expand_as(peak).to(counts.dtype))
+
+
+def even_shares(
+    kinds: Bool[Tensor, "batch key kind"], visible: Bool[Tensor, "batch query key"]
+) -> Float[Tensor, "batch query kind"]:
+    """The weight on keys of each kind if a row gave every key that it sees as much: the keys permuted."""
+    seen = visible.sum(-1, keepdim=True).clamp(min=1)
+    return visible.double() @ kinds.double() / seen
 
 
 def rare_words(
@@ -97,3 +154,12 @@ def rare_words(
     counting = (hidden >= ordered[:, 1:2]) & candidates
     chance = counting.sum(-1) / candidates.sum(-1).clamp(min=1)
     return found == ordered[:, :1], found >= ordered[:, 1:2], chance, enough & (ordered[:, 0] > FREQUENT)
+
+
+def mean_of_queries(
+    values: Tensor, asked: Bool[Tensor, "text query column"]
+) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text column"]]:
+    """[text head query column] → mean over the queries that count, and how many they are."""
+    wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.double()
+    counts = asked.sum(1).to(wide.dtype)
+    return (wide * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts

@@ -1,4 +1,4 @@
-"""From numbers to labels: the thresholds, what is chosen on one part of the corpus and holds on the other."""
+"""From numbers to labels: thresholds; what is chosen on one part of the texts and beats its control on the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,18 @@ from lorgnette import axes
 from lorgnette.figures.finding import HALF
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS
+from lorgnette.lens.roles.parsing import (
+    EXCESS,
+    FEWEST,
+    Table,
+    corrected,
+    held_out_p,
+    over_control,
+    syntactic,
+)
+from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
+from lorgnette.statistics.significance import LEVEL
 from lorgnette.statistics.spearman import spearman
-from lorgnette.syntax.relation_names import ALL
 from lorgnette.syntax.relations import share_interval
 
 if TYPE_CHECKING:
@@ -38,7 +48,7 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "positional": Rule("share of queries whose largest weight is at one offset", 0.9, inclusive=True),
     "syntactic": Rule("accuracy in the best relation and way minus the best fixed offset", 0.1, inclusive=True),
-    "rare": Rule("share of texts whose most read piece is one of the two rarest (and .1 above chance)", 0.5),
+    "rare": Rule("share of texts whose most read piece is one of the two rarest", 0.5),
     "special": Rule("weight on special tokens (on the first token where there are none), over all queries", HALF),
     "punctuation": Rule("weight on punctuation", 0.5),
     "same_word": Rule("weight on the same word elsewhere, over queries that see one", 0.5),
@@ -52,33 +62,45 @@ RULES: Mapping[str, Rule] = {
 }
 """self, previous, next and last are the patterns of Raganato & Tiedemann 2018; the paper gives no threshold."""
 
-OVER_CHANCE = 0.1
+CONTROLLED = ("special", "punctuation", "last", *NEIGHBOURS, "same_word", "induction", "rare")
+"""Numbers with a control in the same pass; positional and syntactic have theirs elsewhere, broad and dead have none:
+they say how a head spreads its weight and how much it gives, and claim nothing that was learnt."""
 EDGE = 0.5
 """An offset that fewer than this share of the queries have is no candidate for a positional head."""
-FEWEST = 5
-"""Texts with such a number that a part must have for a label."""
 NOTHING = "none"
+_TESTED = [name for name in RULES if name not in ("broad", "dead")]
 
 
-def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray]:
+def labelled(lens: "Roles", parsed: xr.Dataset | None) -> Table:
     """All variables of the result."""
-    tables = _tables(lens.of_roles)
-    rows, extra = _role_tables(tables, _tables(lens.of_offsets_read)["peak_at"], parsed, lens.least)
+    tables = _tables(lens.of_roles) | _tables(lens.of_excess)
+    rows, extra = _role_tables(tables, _tables(lens.of_offsets_read), parsed, lens)
     names = [name for name in RULES if name in rows]
-    stacked = {tail: xr.concat([rows[name][tail] for name in names], dim=axes.ROLE).transpose(..., axes.ROLE, axes.PART)
-               for tail in ("", "_se", "_count")}  # fmt: skip
-    numbers = {f"number{tail}": array.assign_coords({axes.ROLE: names}) for tail, array in stacked.items()}
+    keys = {"number": "", "number_se": "_se", "number_count": "_count", "excess": "over", "excess_se": "over_se"}
+    numbers = {
+        name: xr.concat([rows[role][key] for role in names], dim=axes.ROLE)
+        .assign_coords({axes.ROLE: names})
+        .transpose(..., axes.ROLE, axes.PART)
+        for name, key in keys.items()
+    }
     numbers["number_count"] = numbers["number_count"].fillna(0).astype("int64")
-    bounds = _bounds(numbers["number"], numbers["number_se"], numbers["number_count"])
-    holds = _holds(numbers, tables["rare_chance"][""], names)
+    numbers["excess_count"] = numbers["number_count"].where(numbers["excess"].notnull(), 0)
+    q = xr.concat([rows[role]["q"] for role in names], dim=axes.ROLE).assign_coords({axes.ROLE: names})
+    q = q.transpose(..., axes.ROLE)
+    holds = _holds(numbers, names)
     chosen, label = holds.sel({axes.PART: PARTS[0]}, drop=True), holds.all(axes.PART)
-    label.loc[{axes.ROLE: "special"}] = _special(tables["special"])
+    label.loc[{axes.ROLE: "special"}] = _special(tables["special"]) & _beaten(numbers["excess"]).all(axes.PART).sel(
+        {axes.ROLE: "special"}, drop=True
+    )
+    label &= (q <= LEVEL) | ~label[axes.ROLE].isin(_TESTED)
     variables = {
         **numbers,
-        **bounds,
+        **_bounds(numbers["number"], numbers["number_se"], numbers["number_count"]),
+        "q": q,
+        "q_count": numbers["excess_count"].sel({axes.PART: PARTS[1]}, drop=True).where(q.notnull(), 0),
         "label": label,
         "chosen": chosen,
-        "roles": _words(label, extra),
+        "roles": _words(label, numbers["excess"].sel({axes.PART: PARTS[1]}, drop=True), extra),
         **{f"{name}{tail}": tables[name][tail] for name in ("confidence", "peak") for tail in ("", "_se", "_count")},
         **extra,
         **_stability(numbers["number"], holds),
@@ -90,13 +112,15 @@ def labelled(lens: "Roles", parsed: xr.Dataset | None) -> dict[str, xr.DataArray
 
 _DESCRIPTIONS = {
     "number": "what a role is judged by, in each part: " + "; ".join(f"{n}: {r.about}" for n, r in RULES.items()),
-    "label": "the role fits in both parts; special: over all texts",
+    "excess": "the number minus that of its control, in each part; missing for roles without a control",
+    "q": "p of the held-out excess (one-sided t test over texts), corrected over heads (syntactic: and relations)",
+    "label": "the role fits in both parts (special: over all texts) and beats its control: excess ≥ .1, q ≤ .05",
     "chosen": "the role fits in the development part",
-    "roles": "the labels in words",
+    "roles": "the labels in words, each with its held-out excess over the control",
     "confidence": "largest weight on a word, mean over words (end-of-sentence and other special tokens left out)",
     "peak": "largest weight on any token, mean over words",
     "offset": "where a positional head would read: the offset chosen in the development part",
-    "relations": "relations and ways in which a head is at least .1 better than the best offset, in both parts",
+    "relations": "relations and ways in which a head beats the best offset and both controls, with its held-out excess",
     "stability": "Spearman's ρ across heads between the numbers of both parts",
     "agreement": "share of heads for which both parts say the same of the role",
 }
@@ -118,57 +142,35 @@ def _tables(moments: Moments) -> dict[str, dict[str, xr.DataArray]]:
 
 
 def _role_tables(
-    tables: dict[str, dict[str, xr.DataArray]],
-    peak_at: dict[str, xr.DataArray],
-    parsed: xr.Dataset | None,
-    least: int,
-) -> tuple[dict[str, dict[str, xr.DataArray]], dict[str, xr.DataArray]]:
+    tables: dict[str, Table], offsets: dict[str, Table], parsed: xr.Dataset | None, lens: "Roles"
+) -> tuple[dict[str, Table], Table]:
     """What each role is judged by, and what goes with it."""
-    rows = {name: tables[name] for name in RULES if name in tables}
-    rows["positional"], offset = _positional(peak_at, tables["peak"]["queries"])
+    rows = {name: {**tables[name], "over": tables[name][""] * np.nan} for name in RULES if name in tables}
+    for name in CONTROLLED:
+        over = tables[over_control(name)]
+        rows[name] |= {"over": over[""], "over_se": over["_se"]}
+    rows["positional"], offset = _positional(offsets, tables["peak"]["queries"])
     layer = tables["norm"][""].mean(axes.HEAD)
-    rows["dead"] = {**tables["norm"], "": tables["norm"][""] / layer, "_se": tables["norm"]["_se"] / layer}
-    rows["syntactic"], relations = _syntactic(parsed, tables["peak"], least)
+    norm = tables["norm"]
+    rows["dead"] = {"": norm[""] / layer, "_se": norm["_se"] / layer, "_count": norm["_count"]}
+    rows["dead"]["over"] = norm[""] * np.nan
+    for row in rows.values():
+        row.setdefault("over_se", row["over"])
+        row["q"] = corrected(held_out_p(row["over"], row["over_se"], row["_count"]))
+    over = None if parsed is None else xr.Dataset(lens.of_parser.arrays())
+    rows["syntactic"], relations = syntactic(parsed, over, tables["peak"], lens.least)
     return rows, {"offset": offset, "relations": relations}
 
 
-def _positional(
-    peak_at: dict[str, xr.DataArray], queries: xr.DataArray
-) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
+def _positional(offsets: dict[str, Table], queries: xr.DataArray) -> tuple[Table, xr.DataArray]:
     """The share of the offset that is best in the development part, and that offset."""
+    peak_at, over = offsets["peak_at"], offsets[over_control("peak_at")]
     usual = peak_at["queries"] >= EDGE * queries
     share = peak_at[""].where(usual).sel({axes.PART: PARTS[0]}, drop=True).fillna(-1.0)
     best = share.argmax(axes.OFFSET)
     offset = peak_at[""][axes.OFFSET][best].astype("int64").drop_vars(axes.OFFSET, errors="ignore")
-    return {
-        tail: peak_at[tail].isel({axes.OFFSET: best}).drop_vars(axes.OFFSET) for tail in ("", "_se", "_count")
-    }, offset
-
-
-def _syntactic(
-    parsed: xr.Dataset | None, like: dict[str, xr.DataArray], least: int
-) -> tuple[dict[str, xr.DataArray], xr.DataArray]:
-    """The excess over the best offset in the relation and way that is best in the development part."""
-    words = xr.full_like(like[""].isel({axes.PART: 0}, drop=True), "", dtype=object)
-    empty = {"": like[""] * np.nan, "_se": like[""] * np.nan, "_count": like["_count"] * 0}
-    if parsed is None:
-        return empty, words
-    usable = [r for r in parsed[axes.RELATION].values if r != ALL and int(parsed.pairs.sel(relation=r).min()) >= least]
-    if not usable:
-        return empty, words
-    data = parsed.sel({axes.RELATION: usable, axes.WAY: ["to_head", "to_dependent"]})
-    place = data.offset_accuracy.sel({axes.PART: PARTS[0]}, drop=True).argmax(axes.OFFSET)
-    excess = data.accuracy - data.offset_accuracy.isel({axes.OFFSET: place}).drop_vars(axes.OFFSET)
-    error = np.hypot(data.accuracy_se, data.offset_accuracy_se.isel({axes.OFFSET: place}).drop_vars(axes.OFFSET))
-    flat = {"": excess, "_se": error, "_count": data.accuracy_count}
-    flat = {tail: array.stack(kind=(axes.RELATION, axes.WAY)).drop_vars(("kind", axes.RELATION, axes.WAY))
-            for tail, array in flat.items()}  # fmt: skip
-    best = flat[""].sel({axes.PART: PARTS[0]}, drop=True).fillna(-1.0).argmax("kind")
-    for cell in np.argwhere(RULES["syntactic"].holds(excess).all(axes.PART).values):
-        at = dict(zip((d for d in excess.dims if d != axes.PART), cell, strict=True))
-        name = f"{usable[at.pop(axes.RELATION)]} {data[axes.WAY].values[at.pop(axes.WAY)]}"
-        words[at] = f"{words[at].item()}, {name}".removeprefix(", ")
-    return {tail: array.isel(kind=best).transpose(*like[""].dims) for tail, array in flat.items()}, words
+    columns = {tail: peak_at[tail] for tail in ("", "_se", "_count")} | {"over": over[""], "over_se": over["_se"]}
+    return {name: each.isel({axes.OFFSET: best}).drop_vars(axes.OFFSET) for name, each in columns.items()}, offset
 
 
 def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> dict[str, xr.DataArray]:
@@ -188,26 +190,32 @@ def _interval(share: float, error: float, count: int) -> tuple[float, float]:
     return share_interval(min(max(share, 0.0), 1.0), error, count) if count else (np.nan, np.nan)
 
 
-def _holds(numbers: dict[str, xr.DataArray], chance: xr.DataArray, names: list[str]) -> xr.DataArray:
-    """[… role part]: the rule holds, and enough texts say so."""
-    each = []
-    for name in names:
-        number = numbers["number"].sel({axes.ROLE: name}, drop=True)
-        holds = RULES[name].holds(number) & (numbers["number_count"].sel({axes.ROLE: name}, drop=True) >= FEWEST)
-        each.append(holds & (number >= chance + OVER_CHANCE) if name == "rare" else holds)
-    return xr.concat(each, dim=axes.ROLE).assign_coords({axes.ROLE: names}).transpose(..., axes.ROLE, axes.PART)
+def _beaten(excess: xr.DataArray) -> xr.DataArray:
+    """Whether the control is beaten by enough; true where there is none."""
+    return (excess >= EXCESS) | ~excess[axes.ROLE].isin(_TESTED)
 
 
-def _words(label: xr.DataArray, extra: dict[str, xr.DataArray]) -> xr.DataArray:
-    """The labels of each head as one text: "positional (-1), previous", or "none"."""
+def _holds(numbers: Table, names: list[str]) -> xr.DataArray:
+    """[… role part]: the rule holds, the control is beaten by enough, and enough texts say so."""
+    each = [RULES[name].holds(numbers["number"].sel({axes.ROLE: name}, drop=True)) for name in names]
+    rule = xr.concat(each, dim=axes.ROLE).assign_coords({axes.ROLE: names}).transpose(..., axes.ROLE, axes.PART)
+    return rule & (numbers["number_count"] >= FEWEST) & _beaten(numbers["excess"])
+
+
+def _words(label: xr.DataArray, excess: xr.DataArray, extra: Table) -> xr.DataArray:
+    """The labels of each head as one text: "positional (-1) +0.87, previous +0.61", or "none"."""
     out = xr.full_like(label.isel({axes.ROLE: 0}, drop=True), "", dtype=object)
     names = label[axes.ROLE].values.tolist()
     for cell in np.ndindex(out.shape):
         at = dict(zip(out.dims, cell, strict=True))
-        found = [name for name, yes in zip(names, label[at].values, strict=True) if yes]
-        told = {"positional": f"positional ({extra['offset'][at].item():+d})"}
-        told["syntactic"] = f"syntactic ({extra['relations'][at].item()})"
-        out[at] = ", ".join(told.get(name, name) for name in found) or NOTHING
+        words = []
+        for name, has, over in zip(names, label[at].values, excess[at].values, strict=True):
+            if has and name == "syntactic":
+                words.append(f"syntactic ({extra['relations'][at].item()})")
+            elif has:
+                place = f" ({extra['offset'][at].item():+d})" if name == "positional" else ""
+                words.append(f"{name}{place}" + ("" if np.isnan(over) else f" {over:+.2f}"))
+        out[at] = ", ".join(words) or NOTHING
     return out.astype(str)
 
 

@@ -5,29 +5,43 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call, Site
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.sweep import Measured, Wanted
+from lorgnette.attending.words import between_words
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
-from lorgnette.lens.roles.formulas import PairMasses, after_same_word, peak_offsets, rare_words, same_word
-from lorgnette.lens.roles.labels import labelled
+from lorgnette.lens.roles.formulas import (
+    PairMasses,
+    after_same_word,
+    even_shares,
+    mean_of_queries,
+    neighbours_by_others,
+    peak_offsets,
+    peaks_received,
+    rare_words,
+    same_word,
+)
+from lorgnette.lens.roles.labels import CONTROLLED, labelled
+from lorgnette.lens.roles.parsing import CONTROLS, PARSED, over_control
+from lorgnette.lens.roles.piece_counts import PieceCounts, rank_table
 from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
 from lorgnette.lens.weights.lens import has_neighbour
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
-from lorgnette.syntax.gold_trees import parsed_sites
+from lorgnette.syntax.gold_trees import parsed_sites, word_attention
+from lorgnette.syntax.relations import found, found_by_others, peaks
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.frequency import FrequencyRanks, counted
+from lorgnette.texts.shuffled import shuffled_words
 
 REACH = 5
 SHIFTS = tuple(range(-REACH, REACH + 1))
@@ -38,26 +52,14 @@ NUMBERS = (
 )  # fmt: skip
 
 
-class PieceCounts(Lens):
-    """How often each word piece stands in the corpus, on either side; `roles` looks with it first."""
+class Parsing(Tap):
+    """Hands the calls of the control to the lens."""
 
-    name: ClassVar[str] = "piece_counts"
-    tokens_only: ClassVar[bool] = True
-    pieces: Tensor
+    def __init__(self, lens: "Roles", batch: Batch) -> None:
+        self.lens, self.batch = lens, batch
 
-    def allocate(self, subject: Subject) -> None:
-        vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
-        self.sums("pieces", 2, vocabulary)
-
-    def finish(self, batch: Batch, outputs: Any) -> None:
-        for side, tokens in enumerate((batch.source, batch.target)):
-            if tokens is not None:
-                ids = tokens.ids[tokens.mask & ~tokens.special].to(self.pieces.device)
-                self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
-
-    def compute(self) -> Result:
-        counts = self.pieces.cpu().numpy().astype("int64")
-        return self.result({"pieces": xr.DataArray(counts, dims=("side", "piece"))})
+    def see(self, call: Call) -> None:
+        self.lens.parse_control(call, self.batch)
 
 
 class Roles(Relations):
@@ -93,40 +95,92 @@ class Roles(Relations):
             )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
-        self.repeats: list[tuple[Tensor, PairMasses]] = []
+        self.repeats: list[PairMasses] = []
+        self.intact: dict[Site, Float[Tensor, "text head relation way"]] = {}
 
     def needs(self) -> Sequence[Lens]:
         return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
 
     def take(self, results: Mapping[str, Result]) -> None:
         counts = results["piece_counts"].data["pieces"].values
-        both = [_rank_table(counted(dict(enumerate(side.tolist())), "corpus"), len(side)) for side in counts]
+        both = [rank_table(counted(dict(enumerate(side.tolist())), "corpus"), len(side)) for side in counts]
         self.ranks = (both[0], both[1])
 
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = parsed_sites(self.sites)
         if self.parsing:
             super().allocate(subject)
+            by_way = {axes.RELATION: self.relations, axes.WAY: PARSED, axes.PART: PARTS}
+            self.of_parser: Moments = Moments(self, [over_control(name) for name in CONTROLS], by_way)
+            self.sums("rerun", 2)  # texts and tokens
         self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
         by_part = {axes.PART: PARTS}
         self.of_roles: Moments = Moments(self, NUMBERS, by_part)
-        self.of_offsets_read: Moments = Moments(self, "peak_at", {axes.OFFSET: SHIFTS, **by_part})
+        self.of_excess: Moments = Moments(self, [over_control(name) for name in CONTROLLED], by_part)
+        at_offsets = ("peak_at", over_control("peak_at"))
+        self.of_offsets_read: Moments = Moments(self, at_offsets, {axes.OFFSET: SHIFTS, **by_part})
         if isinstance(self.source, FrequencyRanks):
-            table = _rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
+            table = rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
             self.ranks = (table, table)
+
+    def bind(self, subject: Subject) -> None:
+        super().bind(subject)
+        self.subject = subject
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site in self.parsing and any(example.heads is not None for example in batch.examples):
-            super().update(call, batch)
-        parts = self._parts(call, batch)
+            self._parse(call, batch)
+        parts, controls = self._parts(call, batch), self._controls(call, batch)
         values = torch.cat([value.expand(-1, call.query.shape[1], -1) for value, _ in parts], -1)
         weights = torch.cat([weight for _, weight in parts], -1)[:, None]
         mine = in_parts(batch, self.development).to(weights)[:, None, None]  # [text 1 1 part]
-        values, weights = values[..., None].expand(*values.shape, len(PARTS)), weights[..., None] * mine
-        columns = zip(NUMBERS, values.unbind(2), weights.unbind(2), strict=False)
-        self.of_roles.add(site, **{name: (value, weight) for name, value, weight in columns})
-        self.of_offsets_read.add(site, peak_at=(values[:, :, len(NUMBERS) :], weights[:, :, len(NUMBERS) :]))
+        excess = values - controls
+        values, excess = (each[..., None].expand(*each.shape, len(PARTS)) for each in (values, excess))
+        weights = weights[..., None] * mine
+        columns = {name: number for number, name in enumerate(NUMBERS)}
+        self.of_roles.add(site, **{name: (values[:, :, n], weights[:, :, n]) for name, n in columns.items()})
+        over = {over_control(name): (excess[:, :, columns[name]], weights[:, :, columns[name]]) for name in CONTROLLED}
+        self.of_excess.add(site, **over)
+        offsets = slice(len(NUMBERS), None)
+        read_at, over_at = ((each[:, :, offsets], weights[:, :, offsets]) for each in (values, excess))
+        self.of_offsets_read.add(site, **{"peak_at": read_at, over_control("peak_at"): over_at})
+
+    def _parse(
+        self, call: Call, batch: Batch
+    ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
+        """The head as a parser, and how often other words peak at the same goals."""
+        rows, shares = super()._parse(call, batch)
+        visible = call.scores.visible_keys().any(1, keepdim=True).float()
+        between = between_words(visible, batch.source.word, self.trees.there.shape[1])[0][:, 0].cpu() > 0
+        between &= self.trees.there[:, :, None] & self.trees.there[:, None]
+        others = self._by_relation(found_by_others(rows, between, self.trees.governor))
+        self.intact[call.site] = shares[..., : len(PARSED)]
+        self._over_control(call.site, "others", others)
+        return rows, shares
+
+    def _over_control(self, site: Site, control: str, shares: Float[Tensor, "text head relation way"]) -> None:
+        """Take in how much more a head finds than a control of its does."""
+        excess = (self.intact[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
+        self.of_parser.add(site, **{over_control(control): (excess, self.weights[:, None])})
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """The control: the same texts with their words shuffled, where there are trees that heads could find."""
+        if self.intact:
+            shuffled = shuffled_words(batch)
+            with torch.no_grad(), self.subject.tapped(Parsing(self, shuffled)):
+                self.subject.run(shuffled, return_dict=True)
+            lengths = batch.lengths + (0 if batch.target is None else batch.target.lengths)
+            self.rerun += torch.tensor([len(batch), int(lengths.sum())]).to(self.rerun)
+        self.intact = {}
+        super().finish(batch, outputs)
+
+    def parse_control(self, call: Call, batch: Batch) -> None:
+        """What the head finds in the shuffled text, whose words keep their trees."""
+        if call.site in self.intact:
+            rows = peaks(word_attention(call, batch, self.trees), self.trees.there[:, None])
+            hits = found(rows, rows, self.trees.governor)[..., : len(PARSED)]
+            self._over_control(call.site, "shuffled", self._by_relation(hits))
 
     def _begin(self, batch: Batch) -> None:
         # A text without a tree has no words to be parsed.
@@ -147,26 +201,27 @@ class Roles(Relations):
         shifts = peak_offsets(rows["peak_position"], asking.ordinary, read.mask, SHIFTS)
         if site.kind != "self":
             shifts = (shifts[0], torch.zeros_like(shifts[1]))
-        repeats = [_mean(masses.of_heads()[..., None], pairs.any(-1)[..., None]) for pairs, masses in self.repeats]
-        self.repeats = []
+        repeats = [mean_of_queries(each.of_heads()[..., None], each.pairs.any(-1)[..., None]) for each in self.repeats]
         return [
             *self._simple(call, rows, asking, read),
             *repeats,
             self._rare(site, rows["received"], asking.ordinary, read, batch),
-            _mean(shifts[0], shifts[1]),
+            mean_of_queries(shifts[0], shifts[1]),
         ]
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         site = call.site
         asking, read = batch.queries(site), batch.keys(site)
-        kinds = torch.stack([read.sinks, read.categories["punctuation"], read.categories["last"]], -1)
+        kinds = _kinds(read)
         norms = transformed_norms_of(call, self.projections[site])
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
         wide = torch.promote_types(call.query.dtype, torch.float32)
-        self.repeats = [(p, PairMasses(p, call.query.shape[1], wide)) for p in _repeats(call, asking, read)]
+        self.visible = call.scores.visible_keys().any(1)
+        repeats = _repeats(call, asking, read, self.visible)
+        self.repeats = [PairMasses(pairs, call.query.shape[1], wide) for pairs in repeats]
 
         def block(weights: Tensor, texts: slice, rows: slice) -> None:
-            for _, masses in self.repeats:
+            for masses in self.repeats:
                 masses(weights, texts, rows)
 
         wanted = Wanted(
@@ -181,6 +236,44 @@ class Roles(Relations):
         )
         return (wanted,)
 
+    def _controls(self, call: Call, batch: Batch) -> Float[Tensor, "text #head column"]:
+        """What each number is where there is nothing to it, as means over the same queries; 0 without a control.
+
+        Kinds of key: a row that gives all keys as much. Rare words: ranks permuted. The rest, what a word gives to one
+        other token: what the other words give to that token.
+        """
+        site = call.site
+        asking, read = batch.queries(site), batch.keys(site)
+        (rows,) = self.measured(call, batch)
+        word, heads = asking.ordinary, call.query.shape[1]
+        out = rows["entropy"].new_zeros(len(batch), heads, len(NUMBERS) + len(SHIFTS))
+        even = even_shares(_kinds(read), self.visible)
+        asked = torch.stack([asking.mask, word, word], -1)
+        askers = (self.visible & word[:, :, None]).sum(1)
+        first = NUMBERS.index("special")
+        out[..., first : first + 3] = mean_of_queries(even[:, None], asked)[0]
+        for name, each in zip(("same_word", "induction"), self.repeats, strict=True):
+            control = each.by_others(rows["received"], askers)[..., None]
+            out[..., [NUMBERS.index(name)]] = mean_of_queries(control, each.pairs.any(-1)[..., None])[0].to(out)
+        self.repeats = []
+        out[..., NUMBERS.index("rare")] = self._rare(site, rows["received"], word, read, batch)[0][..., 2]
+        if site.kind == "self":
+            peak = rows["peak_position"]
+            hits, there = peak_offsets(peak, word, read.mask, SHIFTS)
+            counts = peaks_received(peak, word, read.mask.shape[1])
+            control = neighbours_by_others(hits.double(), counts, self.visible, word, SHIFTS)
+            out[..., len(NUMBERS) :] = mean_of_queries(control, there)[0]
+            offsets = tuple(NEIGHBOURS.values())
+            control = neighbours_by_others(rows["at"], rows["received"], self.visible, word, offsets)
+            at = NUMBERS.index(next(iter(NEIGHBOURS)))
+            out[..., at : at + len(offsets)] = mean_of_queries(control, self._having_neighbours(asking))[0]
+        return out
+
+    @staticmethod
+    def _having_neighbours(asking: Tokens) -> Bool[Tensor, "text query offset"]:
+        each = [asking.ordinary & has_neighbour(asking.mask, o) for o in NEIGHBOURS.values()]
+        return torch.stack(each, -1)
+
     def _simple(self, call: Call, rows: Measured, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
         offsets, word = rows.at is not None, asking.ordinary
@@ -189,14 +282,13 @@ class Roles(Relations):
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
         asked = torch.stack([word, word, word & (seen > 1), asking.mask, *(word,) * 3], -1)
-        there = [word & has_neighbour(asking.mask, o) & offsets for o in NEIGHBOURS.values()]
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
-        means, counts = _mean(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
+        means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
         at_special = NUMBERS.index("special")
         counts[:, at_special] = (counts[:, at_special] > 0).to(counts.dtype)
         return [
             (means, counts),
-            _mean(at, torch.stack(there, -1)),
+            mean_of_queries(at, self._having_neighbours(asking) & offsets),
         ]
 
     def _rare(
@@ -219,7 +311,7 @@ class Roles(Relations):
 
     def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
         super().forget(kept)
-        self.repeats = []
+        self.repeats, self.intact = [], {}
 
     def compute(self) -> Result:
         """Numbers with intervals by part, labels, and how well both parts agree."""
@@ -229,28 +321,23 @@ class Roles(Relations):
             self.source.source if isinstance(self.source, FrequencyRanks) else "pieces counted in the corpus itself"
         )
         result.data.attrs |= {"ranks": source, "development": self.development, "least": self.least}
+        texts, tokens = (int(count) for count in self.rerun) if self.parsing else (0, 0)
+        result.data.attrs |= {"control_texts": texts, "control_tokens": tokens}
         if parsed is not None:
             result.data.attrs |= parsed.attrs
         return result
 
 
-def _repeats(call: Call, asking: Tokens, read: Tokens) -> list[Bool[Tensor, "text query key"]]:
+def _kinds(read: Tokens) -> Bool[Tensor, "text key kind"]:
+    """Special tokens, punctuation, the last token: the kinds of key that roles ask for."""
+    return torch.stack([read.sinks, read.categories["punctuation"], read.categories["last"]], -1)
+
+
+def _repeats(
+    call: Call, asking: Tokens, read: Tokens, visible: Bool[Tensor, "text query key"]
+) -> list[Bool[Tensor, "text query key"]]:
     """Pairs of a query with the same word elsewhere, and with what followed it before, where it may see them."""
-    visible = call.scores.visible_keys().any(1)
     words = asking.ordinary[:, :, None] & read.ordinary[:, None]
     both = [same_word(asking.ids, read.ids, itself=call.site.kind != "self")]
     both.append(after_same_word(asking.ids) if call.site.kind == "self" else torch.zeros_like(both[0]))
     return [pairs & words & visible for pairs in both]
-
-
-def _rank_table(ranks: FrequencyRanks[int], size: int) -> Float[Tensor, " piece"]:
-    return torch.tensor([ranks[piece] for piece in range(size)], dtype=torch.float32)
-
-
-def _mean(
-    values: Tensor, asked: Bool[Tensor, "text query column"]
-) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text column"]]:
-    """[text head query column] → mean over the queries that count, and how many they are."""
-    wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.double()
-    counts = asked.sum(1).to(wide.dtype)
-    return (wide * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts

@@ -36,9 +36,16 @@ def figures(result: Result) -> list[Figure]:
     frame = result.to_dataframe("roles")
     table = frame[frame["roles"].notnull()]
     caption = (
-        "Roles that hold in both halves of the corpus; a head with several has the colour of the first in the legend."
+        "Roles that hold in both halves of the corpus and beat their control; a head with several has the colour of "
+        f"the first in the legend.{_cost(result)}"
     )
     return [Figure("roles", "What each head is for", caption, role_map(result), table, result.to_dataframe("number"))]
+
+
+def _cost(result: Result) -> str:
+    """What the control took, if it was a run of its own."""
+    texts, tokens = (result.data.attrs.get(f"control_{what}", 0) for what in ("texts", "tokens"))
+    return f" Control: {texts:,} texts ({tokens:,} tokens) ran once more with their words shuffled." if texts else ""
 
 
 def labels_at(result: Result, place: HeadPlace) -> list[str]:
@@ -90,13 +97,11 @@ def findings(result: Result) -> Iterator[Finding]:
     none = int(((label.sum(ROLE) == 0) & looked_at).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
     sentence = (
-        f"Roles of {{heads}} heads, holding in both halves of the corpus (special: over all of it): {words}; {{none}} "
-        f"{has(none)} none (a head may have several)."
+        f"Roles of {{heads}} heads that hold in both halves of the corpus (special: over all of it) and beat their "
+        f"control (5 % false discoveries): {words}; {{none}} {has(none)} none (a head may have several)."
     )
-    yield Finding(
-        sentence if named else "None of {heads} heads has a role that holds in both halves of the corpus.",
-        {**named, "heads": total, "none": none},
-    )
+    nobody = "None of {heads} heads has a role that holds in both halves of the corpus and beats its control."
+    yield Finding(sentence if named else nobody, {**named, "heads": total, "none": none})
 
 
 def cards(result: Result) -> Iterator[Measure]:

@@ -1,0 +1,48 @@
+"""Words in an order drawn at random: the control for whatever is said to depend on their order."""
+
+import hashlib
+import random
+from dataclasses import replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from lorgnette.texts.batch import Batch, spans
+
+
+def drawn_order(size: int, key: str) -> list[int]:
+    """A permutation of 0 … size − 1 that depends on the key alone."""
+    order = list(range(size))
+    random.Random(hashlib.sha256(key.encode()).digest()).shuffle(order)
+    return order
+
+
+def shuffled_words(batch: Batch, *, seed: int = 0) -> Batch:
+    """The same batch with the words of every source text in an order drawn from the seed and the text's id.
+
+    Special tokens stay where they are, and words between two of them stay there; the pieces of a word stay together.
+    Nothing is tokenised again. A piece still says which word of the text it belongs to, so that gold trees hold.
+    """
+    source = batch.source
+    rows = [_places(source.word[t].cpu(), source.ordinary[t].cpu(), f"{seed} {batch.examples[t].id}")
+            for t in range(len(batch))]  # fmt: skip
+    places = torch.stack(rows).to(source.ids.device)
+    moved = source.changed(lambda tensor: tensor.gather(1, places))
+    kept = {name: source.categories[name] for name in ("first", "last") if name in source.categories}
+    pairs = zip(source.pieces, rows, strict=True)
+    pieces = tuple(tuple(row[place] for place in order.tolist()[: len(row)]) for row, order in pairs)
+    moved = replace(moved, mask=source.mask, special=source.special, pieces=pieces, categories=moved.categories | kept)
+    return replace(batch, inputs=batch.inputs | {"input_ids": moved.ids}, source=moved)
+
+
+def _places(word: Int[Tensor, " token"], ordinary: Tensor, key: str) -> Int[Tensor, " token"]:
+    """Where each token of the shuffled text stood before."""
+    unit, places = spans(word), torch.arange(len(word))
+    run = (~ordinary).cumsum(0)
+    for number in run[ordinary].unique().tolist():
+        inside = (ordinary & (run == number)).nonzero()[:, 0]
+        units = [inside[unit[inside] == each] for each in unit[inside].unique().tolist()]
+        order = drawn_order(len(units), f"{key} {number}")
+        places[inside] = torch.cat([units[each] for each in order])
+    return places
