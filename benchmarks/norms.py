@@ -14,6 +14,7 @@ from lorgnette.lens.norms.lens import Norms
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
+CONTRIBUTION = {"all_heads": False, "residual": False, "sample": 0, "contribution": True}
 LAYERS = 3  # all layers are alike; three keep the run short
 
 
@@ -47,7 +48,8 @@ def norms_over_forward() -> Iterator[Figure]:
     watched.model.set_attn_implementation("eager")
     heads = {"residual": False}
     cases = (("n128", 128, 8, heads, 1.3), ("n512", 512, 4, heads, 1.4), ("res_ln_n128", 128, 8, {}, 1.7),
-             ("res_ln_n512", 512, 4, {}, 1.7))  # fmt: skip
+             ("res_ln_n512", 512, 4, {}, 1.7), ("contribution_n128", 128, 8, CONTRIBUTION, 1.4),
+             ("contribution_n512", 512, 4, CONTRIBUTION, 1.4))  # fmt: skip
     for name, tokens, count, options, bound in cases:
         batch = watched.encode(list(texts(count, tokens)))
         ratio = side_by_side(*passes(watched, batch, **options), seconds=60)

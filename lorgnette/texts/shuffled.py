@@ -32,7 +32,8 @@ def shuffled_words(batch: Batch, *, seed: int = 0) -> Batch:
     kept = {name: source.categories[name] for name in ("first", "last") if name in source.categories}
     pairs = zip(source.pieces, rows, strict=True)
     pieces = tuple(tuple(row[place] for place in order.tolist()[: len(row)]) for row, order in pairs)
-    moved = replace(moved, mask=source.mask, special=source.special, pieces=pieces, categories=moved.categories | kept)
+    kinds = {**moved.categories, **kept}
+    moved = replace(moved, mask=source.mask, special=source.special, pieces=pieces, categories=kinds)
     return replace(batch, inputs=batch.inputs | {"input_ids": moved.ids}, source=moved)
 
 

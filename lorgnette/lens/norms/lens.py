@@ -14,6 +14,7 @@ from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import VARIANTS, LayerNorms
 from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
+from lorgnette.contributions.output_share import OutputShares
 from lorgnette.contributions.pair_sample import Pairs, PairSample
 from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
@@ -32,6 +33,7 @@ RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
 PARTITION = ("cls", "sep", "period_comma", "other")
 _KINDS = (*PARTITION, "punctuation")
 _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
+_OUTPUT = ("contribution", "contribution_share")
 _ALL_HEADS = ("all_heads_norm", "all_heads_share")
 _DESCRIPTIONS = {
     "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
@@ -45,6 +47,10 @@ _DESCRIPTIONS = {
     "f_max": "largest ‖f(x)‖",
     "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a kind, mean over queries; with residual, with norm",
     "all_heads_share": "the kind's part of the summed norms of all tokens of a text",
+    "contribution": "Σ_j α_ij f(x_j)·y_i/‖y_i‖ over the tokens j of a kind, y_i = Σ_j α_ij f(x_j), mean over queries",
+    "contribution_share": "the kind's part of Σ_i ‖y_i‖ of a text; negative where it points against the output",
+    "all_heads_contribution": "the same for all heads together: y_i = Σ_h Σ_j α f(x_j), b_O left out",
+    "all_heads_contribution_share": "the kind's part of Σ_i ‖y_i‖, all heads together",
     "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
     "mixing_min": "smallest mixing ratio of any token",
     "mixing_max": "largest mixing ratio of any token",
@@ -63,10 +69,13 @@ class Norms(Lens):
     With a norm before attention f acts on the normalised vector, the residual is the raw one, and what needs a norm
     after the sum is missing. In cross-attention nothing with a residual exists.
 
+    With `contribution`, what each token adds to the output's length, α ‖f(x)‖ cos(f(x), y): its sum over tokens is ‖y‖.
+
     What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
     """
 
     all_heads: bool
+    contribution: bool
     sample_size: int
 
     name: ClassVar[str] = "norms"
@@ -80,11 +89,13 @@ class Norms(Lens):
         residual: bool = True,
         layer_norm: bool = True,
         measures: Sequence[str] = (),
+        contribution: bool = False,
         sample: int = 8192,
         parts: Sequence[str] = (),
     ) -> None:
         """`all_heads`: norms of the heads' sum; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
 
+        `contribution`: what tokens add to the output's length, with sign, per head and for all heads.
         `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing
         measures beside the ratios, any of alti, globenc, value_zeroing (the last costs one layer pass per token).
         `parts`: further kinds of token, the named parts of the texts (who speaks in a chat: user, assistant, …).
@@ -97,13 +108,14 @@ class Norms(Lens):
             raise UserError(f"The 'measures' of Norms may be {', '.join(MEASURES)}. Got {unknown[0]!r} instead.")
         if sample < 0:
             raise UserError(f"The 'sample' parameter of Norms must be 0 or more. Got {sample} instead.")
-        self.by, self.all_heads, self.sample_size = by, all_heads, sample
+        self.by, self.all_heads, self.contribution, self.sample_size = by, all_heads, contribution, sample
         self.residual: bool = residual or bool(measures)
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
         self.measures: tuple[str, ...] = tuple(measures)
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         self.around: SiteWeights | None = None
         self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
+        self.output: OutputShares | None = None
         self._waiting: list[Reading] = []
         self.wants_residual = self.residual  # type: ignore[misc]
 
@@ -119,6 +131,9 @@ class Norms(Lens):
         self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
         by_variant = {axes.VARIANT: VARIANTS, **by_kind}
         self.of_layers: Moments = Moments(self, _ALL_HEADS, by_variant, at="layer")
+        if self.contribution:
+            self.of_outputs: Moments = Moments(self, _OUTPUT, by_kind)
+            self.of_all_outputs: Moments = Moments(self, [f"all_heads_{n}" for n in _OUTPUT], by_kind, at="layer")
         self.expansion: Moments = Moments(self, "expansion", at="layer")
         self.mixing: Moments = Moments(self, "mixing", by_ratio, at="layer")
         shape = (len(self.sites), self.heads)
@@ -138,10 +153,14 @@ class Norms(Lens):
         layer = LayerNorms(call, self.around, batch, gram=gram, residual=self.residual, kinds=self.kinds)
         further, pairs = further_measures(layer, self.measures), None
         if self.pairs_sample is not None:
-            on_chip = layer.kernels is not None and self.all_heads and not further
+            on_chip = layer.kernels is not None and self.all_heads and not further and not self.contribution
             pairs = self.pairs_sample.draw(call, batch, call.site, on_chip=on_chip)
         self.reading = (layer, pairs, further)
-        return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=further.values())
+        watchers: list[Alti | GlobEnc | OutputShares] = [*further.values()]
+        if self.contribution:
+            self.output = OutputShares(layer.value, layer.parts.products, layer.query)
+            watchers.append(self.output)
+        return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
 
     def update(self, call: Call, batch: Batch) -> None:
         measured = self.measured(call, batch)
@@ -157,6 +176,9 @@ class Norms(Lens):
         parts = {"total": total, "f": layer.f, "received": layer.received}
         parts |= {f"ratio {name}": ratio for name, ratio in ratios.items()}
         parts |= {} if expansion is None else {"expansion": expansion}
+        if self.output is not None:
+            parts |= {"output": self.output.of_heads, "output of all": self.output.of_all[:, None]}
+            self.output = None
         sides = batch.queries(call.site), batch.keys(call.site)
         self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
 
@@ -179,6 +201,8 @@ class Norms(Lens):
     def _take(self, read: Readings) -> None:
         there, count = self._there(read.kinds), read.query.sum(-1)
         self._heads(read, there, count)
+        if "output" in read.parts:
+            self._outputs(read, there * self._weight(count)[:, None], count)
         self._f(read)
         self._layers(read, there * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
@@ -200,6 +224,18 @@ class Norms(Lens):
             "f_norm": (f_norm, self._weight(tokens)[:, None]),
         }
         read.add(self.of_heads, pairs)
+
+    def _outputs(self, read: Readings, there: Tensor, count: Tensor) -> None:
+        """What the tokens of each kind add to the length of the output."""
+        means = []
+        for name in ("output", "output of all"):
+            given = torch.einsum("brk,bkc->brc", read.parts[name], read.kinds)
+            means.append(given / count.clamp(min=1)[:, None, None])
+        (share, is_share), (all_share, is_all_share) = map(_shares, means)
+        known = there[:, None]
+        read.add(self.of_outputs, dict(zip(_OUTPUT, [(means[0], known), (share, known * is_share)], strict=True)))
+        pairs = [(means[1][:, 0], there), (all_share[:, 0], there * is_all_share[:, 0])]
+        read.add(self.of_all_outputs, dict(zip(self.of_all_outputs.variables, pairs, strict=True)))
 
     def _f(self, read: Readings) -> None:
         """‖f(x)‖ over all tokens: count, sums, extremes."""
@@ -264,12 +300,15 @@ class Norms(Lens):
     def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
         super().forget(kept)
         self.reading, self._waiting = None, []
+        self.output = None
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
         variables = self.of_heads.arrays() | self._f_arrays()
         if self.all_heads:
             variables |= self.of_layers.arrays()
+        if self.contribution:
+            variables |= self.of_outputs.arrays() | self.of_all_outputs.arrays()
         if self.residual:
             variables |= self.expansion.arrays() | self.mixing.arrays()
             for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):

@@ -37,12 +37,15 @@ def figures(result: Result) -> list[Figure]:
         if name in present:
             selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
             drawn.append(variable_figure(result, name, title, **selection))
+    if "contribution_share" in present:
+        title = "Share of the output's length that tokens of a kind give (negative: they point against it)"
+        drawn += figures_by_stack(result, "contribution_share", title, kinds)
     layers = {"expansion": "Expansion ‖f(x)‖ / ‖x‖", "mixing": "Mixing ratio: contribution of the other tokens"}
     return drawn + titled_figures(result, layers)
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    return (finding for finding in (arriving(result), cancelling(result)) if finding is not None)
+    return (finding for finding in (arriving(result), cancelling(result), opposing(result)) if finding is not None)
 
 
 def arriving(result: Result) -> Finding | None:
@@ -94,6 +97,26 @@ def cancelling(result: Result) -> Finding | None:
     return Finding(
         "Attention weights on {kind} are negatively correlated with the norm ‖f(x)‖ of what they multiply "
         f"(ρ = {{rho:.2f}} over all pairs){end}",
+        numbers,
+    )
+
+
+def opposing(result: Result) -> Finding | None:
+    """Heads in which the most read special token points against the output."""
+    if "contribution_share" not in result.data:
+        return None
+    share, error = result.data["contribution_share"], result.data["contribution_share_se"]
+    kinds = [kind for kind in SPECIAL if bool(share.sel({CATEGORY: kind}).notnull().any())]
+    if not kinds:
+        return None
+    kind = max(kinds, key=lambda name: float(result.data["weight"].sel({CATEGORY: name}).mean()))
+    value, spread = share.sel({CATEGORY: kind}), error.sel({CATEGORY: kind})
+    below = value + 1.96 * spread < 0
+    numbers = {"kind": the_category(kind), "count": int(below.sum()), "heads": int(value.notnull().sum())}
+    numbers |= {"mean": float(value.mean()), "weight": float(result.data["weight"].sel({CATEGORY: kind}).mean())}
+    return Finding(
+        "Along the output, {kind} gives {mean:.0%} of its length (mean over heads; {weight:.0%} of the weight); in "
+        "{count} of {heads} heads it points against the output (95 % intervals over texts).",
         numbers,
     )
 
