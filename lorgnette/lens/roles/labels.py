@@ -157,8 +157,8 @@ def _role_tables(
     for row in rows.values():
         row.setdefault("over_se", row["over"])
         row["q"] = corrected(held_out_p(row["over"], row["over_se"], row["_count"]))
-    over = None if parsed is None else xr.Dataset(lens.of_parser.arrays())
-    rows["syntactic"], relations = syntactic(parsed, over, tables["peak"], lens.least)
+    parser = None if parsed is None else xr.Dataset(lens.of_parser.arrays())
+    rows["syntactic"], relations = syntactic(parsed, parser, tables["peak"], lens.least)
     return rows, {"offset": offset, "relations": relations}
 
 

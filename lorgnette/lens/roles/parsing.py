@@ -92,7 +92,7 @@ def _cells(parsed: xr.Dataset, over: xr.Dataset) -> Table:
         "_count": parsed.accuracy_count,
         "over": excess.isel(control=least),
         "over_se": error.isel(control=least),
-        "q": corrected(np.maximum(*xr.align(*p))),
+        "q": corrected(xr.concat(p, "control").max("control", skipna=False)),
     }
     return {
         name: array.stack(kind=(axes.RELATION, axes.WAY)).drop_vars(("kind", axes.RELATION, axes.WAY))
