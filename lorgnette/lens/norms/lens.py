@@ -20,6 +20,7 @@ from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.norms.descriptions import DESCRIPTIONS
 from lorgnette.lens.norms.readings import Reading, Readings
 from lorgnette.results import Result
 from lorgnette.statistics.spearman import rounded, spearman
@@ -35,29 +36,6 @@ _KINDS = (*PARTITION, "punctuation")
 _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
 _OUTPUT = ("contribution", "contribution_share")
 _ALL_HEADS = ("all_heads_norm", "all_heads_share")
-_DESCRIPTIONS = {
-    "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
-    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a kind, mean over queries",
-    "norm_share": "the kind's part of Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
-    "f_norm": "‖f(x_j)‖, mean over the tokens of a kind",
-    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
-    "f_sd": "standard deviation of ‖f(x)‖ over all N tokens of the corpus, dividing by N",
-    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
-    "f_min": "smallest ‖f(x)‖",
-    "f_max": "largest ‖f(x)‖",
-    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a kind, mean over queries; with residual, with norm",
-    "all_heads_share": "the kind's part of the summed norms of all tokens of a text",
-    "contribution": "Σ_j α_ij f(x_j)·y_i/‖y_i‖ over the tokens j of a kind, y_i = Σ_j α_ij f(x_j), mean over queries",
-    "contribution_share": "the kind's part of Σ_i ‖y_i‖ of a text; negative where it points against the output",
-    "all_heads_contribution": "the same for all heads together: y_i = Σ_h Σ_j α f(x_j), b_O left out",
-    "all_heads_contribution_share": "the kind's part of Σ_i ‖y_i‖, all heads together",
-    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
-    "mixing_min": "smallest mixing ratio of any token",
-    "mixing_max": "largest mixing ratio of any token",
-    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x as it is in the residual stream",
-    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
-    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
-}
 
 
 class Norms(Lens):
@@ -177,8 +155,8 @@ class Norms(Lens):
         parts |= {f"ratio {name}": ratio for name, ratio in ratios.items()}
         parts |= {} if expansion is None else {"expansion": expansion}
         if self.output is not None:
-            parts |= {"output": self.output.of_heads, "output of all": self.output.of_all[:, None]}
-            self.output = None
+            output, self.output = self.output, None
+            parts |= {"output": output.of_heads, "output of all": output.of_all[:, None]}
         sides = batch.queries(call.site), batch.keys(call.site)
         self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
 
@@ -299,8 +277,7 @@ class Norms(Lens):
 
     def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
         super().forget(kept)
-        self.reading, self._waiting = None, []
-        self.output = None
+        self.reading, self.output, self._waiting = None, None, []
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
@@ -317,7 +294,7 @@ class Norms(Lens):
                 variables[f"mixing{tail}_count"] = variables["mixing_count"]
         if self.pairs_sample is not None:
             variables |= self._spearman(self.pairs_sample)
-        for name, text in _DESCRIPTIONS.items():
+        for name, text in DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
         return self.result(variables)

@@ -1,0 +1,25 @@
+"""What each variable of the lens `norms` is, in a line."""
+
+DESCRIPTIONS = {
+    "weight": "Σ_j α_ij over the tokens j of a kind, mean over queries",
+    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a kind, mean over queries",
+    "norm_share": "the kind's part of Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
+    "f_norm": "‖f(x_j)‖, mean over the tokens of a kind",
+    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
+    "f_sd": "standard deviation of ‖f(x)‖ over all N tokens of the corpus, dividing by N",
+    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
+    "f_min": "smallest ‖f(x)‖",
+    "f_max": "largest ‖f(x)‖",
+    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a kind, mean over queries; with residual, with norm",
+    "all_heads_share": "the kind's part of the summed norms of all tokens of a text",
+    "contribution": "Σ_j α_ij f(x_j)·y_i/‖y_i‖ over the tokens j of a kind, y_i = Σ_j α_ij f(x_j), mean over queries",
+    "contribution_share": "the kind's part of Σ_i ‖y_i‖ of a text; negative where it points against the output",
+    "all_heads_contribution": "the same for all heads together: y_i = Σ_h Σ_j α f(x_j), b_O left out",
+    "all_heads_contribution_share": "the kind's part of Σ_i ‖y_i‖, all heads together",
+    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
+    "mixing_min": "smallest mixing ratio of any token",
+    "mixing_max": "largest mixing ratio of any token",
+    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x as it is in the residual stream",
+    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
+    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
+}
