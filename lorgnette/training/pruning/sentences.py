@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 RECORDED = dict[str, Any]
+UNSTEADY = 1.5
+"""The middle half of the speed-ups may span so much."""
 
 
 def forecast_lines(saved: RECORDED, stay: int, heads: int, found: bool) -> list[str]:
@@ -11,11 +13,13 @@ def forecast_lines(saved: RECORDED, stay: int, heads: int, found: bool) -> list[
     what = "Without any head" if found else f"With {stay} of {heads} heads"
     speed = saved["speed"]
     (before, after), (texts, tokens) = (speed["milliseconds"][when][1] for when in ("before", "after")), speed["batch"]
+    low, high = speed["spread"]
     return [
         f"{what} this model can save at most {_fewer(saved['parameters'])} parameters, "
         f"{speed['saved_operations']:.1%} of the operations and {_fewer(saved['bytes'], 1e6)} MB of the file;",
-        f"{texts} texts of {tokens} tokens take {before:.1f} → {after:.1f} ms here (× {before / after:.2f}; at best "
-        f"× {speed['possible']:.2f}).",
+        f"{texts} texts of {tokens} tokens take {before:.1f} → {after:.1f} ms here (× {before / after:.2f}, middle "
+        f"half {low:.2f}–{high:.2f}; at best × {speed['possible']:.2f}).",
+        *_unsteady(speed),
     ]
 
 
@@ -33,7 +37,14 @@ def savings_lines(record: RECORDED) -> list[str]:
         f"{speed['passes']} passes in turns",
         f"speed × {speed['measured']:.2f} (middle half {low:.2f}–{high:.2f}); at best × {speed['possible']:.2f}, if "
         "time were proportional to operations",
+        *_unsteady(speed),
     ]
+
+
+def _unsteady(speed: RECORDED) -> list[str]:
+    """Times that say more about the machine than about the models."""
+    low, high = speed["spread"]
+    return ["The passes differ too much to go by these times: other work runs here."] if high > UNSTEADY * low else []
 
 
 def _fewer(sizes: dict[str, int], unit: float | None = None) -> str:
