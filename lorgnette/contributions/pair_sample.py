@@ -126,6 +126,9 @@ class PairSample:
         old = torch.arange(strata, device=state.device).repeat_interleave(self.size, output_size=strata * self.size)
         stratum = torch.cat([old, *(pairs.kind.to(state.device) + site * kinds for site, pairs, _ in held)])
         values = torch.cat([state.flatten(1), *(new.to(state.device) for _, _, new in held)], 1)
+        if state.device.type == "cpu":  # empty places need not be sorted; a GPU would have to be asked which they are
+            there = values[NUMBER].isfinite()
+            stratum, values = stratum[there], values[:, there]
         order = values[NUMBER].sort(stable=True).indices
         stratum, again = stratum[order].sort(stable=True)
         start = torch.searchsorted(stratum, torch.arange(strata, device=state.device))
@@ -133,6 +136,7 @@ class PairSample:
         # What is over the size goes to a place behind the last, which is cut off.
         place = torch.where(place < self.size, stratum * self.size + place, strata * self.size)
         out = torch.zeros(3, strata * self.size + 1, dtype=torch.float64, device=state.device)
+        out[NUMBER] = torch.inf
         out[:, place] = values[:, order[again]]
         new_state = out[:, :-1].reshape(state.shape)
         setattr(self.lens, self.state, new_state)
