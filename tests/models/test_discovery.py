@@ -113,13 +113,13 @@ def test_a_lens_says_what_it_lacks_and_the_others_work():
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("bigbird_pegasus", "watching changes its output"),
+        ("bigbird_pegasus", "capturing it changes the output"),
         ("nystromformer", "does not go through transformers' attention interface"),
         ("falcon_mamba", "recurrent model: it has no attention"),
-        ("xlnet", "keeps its projections as tensors"),
+        ("xlnet", "its projections are plain tensors"),
         ("blip_2_qformer", "does not run on a batch of token ids alone"),
-        ("led", "attends in windows by code of its own"),
-        ("mvp", "does not run with another attention function"),
+        ("led", "its windowed attention is custom code"),
+        ("mvp", "does not run with a different attention function"),
     ],
 )
 def test_what_cannot_be_watched_exactly_is_refused(kind, reason):

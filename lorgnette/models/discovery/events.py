@@ -192,7 +192,7 @@ def small_batch(model: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch toke
         table = model.get_input_embeddings()
         size = min(int(getattr(table, "num_embeddings", 0) or model.config.vocab_size), 900)
     except (NotImplementedError, AttributeError) as error:
-        raise drift(model, "it has no table of word vectors: it takes something else than token ids") from error
+        raise drift(model, "it has no embedding table: its inputs are not token ids") from error
     generator = torch.Generator().manual_seed(0)
     low = min(10, size // 2)
 

@@ -44,7 +44,7 @@ def _explore(model: nn.Module, base: Any) -> Pass:
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
         with switched(model, Anatomy("", ())), explored(base) as seen:
-            watched = _output(base, given, "with another attention function")
+            watched = _output(base, given, "with a different attention function")
     if not any(isinstance(event, Attended) for event in seen.events):
         raise drift(model, "its attention does not go through transformers' attention interface")
     if plain.shape[:2] == real.shape:
@@ -52,7 +52,7 @@ def _explore(model: nn.Module, base: Any) -> Pass:
     difference = unchanged(plain, watched)
     if not difference <= TOLERANCE.get(plain.dtype, 1e-4):
         raise drift(
-            model, f"its attention is not softmax(scores) · value: watching changes its output by {difference:.1e}"
+            model, f"its attention is not softmax(scores) · value: capturing it changes the output by {difference:.1e}"
         )
     seen.mixes = _mixes(model, base, given, real)
     return seen

@@ -145,7 +145,7 @@ DEBERTA_V2 = Family(
 
 def _talks(config: Any) -> str | None:
     talks = getattr(config, "talking_head", False)
-    return "its heads are mixed before and behind the softmax (talking_head)" if talks else None
+    return "its heads are mixed before and after the softmax (talking_head)" if talks else None
 
 
 DEBERTA = replace(
@@ -181,8 +181,8 @@ def _sparse(config: Any) -> str | None:
     if config.attention_type == "original_full":
         return None
     return (
-        "its block-sparse attention reads blocks that are drawn at random, in parts that are no softmax over a row; "
-        'with "attention_type": "original_full" in config.json, as transformers takes for short texts itself, it opens'
+        "its block-sparse attention samples blocks at random and computes them in parts that are not a softmax over a "
+        'row; set "attention_type": "original_full" in config.json, which transformers itself uses for short texts'
     )
 
 

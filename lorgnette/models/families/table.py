@@ -17,14 +17,14 @@ PRUNED = "lorgnette-pruned-"
 """What stands before the model type of a family whose heads were removed."""
 
 REFUSED = {
-    "xlnet": "XLNet keeps its projections as tensors, not as linear maps, and tokens before texts; it has no stand-in",
+    "xlnet": "its projections are plain tensors, not linear modules, with inputs as [token, text]; it has no shim",
     **dict.fromkeys(
         ("longformer", "led"),
-        "it attends in windows by code of its own, with other projections where a token is global, and pads texts to "
-        "whole windows inside: there is no one row of weights to show",
+        "its windowed attention is custom code with separate projections for global tokens, and it pads texts to whole "
+        "windows internally: there is no single row of weights to show",
     ),
     **dict.fromkeys(
-        ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"), "it is a recurrent model: it has no attention to look at"
+        ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"), "it is a recurrent model: it has no attention"
     ),
 }
 """Model types that are known not to work, and why."""
@@ -80,5 +80,5 @@ def drift(model: nn.Module, what: str) -> CaptureError:
     return CaptureError(
         f"{type(model).__name__} under transformers {transformers.__version__}: {what}. "
         "Run `lorgnette check` on a known model to see whether the installation is at fault; "
-        "a new family is one record in lorgnette/models/families/."
+        "to support a new family, add a record to lorgnette/models/families/."
     )

@@ -11,18 +11,18 @@ LACKS = {
     "query": "circuits",
     "key": "circuits",
     "value": "circuits",
-    "output": "norms and what is made of them",
+    "output": "norms and everything derived from them",
     "order": "residual and LayerNorm in norms",
-    "mixing": "rollouts, relevance",
+    "mixing": "rollout, relevance",
 }
-"""What is left out where a part is not known."""
+"""What is unavailable where a part is not known."""
 NOTES = {"big_bird": "block-sparse attention (attention_type must be original_full)", "luke": "entities"}
-"""What else is refused of a model type that is exact."""
+"""What else is not supported for a model type that is exact."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What the check said of one architecture: exact, refused, or not tried."""
+    """The outcome of `check` for one architecture: exact, refused, or not tried."""
 
     model_type: str
     outcome: str
@@ -50,13 +50,13 @@ def table() -> tuple[str, tuple[Verified, ...]]:
 
 
 def families() -> dict[str, str]:
-    """Every architecture that was tried, with what `check` says of a tiny model of it: exact, refused, or not tried.
+    """Every architecture of the table with the outcome of `check` on a tiny model: exact, refused, or not tried.
 
         >>> import lorgnette as lo
         >>> lo.families()["bert"]
         'exact'
 
-    What it does not tell you: whether your checkpoint, whose config may choose other code, is exact: `check` it.
+    What it does not tell you: whether your checkpoint is exact, since its config may select other code; `check` it.
     """
     return {row.model_type: f"{row.outcome}{_more(row)}" for row in table()[1]}
 
@@ -76,20 +76,21 @@ def page() -> str:
     lines = [
         "# Verified models",
         "",
-        "Made by `python -m tests.verified` with transformers "
-        f"{version}: a tiny random model of every text architecture in its table of configs, a padded batch, and "
-        "`lorgnette check`. Exact means: outputs as the model's own attention gives them up to rounding, weights · "
-        "value = context, heads · W_O = output, rows that sum to one, padding that gets nothing, every site seen once.",
+        "`python -m tests.verified` generates this page: it builds a tiny random model of every text architecture in "
+        f"transformers {version} and runs `lorgnette check` on a padded batch. Exact means that the outputs equal "
+        "those of the model's own attention up to rounding, weights · value = context, heads · W_O = output, rows sum "
+        "to one, padding receives no weight, and every site is called exactly once.",
         "",
-        f"**{len(exact)} exact, {len(refused)} refused with the reason, {len(untried)} not tried.** Weights of a "
-        "trained checkpoint do not change which code runs, but options of its config may: run `lorgnette check MODEL` "
-        "on yours. A model that is not in the table is tried when it is opened.",
+        f"**{len(exact)} exact, {len(refused)} refused with a reason, {len(untried)} not tried.** The weights of a "
+        "trained checkpoint do not change which code runs, but its config may: run `lorgnette check MODEL` on yours. "
+        "A model that is not in the table is checked when it is loaded.",
         "",
         "## Exact",
         "",
-        "Known by a record, or found by running. What is left out could not be proved; lenses that need it say so.",
+        "The layout of a model comes from a record of its family, or from a trial run. What is listed as unavailable "
+        "could not be verified; lenses that need it say so.",
         "",
-        "| model type | known by | left out | heads can be removed | relevance |",
+        "| model type | layout from | unavailable | heads can be removed | relevance |",
         "|---|---|---|---|---|",
         *(
             f"| `{row.model_type}` | {row.found_by} | {row.left_out} | {_yes(row.prunes)} | {_yes(row.relevance)} |"
