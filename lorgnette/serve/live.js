@@ -157,7 +157,7 @@ class Page {
     by("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); this.renew(); } });
     for (const id of ["text", "pair"]) by(id).addEventListener("input", () => { this.example = null; });
     by("model").addEventListener("change", () => this.renew());
-    by("other").addEventListener("change", () => this.renew());
+    by("other").addEventListener("change", () => { this.seats[1].off = []; this.ask(); }); // the first model stays as it is
     by("methods").addEventListener("change", () => this.ask());
     by("with-pair").addEventListener("click", () => this.showPair(by("pair-field").hidden));
     this.opens("how", "methods");

@@ -217,8 +217,9 @@ class Encoder:
         if self.limit is None or len(side) <= self.limit:
             return side
         if not truncate:
+            name = "" if example.id == "text" else f" {example.id!r}"  # a text that was typed has no name
             raise UserError(
-                f"The text {example.id!r} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
+                f"The text{name} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
                 "look or serve cut it (--truncate; cuts are counted and said)."
             )
         return side.at(kept_places(side.special, self.limit))

@@ -19,6 +19,7 @@ from lorgnette.files import Json, cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
+from lorgnette.statistics.intervals import share_interval
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
 from lorgnette.training.fitting import fit, trainer_of
@@ -39,7 +40,8 @@ class Trained:
 
     folder: Path
     metrics: Json
-    """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty.
+    """`validation` and `test` (None without one): accuracy, macro_f1, cross_entropy, and the mean of each penalty;
+    of validation also `majority`, the accuracy of always answering the most frequent class.
 
     Of translations accuracy and cross_entropy are per token of the reference, and the test has bleu with its signature
     (validation too, if there is no test)."""
@@ -162,6 +164,8 @@ def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust
         validation = _tested(trainer, ready, ready.validation, "validation")
         test_items = ready.test()
         test = None if test_items is None else _tested(trainer, ready, test_items, "test")
+    if ready.parts.labels:
+        validation["majority"] = max(ready.validation.label_counts().values()) / len(ready.validation)
     metrics = {"validation": validation, "test": test}
     curve = curve_of(trainer.state)
     record = _record(settings, ready, trainer, metrics, curve, test_items)
@@ -247,6 +251,7 @@ def _record(
     notes = list(ready.notes)
     if test is not None and test.cut:
         notes.append(f"{test.cut} of {len(test)} test texts were cut to {ready.builder.max_length} tokens")
+    notes += learnt_nothing(metrics["validation"])
     return {
         "model": settings.model,
         "corpus": ready.parts.train.name,
@@ -276,6 +281,20 @@ def _record(
         "versions": versions(),
         "command": settings.command,
     }
+
+
+def learnt_nothing(validation: Json) -> list[str]:
+    """One line if the 95 % interval of a classifier's accuracy reaches down to that of the most frequent class."""
+    if (majority := validation.get("majority")) is None:
+        return []
+    low, high = share_interval(round(validation["accuracy"] * validation["texts"]), validation["texts"])
+    if low > majority:
+        return []
+    return [
+        f"validation accuracy {validation['accuracy']:.3f} (95 % interval {low:.3f} to {high:.3f}) is not "
+        f"significantly better than always answering the most frequent class ({majority:.3f}): "
+        "try more texts, more epochs or a higher learning rate"
+    ]
 
 
 def _write(folder: Path, model: Any, ready: Prepared, record: Json, run: RunFolder) -> None:

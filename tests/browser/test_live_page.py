@@ -149,6 +149,25 @@ def test_two_models_are_compared_on_the_same_sentence(opened, served):
     assert said[0] != said[1]
 
 
+def test_a_head_stays_off_when_another_model_is_put_beside(opened, served):
+    page = opened(width=390, height=844, has_touch=True, is_mobile=True).page
+    page.goto(served.address)
+    look(page)
+    page.keyboard.press("x")
+    page.locator(".lv-off").wait_for()
+    said = page.locator(".lv-said").text_content()
+    page.select_option("#other", "other")
+    page.locator(".lv[aria-busy=false]").nth(1).wait_for()
+    done(page)
+    assert page.locator(".lv-said").first.text_content() == said
+    assert page.locator(".lv-off").count() == 1
+    page.get_by_role("tab", name="Compare").first.click()  # four columns do not fit on a phone
+    cue = page.locator(".cue").first
+    cue.wait_for()
+    page.locator(".lv-stage").first.evaluate("(stage) => { stage.scrollLeft = stage.scrollWidth; }")
+    cue.wait_for(state="hidden")
+
+
 def test_a_link_shows_what_its_sender_saw(opened, served):
     page = opened().page
     page.goto(served.address)

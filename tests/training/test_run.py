@@ -22,6 +22,7 @@ from lorgnette.training import (
     train_seeds,
 )
 from lorgnette.training import run as running
+from lorgnette.training.run import learnt_nothing
 from lorgnette.training.trainer import Tally
 
 
@@ -169,6 +170,24 @@ def test_without_a_validation_split_a_share_is_held_out(tmp_path):
     assert trained.record["texts"] == {"train": 80, "validation": 20, "test": None}
     assert trained.metrics["test"] is None
     assert any("no test split" in note for note in trained.record["notes"])
+
+
+def test_a_classifier_that_learnt_nothing_is_called_so(tmp_path):
+    trained = train(settings(tmp_path / "out", epochs=1, learning_rate=1e-9))
+    labels = [example.label for example in PARTS.validation]
+    validation = trained.metrics["validation"]
+    assert validation["majority"] == max(labels.count(0), labels.count(1)) / 60
+    assert [note for note in trained.record["notes"] if "most frequent class" in note] == learnt_nothing(validation)
+    assert len(learnt_nothing(validation)) == 1
+
+
+def test_better_than_the_most_frequent_class_is_outside_the_interval():
+    """Wilson (1927): (p + z²/2n − z·√(p(1 − p)/n + z²/4n²)) / (1 + z²/n)."""
+    share, texts, z = 116 / 213, 213, 1.959963984540054
+    half = z * (share * (1 - share) / texts + z**2 / (4 * texts**2)) ** 0.5
+    low = (share + z**2 / (2 * texts) - half) / (1 + z**2 / texts)
+    assert len(learnt_nothing({"accuracy": share, "texts": texts, "majority": low + 1e-9})) == 1
+    assert len(learnt_nothing({"accuracy": share, "texts": texts, "majority": low - 1e-9})) == 0
 
 
 def test_rationales_reach_the_loss(tmp_path):

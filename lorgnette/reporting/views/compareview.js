@@ -32,7 +32,7 @@ export function columns(scene, state) {
   return [
     { title: "Weight", under: from, values: read("weight"), measure: "weight" },
     { title: "Norm", under: from, values: stack.norms ? read("norm") : null, measure: "norm", why: "norms were not measured" },
-    { title: "Relevance", under: item?.method ?? "", values: here ? item.side.toUnit(item.values, state.unit) : null, signed: true, why: "no explanation was asked for" },
+    { title: "Relevance", under: item?.method ?? "", values: here ? item.side.toUnit(item.values, state.unit) : null, signed: true, why: scene.doc.prediction ? "no explanation was asked for" : "no prediction to explain" },
     { title: "Change", under: off, values: here ? change(scene, state, item) : null, signed: true, why: scene.live ? "switch a head off (x)" : "no head was switched off" },
   ];
 }

@@ -1,5 +1,6 @@
 // Every figure of a report can be saved as a drawing and as a picture, black on white, whatever the screen shows.
 
+import { cue } from "./cue.js";
 import { element } from "./numbers.js";
 import { download } from "./save.js";
 
@@ -30,19 +31,6 @@ async function asPicture({ text, width, height }) {
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   URL.revokeObjectURL(address);
   return new Promise((done) => canvas.toBlob(done, "image/png"));
-}
-
-/** A drawing that is wider than its place says so, and can be scrolled with the keyboard. */
-function cue(drawing) {
-  const said = element("p", { class: "cue", hidden: "" }, "scroll for the rest →");
-  drawing.before(said);
-  const look = () => {
-    const rest = drawing.scrollWidth - drawing.clientWidth;
-    said.hidden = rest < 8 || drawing.scrollLeft > rest - 8;
-    if (rest >= 8) drawing.tabIndex = 0;
-  };
-  drawing.addEventListener("scroll", look, { passive: true });
-  new ResizeObserver(look).observe(drawing);
 }
 
 export function startFigures() {

@@ -51,7 +51,7 @@ export const modelView = {
   hint: "All heads of the stack, one small matrix each. Press Enter or double-click to open a head.",
   step: "grid",
 
-  layout(scene, state, width, { least = 30, most = 92, gap = 6, label = 34 } = {}) {
+  layout(scene, state, width, { least = 20, most = 92, gap = 6, label = 34 } = {}) {
     const stack = scene.stack(state.stack);
     const cell = Math.max(least, Math.min(most, Math.floor((width - label) / stack.heads) - gap));
     const ratio = Math.max(0.4, Math.min(1.6, stack.rows.pieces.length / stack.cols.pieces.length));
@@ -98,7 +98,7 @@ export const modelView = {
     return layer >= 0 && layer < stack.layers && head >= 0 && head < stack.heads ? { layer, head } : null;
   },
 
-  spot({ tall, gap, top }, index, state) {
-    return { x: 0, y: state.layer * (tall + gap), width: 10, height: tall + top };
+  spot({ cell, tall, gap, label, top }, index, state) {
+    return { x: state.head * (cell + gap), y: state.layer * (tall + gap), width: label + cell + 2, height: tall + top };
   },
 };

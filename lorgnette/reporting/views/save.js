@@ -3,7 +3,7 @@
 import { legendView } from "./legend.js";
 import { CanvasPen, FONT, SvgPen } from "./pen.js";
 
-const MARGIN = 24, TITLE = 40, LEGEND = 44, LARGEST = 16000;
+const MARGIN = 24, TITLE = 40, GAP = 14, LARGEST = 16000;
 
 const everything = { x0: 0, y0: 0, x1: Infinity, y1: Infinity };
 
@@ -12,13 +12,13 @@ function drawAll(pen, offset, { view, scene, state, colours, focus, title }, box
   pen.text(title, 0, 10, { size: 15, weight: 650, fill: colours.ink });
   offset(0, TITLE);
   view.draw(pen, scene, state, box, colours, { ...everything, x1: box.width, y1: box.height }, focus);
-  offset(0, box.height + 14);
+  offset(0, box.height + GAP);
   legendView.draw(pen, scene, state, legend, colours);
 }
 
 function sized(ask, width) {
   const box = ask.view.layout(ask.scene, ask.state, width), legend = legendView.layout(ask.scene, ask.state, Math.max(box.width, 420));
-  return { box, legend, wide: Math.max(box.width, legend.width, 420) + 2 * MARGIN, tall: box.height + TITLE + LEGEND + 2 * MARGIN };
+  return { box, legend, wide: Math.max(box.width, legend.width, 420) + 2 * MARGIN, tall: box.height + TITLE + GAP + legend.height + 2 * MARGIN };
 }
 
 /** SVG as text. */

@@ -3,6 +3,7 @@
 import { palette } from "./colours.js";
 import { compareView } from "./compareview.js";
 import { headView } from "./headview.js";
+import { cue } from "./cue.js";
 import { legendView } from "./legend.js";
 import { matrixView } from "./matrixview.js";
 import { modelView } from "./modelview.js";
@@ -105,6 +106,7 @@ export class Viewer {
     const ask = (view, focus) => () => ({ view: view(), scene: this.scene, state: this.state, colours: this.colours, focus: focus() });
     const main = { hover: (at) => this.over(at), click: (at) => this.click(at), twice: (at) => this.twice(at), painted: (ms) => { this.last = ms; this.slowest = Math.max(this.slowest, ms); } };
     this.stage = new Stage(this.place, ask(() => this.view, () => this.focus()), main);
+    cue(this.place, this.stage.spacer);
     const small = { least: 12, most: 26, gap: 2, label: 24 };
     const map = { hover: (at) => this.over(at), click: (at) => at && this.pick(at), twice: (at) => this.twice(at) };
     this.mapStage = new Stage(this.map, ask(() => modelView, () => this.hover), map, small);
