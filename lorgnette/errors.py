@@ -9,14 +9,14 @@ from types import ModuleType, TracebackType
 
 
 class UserError(Exception):
-    """The user's input is wrong: the message says what, what was expected, and what to do.
+    """Invalid input: the message says what is wrong, what was expected, and what to do.
 
     The command line prints that one line and exits with status 1; no traceback.
     """
 
 
 class CaptureError(UserError):
-    """A model whose attention cannot be watched exactly."""
+    """The attention of a model cannot be captured exactly."""
 
 
 def near(name: str, names: Iterable[str]) -> str:

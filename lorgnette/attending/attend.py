@@ -49,9 +49,9 @@ def attend(
         >>> context.shape                                   # [batch query head dim]
         torch.Size([1, 5, 4, 8])
 
-    Windows and padding come in the mask; a causal model that passes no mask is masked here. `s_aux` is a learnt sink's
-    score for each head; `indices` [batch query kept] are the only keys that a row may see. A keyword that is not known
-    to be harmless is refused.
+    The mask contains windows and padding; if a causal model passes no mask, the causal mask is applied here. `s_aux` is
+    the score of a learnt sink for each head; `indices` [batch query kept] are the only visible keys of a row. Unknown
+    keywords are refused, because they may change the result.
     """
     _refuse_unknown(module, more)
     scores, value = _scores(

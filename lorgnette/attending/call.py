@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """A place in a model where attention happens: which stack, self or cross, which layer (from 0).
+    """An attention module of a model: its stack, self or cross, and layer (from 0).
 
     >>> subject.sites[0]
     Site(stack='encoder', kind='self', layer=0)
@@ -33,7 +33,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The stack's name in results: encoder, decoder, or cross for the decoder's look at the encoder."""
+        """The stack's name in results: encoder, decoder, or cross for the decoder's attention to the encoder."""
         return "cross" if self.kind == "cross" else self.stack
 
     def __str__(self) -> str:
@@ -41,15 +41,15 @@ class Site:
 
 
 class Call:
-    """One attention call of one forward pass: α = softmax(scale · q kᵀ + bias) over the keys a row may see, y = α v.
+    """One attention call of one forward pass: α = softmax(scale · q kᵀ + bias) over the visible keys, y = α v.
 
         >>> call = next(iter(subject.trace("the cat sat")))
         >>> torch.allclose(call.weights @ call.value, call.context)
         True
 
-    Query, key and value are [batch head token dim] with grouped keys and values already repeated for their query heads,
-    and rotary positions already applied. Every statistic is exact. With the matrix at hand (somebody asked for
-    `weights`, or a gradient is wanted) it is read off the matrix; otherwise it is swept over blocks of rows.
+    Query, key and value are [batch head token dim], after rotary positions, with grouped keys and values repeated for
+    their query heads. Every statistic is exact. It is computed from the matrix if that exists (`weights` was used, or
+    gradients are required), and otherwise in a sweep over blocks of rows.
     """
 
     site: Site
@@ -84,7 +84,7 @@ class Call:
 
     @property
     def residual(self) -> Float[Tensor, "batch query model"]:
-        """The state that is added to the heads' output; kept only if a tap sets `wants_residual`."""
+        """The state that is added to the heads' output; stored only if a tap sets `wants_residual`."""
         if self._residual is None:
             raise RuntimeError("call.residual was not kept: set wants_residual = True on the tap or lens")
         return self._residual
@@ -100,17 +100,17 @@ class Call:
 
     @property
     def has_context(self) -> bool:
-        """Whether the context is there: computed already, or edited."""
+        """Whether the context has been computed or edited."""
         return self._context is not None
 
     @property
     def has_weights(self) -> bool:
-        """Whether the matrix is there: somebody asked for it, or has edited it."""
+        """Whether the matrix of weights has been computed or edited."""
         return self._weights is not None
 
     @property
     def weights(self) -> Float[Tensor, "batch head query key"]:
-        """α, built on first use; rows of padded queries that may see nothing are zero. To set it is an edit."""
+        """α, computed on first use; rows without visible keys (padded queries) are zero. Assigning is an edit."""
         if self._weights is None:
             self._weights = softmax(dense(self.scores), self.scores.sink)
         return self._weights
@@ -121,7 +121,7 @@ class Call:
 
     @property
     def context(self) -> Float[Tensor, "batch head query value_dim"]:
-        """Σ_j α_ij v_j per head, before the output projection. To set it is an edit."""
+        """Σ_j α_ij v_j per head, before the output projection. Assigning is an edit."""
         if self._context is None:
             if self._weights is None and self.scores.softcap is None and self.scores.sink is None:
                 self._context = fused(self.scores, self.value, self.dropout)
@@ -136,7 +136,7 @@ class Call:
     def block(
         self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY
     ) -> Float[Tensor, "text heads row key"]:
-        """α of some query rows of some texts and heads, as edited, differentiable, without building the others."""
+        """α of some query rows, texts and heads, with edits, differentiable, without computing the others."""
         if self._weights is not None:
             return self._weights[texts, heads][:, :, rows]
         scores = self.scores.block(texts, rows, heads)
@@ -144,18 +144,18 @@ class Call:
 
     @property
     def sink(self) -> Float[Tensor, "batch head query"]:
-        """1 − Σ_j α_ij, what a learnt sink takes of each row; zero without one, and in rows that see nothing."""
+        """1 − Σ_j α_ij, the weight of a learnt sink; zero without one, and in rows without visible keys."""
         if self.scores.sink is None:
             return self.query.new_zeros(self.query.shape[:3])
         return self.measure(Wanted(sink=True))["sink"]
 
     @cached_property
     def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
-        """Number of keys each row may see, a sink counted as one of them."""
+        """The number of visible keys of each row, including a learnt sink."""
         return self.scores.visible()
 
     def measure(self, wanted: Wanted) -> Measured:
-        """Several statistics of all rows from one sweep; the context comes along if nobody has computed it yet."""
+        """Several statistics of all rows from one sweep, which also computes the context if needed."""
         if self._weights is not None or self.differentiable:
             self.paths.add("the matrix")
             return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
@@ -172,14 +172,14 @@ class Call:
         return measured
 
     def kernels(self, wanted: Wanted) -> ModuleType | None:
-        """The fused kernels, if they take this wish; None where it is swept, or read off a matrix."""
+        """The fused kernels, if they support these statistics; None for the sweep, or where the matrix exists."""
         if not self.query.is_cuda or self._weights is not None or self.differentiable:
             return None
         module = _kernels()
         return None if module is None or module.refusal(self.scores, self.value, wanted) is not None else module
 
     def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
-        """Compute what several want, by whoever they are, together: one sweep over the rows for all of them."""
+        """Compute the statistics that several objects want in one sweep over the rows."""
         parts: dict[int, Measured] = {}
         for group in self._groups([wish for some in wishes.values() for wish in some]):
             union = Union(group)
@@ -188,11 +188,11 @@ class Call:
         self._answers |= {who: [parts[id(wish)] for wish in some] for who, some in wishes.items()}
 
     def asked(self, who: int) -> bool:
-        """Whether somebody's wishes are computed already."""
+        """Whether the statistics of this object have been computed."""
         return who in self._answers
 
     def answers(self, who: int) -> list[Measured]:
-        """What came of somebody's wishes, in their order."""
+        """The statistics of this object, in the order in which it asked for them."""
         return self._answers[who]
 
     def _groups(self, wishes: list[Wanted]) -> list[list[Wanted]]:
@@ -204,7 +204,7 @@ class Call:
         return [*grouped(taken), *grouped(rest)]
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What several lenses compute from this call alike: made by the first, and there for the others."""
+        """A quantity that several lenses share: computed by the first, cached for the others."""
         if name not in self._shared:
             self._shared[name] = make()
         return self._shared[name]
@@ -216,7 +216,7 @@ class Call:
         return self.measure(Wanted(features=features))["average"]
 
     def entropy(self) -> Float[Tensor, "batch head query"]:
-        """−Σ_j α_ij log α_ij in nats; what a learnt sink takes is one of the terms."""
+        """−Σ_j α_ij log α_ij in nats; the weight of a learnt sink is one of the terms."""
         return self.measure(Wanted(entropy=True))["entropy"]
 
     def at(self, offset: int) -> Float[Tensor, "batch head query"]:
@@ -230,7 +230,7 @@ class Call:
         return self.measure(Wanted(among=among))["peak_among"]
 
     def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
-        """Σ_i w_i α_ij: how much each key is read, with a weight w_i for each query."""
+        """Σ_i w_i α_ij: the attention that each key receives, with a weight w_i for each query."""
         return self.measure(Wanted(received=queries))["received"]
 
 

@@ -11,7 +11,7 @@ from lorgnette.attending.call import Call, Site
 
 
 class Tap:
-    """Sees or edits every call of a tapped model. Override what you need.
+    """Observes or edits every attention call of a tapped model. Override the methods that you need.
 
         >>> class Uniform(lo.Tap):
         ...     def weights(self, call, weights):
@@ -19,7 +19,7 @@ class Tap:
         >>> with lo.tapped(model, Uniform()):
         ...     logits = model(**inputs).logits
 
-    `scores` and `weights` edits build the matrix; `context` edits do not. Edits of several taps apply in order.
+    Edits of `scores` and `weights` compute the matrix; edits of `context` do not. Several taps are applied in order.
     """
 
     wants_residual = False
@@ -28,7 +28,7 @@ class Tap:
         """A stack's forward pass begins."""
 
     def close(self, stack: str) -> None:
-        """A stack's forward pass is over, all its sites seen."""
+        """A stack's forward pass ends; all its sites were called."""
 
     def scores(
         self, call: Call, scores: Float[Tensor, "batch head query key"]
@@ -49,7 +49,7 @@ class Tap:
         return context
 
     def see(self, call: Call) -> None:
-        """Look at the call; edits are in it already."""
+        """Observe the call, after all edits."""
 
     def edits(self, what: str) -> bool:
         """Whether this tap overrides `scores`, `weights` or `context`."""

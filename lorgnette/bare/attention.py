@@ -31,15 +31,15 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Attention(Facts):
-    """Queries, keys, values, weights and contexts of one pass, by site.
+    """Queries, keys, values, weights and contexts of one forward pass, by site.
 
         >>> seen = lo.attention(model, **inputs)
         >>> seen["encoder.3.weights"].shape                 # [batch head query key]
         torch.Size([2, 4, 11, 11])
-        >>> seen.data("weights").dims                       # all layers of the only stack in front
+        >>> seen.data("weights").dims                       # all layers of the only stack, stacked
         ('layer', 'text', 'head', 'query', 'key')
 
-    `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), made from weights, values and the output projection.
+    `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), from weights, values and the output projection.
     `output` is what the model returned.
     """
 
@@ -54,7 +54,7 @@ class Attention(Facts):
         return {"model": self.subject.name, **shapes}
 
     def names(self) -> tuple[str, ...]:
-        """Everything that can be asked for: `encoder.1.query`, …"""
+        """All names that can be indexed: `encoder.1.query`, …"""
         return tuple(
             f"{site.name}.{site.layer + 1}.{part}"
             for site, parts in self.records.items()
@@ -78,7 +78,7 @@ class Attention(Facts):
         return torch.stack(tensors)
 
     def data(self, name: str) -> xr.DataArray:
-        """The same as a labelled array; layers and heads are numbered from 1."""
+        """One part as a labelled array; layers and heads are numbered from 1."""
         *where, part = name.split(".")
         sites = self._sites(name, where)
         tensor = self[name].detach().float().cpu()
@@ -134,17 +134,17 @@ def attention(
     parts: Sequence[str] = PARTS,
     **inputs: object,
 ) -> Attention:
-    """Run `model(**inputs)` once and keep what its attention did.
+    """Run `model(**inputs)` once and return its attention.
 
         >>> tokens = tokenizer("the cat sat", return_tensors="pt")
         >>> seen = lo.attention(model, **tokens, layers=[1], parts=["weights", "context"])
         >>> seen["encoder.1.weights"].shape                 # [batch head query key]
         torch.Size([1, 4, 5, 5])
 
-    `inputs` are whatever the model takes (input_ids, inputs_embeds, pixel_values, …). `layers` and `heads` count from
-    1, `rows` are query positions from 0: only they are kept, and weights of the other rows are never built. Under
-    `torch.no_grad()` the tensors are plain; with gradients on they are in the graph. In training mode weights are
-    those before dropout. Equal to transformers' own weights (`attn_implementation="eager"`) to rounding.
+    `inputs` are the model's own (input_ids, inputs_embeds, pixel_values, …). `layers` and `heads` count from 1, `rows`
+    are query positions from 0. Only these are stored, and the weights of other rows are never computed. With gradients
+    enabled, the tensors are part of the graph; under `torch.no_grad()` they are not. In training mode, weights are
+    those before dropout. They equal transformers' own weights (`attn_implementation="eager"`) up to rounding.
 
     What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
     """

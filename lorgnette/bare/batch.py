@@ -27,17 +27,17 @@ def batch(
     labels: Sequence[int] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Batch:
-    """A batch for lenses from what a tokenizer (or an image or sound processor) gave.
+    """A batch for lenses from the output of a tokenizer (or of an image or audio processor).
 
         >>> inputs = tokenizer(texts, padding=True, return_tensors="pt")
-        >>> lo.batch(inputs, tokenizer).lengths             # tokens that are no padding
+        >>> lo.batch(inputs, tokenizer).lengths             # without padding
         tensor([ 9, 11])
 
-    Without a tokenizer no token is special or punctuation: categories are `other`, `first` and `last` alone. `word_ids`
-    says which word each token belongs to (−1: none), `words` what the words are; without them every token is a word.
-    `tokens` is the number of positions where it is not in the inputs (patches of a picture, frames of a sound), and
-    `parts` names some of them, from 0, as categories for the lenses that have `parts=`: registers, patches. A
-    batch without an attention mask has no padding.
+    Without a tokenizer, no token is special or punctuation: the only categories are `other`, `first` and `last`.
+    `word_ids` is the word of each token (−1: none), `words` are the words; without them, every token is a word.
+    `tokens` is the number of positions if the inputs do not determine it (patches of an image, audio frames). `parts`
+    names groups of positions (from 0), such as registers or patches, as categories for lenses with `parts=`. Without
+    an attention mask, a batch has no padding.
     """
     inputs = dict(inputs)
     pad = getattr(tokenizer if tokenizer is not None else config, "pad_token_id", None)

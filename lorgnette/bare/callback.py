@@ -33,7 +33,7 @@ STEP = "step"
 
 
 class LensCallback(TrainerCallback):
-    """Looks at some texts every so many steps, logs a mean for each variable, and keeps the results by step.
+    """Runs lenses on some texts every N steps, logs the mean of each variable, and stores the results by step.
 
         >>> callback = lo.LensCallback(["weights"], corpus=texts, every=100, tokenizer=tokenizer)
         >>> callback.attach(trainer)                        # doctest: +SKIP
@@ -41,10 +41,10 @@ class LensCallback(TrainerCallback):
         >>> callback.by_step("weights")["entropy"]          # doctest: +SKIP
         >>> callback.plot("weights", "entropy").save("entropy.svg")     # doctest: +SKIP
 
-    `attach` adds it to a trainer and lets it log to whatever the trainer reports to (TensorBoard, W&B, MLflow), as
-    `lens/weights/entropy`, the mean over heads. Handed over as `callbacks=[…]` it keeps its results, and logs nothing.
-    The model is in evaluation mode and without gradients while it is looked at; the random state is put back, so that
-    training goes on as it would have.
+    `attach` adds it to a trainer and logs to whatever the trainer reports to (TensorBoard, W&B, MLflow), under names
+    such as `lens/weights/entropy`, the mean over heads. Passed as `callbacks=[…]`, it stores its results and logs
+    nothing. The lenses run in evaluation mode without gradients, and the random state is restored, so training is
+    unaffected.
     """
 
     lenses: list[str]
@@ -71,7 +71,7 @@ class LensCallback(TrainerCallback):
         self.trainer: Trainer | None = None
 
     def attach(self, trainer: "Trainer") -> "LensCallback":
-        """Add it to a trainer, whose log it then writes to."""
+        """Add the callback to a trainer, and log to the trainer's log."""
         trainer.add_callback(self)
         self.trainer = trainer
         return self
@@ -95,14 +95,14 @@ class LensCallback(TrainerCallback):
             self._look(state.global_step, given)
 
     def by_step(self, lens: str) -> xr.Dataset:
-        """The results of a lens with a step axis in front."""
+        """The results of a lens with a leading step axis."""
         steps = [step for step, results in self.results.items() if lens in results]
         if not steps:
             raise UserError(f"There is no result of {lens!r} yet. This callback has: {', '.join(self.lenses)}.")
         return xr.concat([self.results[step][lens].data for step in steps], xr.IndexVariable(STEP, steps))
 
     def plot(self, lens: str, variable: str, **selection: Selected) -> "Plot":
-        """A variable over the steps, a line for each layer: `callback.plot("weights", "entropy").save("x.svg")`."""
+        """A variable over training steps, one line per layer: `callback.plot("weights", "entropy").save("x.svg")`."""
         return plot_of(self, lens, variable, **selection)
 
     def _look(self, step: int, given: dict[str, object]) -> None:

@@ -43,7 +43,7 @@ class Effect(Facts):
 
     @property
     def logits(self) -> Float[Tensor, "*batch label"]:
-        """What was added to each logit."""
+        """The change of each logit."""
         return self.after - self.before
 
     @property
@@ -65,14 +65,14 @@ def effect(
     patched: tuple[Source, Iterable[Head]] | None = None,
     positions: Sequence[int] | None = None,
 ) -> Effect:
-    """Run the model twice, as it is and with heads off, scaled or patched, and compare what it says.
+    """Run the model twice, unchanged and with heads ablated, scaled or patched, and compare the outputs.
 
         >>> labelled = {**inputs, "labels": torch.tensor([0, 1])}
         >>> isinstance(lo.effect(model, labelled, scaled={"2.3": 0.5}).loss_change, float)
         True
 
-    The loss is there if `inputs` have labels. What it does not tell you: what the model would do had it been trained
-    without the head; other heads may take over within a pass (self-repair).
+    The loss is available if `inputs` include labels. What it does not tell you: what the model would do had it been
+    trained without the head. Other heads may compensate within the same pass (self-repair).
     """
     taps: list[Tap] = []
     if without := list(without):
@@ -103,7 +103,7 @@ def gradient_effects(
     *,
     metric: Callable[[ModelOutput], Tensor] | None = None,
 ) -> xr.DataArray:
-    """What patching (or, without `from_`, switching off) each head would do to the metric, to first order, in one pass.
+    """First-order effect on the metric of patching (or, without `from_`, ablating) each head, in one pass.
 
         Σ (c' − c) · ∂metric/∂c        c the head's context, c' its context in the other pass, or zero
 
@@ -112,9 +112,9 @@ def gradient_effects(
         >>> lo.gradient_effects(model, inputs).dims
         ('stack', 'layer', 'head')
 
-    `metric` takes the model's output; by default the loss if there are
-    labels, else the sum of the largest logits. Gives [stack layer head]. Exact for a metric that is linear in the
-    head's output; a saturated softmax or a large change makes it wrong, which `effect` shows.
+    `metric` is a function of the model's output: by default, the loss if there are labels, else the sum of the largest
+    logits. Returns [stack layer head]. It is exact for a metric that is linear in the head's output, and inaccurate for
+    a saturated softmax or a large change: compare with `effect`.
     """
     subject = model if isinstance(model, Subject) else Subject(model, None)
     refuse_elsewhere(subject, inputs)

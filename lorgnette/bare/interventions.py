@@ -98,12 +98,12 @@ def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequ
 
 @contextmanager
 def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
-    """Switch heads off: their output is zero before the output projection (Michel et al. 2019).
+    """Ablate heads: set their output to zero before the output projection (Michel et al. 2019).
 
         >>> with lo.without(model, ["1.2", (3, 4)]):
         ...     logits = model(**inputs).logits
 
-    A head is `LAYER.HEAD`, or `STACK.LAYER.HEAD` where there are several stacks, counted from 1.
+    A head is `LAYER.HEAD`, or `STACK.LAYER.HEAD` if there are several stacks, counted from 1.
 
     What it does not tell you: what the model would do had it been trained without the head.
     """
@@ -113,7 +113,7 @@ def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
 
 @contextmanager
 def scaled(model: Model, factors: Mapping[Head, float]) -> Iterator[None]:
-    """Multiply the output of heads, before the output projection, by a factor each; 0 is `without`, 1 changes nothing.
+    """Scale the output of each head, before the output projection, by a factor; 0 is `without`, 1 changes nothing.
 
     >>> with lo.scaled(model, {"1.2": 0.5, "3.4": 2.0}):
     ...     logits = model(**inputs).logits
@@ -126,16 +126,16 @@ def scaled(model: Model, factors: Mapping[Head, float]) -> Iterator[None]:
 def patched(
     model: Model, from_: Source, heads: Iterable[Head], *, positions: Sequence[int] | None = None
 ) -> Iterator[None]:
-    """Give heads the output that they had in another pass (activation patching; Vig et al. 2020).
+    """Replace the output of heads by that of another forward pass (activation patching; Vig et al. 2020).
 
         >>> good, bad = (tokenizer(text, return_tensors="pt") for text in ("it was good", "it was not"))
         >>> other = lo.attention(model, parts=["context"], **bad)
         >>> with lo.patched(model, from_=other, heads=["1.2"], positions=[0]):
         ...     logits = model(**good).logits
 
-    Both passes must have as many positions; `positions` limits the patch to some queries.
+    Both passes must have the same number of positions; `positions` restricts the patch to some queries.
 
-    What it does not tell you: that the head alone carries what changed; later layers see the patch too.
+    What it does not tell you: that the head alone carries what changed; later layers process the patch too.
     """
     with tapped(model, patching(model, from_, heads, positions)):
         yield

@@ -17,7 +17,7 @@ from lorgnette.texts.batch import Batch
 
 @contextmanager
 def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
-    """Let lenses see the pass that you run in this context, on this batch.
+    """Feed the forward pass that you run in this context, on this batch, to lenses.
 
         >>> lens, loader = lo.lens.get("weights"), [inputs]
         >>> for inputs in loader:
@@ -26,8 +26,8 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
         >>> lens.compute()["entropy"].data.dims
         ('stack', 'layer', 'head')
 
-    A lens is a torchmetrics metric: it adds up over batches, resets, merges and syncs as any other. One pass for each
-    context. What hidden states need must be asked for: `model(**inputs, output_hidden_states=True)`.
+    A lens is a torchmetrics metric: it accumulates over batches, resets, merges and syncs like any other. Run one pass
+    per context. Lenses on hidden states need `model(**inputs, output_hidden_states=True)`.
     """
     subject = model if isinstance(model, Subject) else Subject(model, None)
     _refuse(lenses)

@@ -32,7 +32,7 @@ METHODS = {
 
 
 def explanations() -> dict[str, str]:
-    """Every method that `explain` knows, with one line on each.
+    """Every explanation method with a one-line description.
 
     >>> import lorgnette as lo
     >>> lo.explanations()["gradient_x_input"]
@@ -50,21 +50,21 @@ def explain(
     steps: int | None = None,
     biases: bool = False,
 ) -> Explanation:
-    """How much of a logit comes from each token of each text, and through each head: `lorgnette trace … --explain`.
+    """The relevance of each token and each head for a logit: the command `lorgnette trace … --explain`.
 
         >>> explanation = lo.explain(subject, texts, "attnlrp", "LABEL_1")
         >>> explanation.tokens.shape                        # [batch token]; zero at padding
         torch.Size([2, 11])
 
-    `batch` is a text, several, or a `Batch`; a translation model's own translation is taken where none is given.
-    `target`: None explains the largest logit of each text; a class (its name or number) explains that one, a tensor one
-    for each text, and (a, b) the difference of two; `explained` of the result names it. Where a model predicts at every
-    token, the predictions of a text are added up (translation: all pieces of the target; masked-LM: the masked pieces).
-    Of a language model `Next` explains any token of the text, or one candidate against another.
-    `steps` is for integrated gradients (None: as many as they need), whose `gap` says how exact they are; `biases` asks
-    the methods of propagation how much the biases took.
+    `batch` is a text, several texts, or a `Batch`. Without a given translation, a translation model's own is explained.
+    `target` selects the logit: None is the largest of each text, a class (its name or number) applies to all texts,
+    a tensor has a class for each text, and (a, b) is the difference of two; `explained` of the result names it. If a
+    model predicts at every token, the predictions of a text are summed (translation: all pieces of the target;
+    masked LM: the masked pieces). For a language model, `Next` explains any token of the text, or one candidate against
+    another. `steps` is for integrated gradients (None: as many as necessary), whose `gap` is their relative error;
+    `biases` also computes the relevance of the biases, for propagation methods.
 
-    What it does not tell you: what the model would say without the token. Methods disagree; compare them.
+    What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """
     if method not in METHODS:
         raise UserError(

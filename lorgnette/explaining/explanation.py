@@ -15,7 +15,7 @@ from lorgnette.texts.batch import Tokens
 
 @dataclass(frozen=True)
 class Explanation(Facts):
-    """Relevance of one batch, by text; zero at padding. Several predictions of a text (a translation) are added up.
+    """Relevance of the tokens of each text; zero at padding. Several predictions of a text (a translation) are summed.
 
     >>> explanation = lo.explain(subject, texts, "gradient_x_input")
     >>> [len(words) for words in explanation.words(subject.encode(texts).source)]
@@ -26,16 +26,16 @@ class Explanation(Facts):
     start: Float[Tensor, " batch"]
     """the logit, difference of logits, or sum of the predictions' logits that is explained"""
     tokens: Float[Tensor, "batch token"]
-    """of the word vectors of the source"""
+    """relevance of the source tokens (their word embeddings)"""
     target_tokens: Float[Tensor, "batch target"] | None = None
-    """of the word vectors that a translation model's decoder is given"""
+    """relevance of the decoder's input tokens, for a translation model"""
     positions: Float[Tensor, "batch token"] | None = None
-    """of what is added to the source's word vectors: positions, token types; None where nothing is"""
+    """relevance of what is added to the source's word embeddings: positions, token types; None if nothing is"""
     target_positions: Float[Tensor, "batch target"] | None = None
     heads: Mapping[Site, Float[Tensor, "batch head"]] = field(default_factory=dict)
-    """of every head: summed over its output, before the output projection; empty for methods without such"""
+    """relevance of every head: the sum over its output, before the output projection; empty for other methods"""
     biases: Float[Tensor, " batch"] | None = None
-    """of all biases together, if they were asked for"""
+    """relevance of all biases together, if requested"""
     explained: tuple[str, ...] = ()
     """what is explained of each text: the name of a class, or the predicted pieces"""
     gap: Float[Tensor, " batch"] | None = None
@@ -48,19 +48,19 @@ class Explanation(Facts):
 
     @property
     def layers(self) -> dict[Site, Float[Tensor, " batch"]]:
-        """What goes through the attention of each site: the sum over its heads. The rest goes past it."""
+        """The relevance that passes through each site: the sum over its heads. The rest bypasses attention."""
         return {site: heads.sum(-1) for site, heads in self.heads.items()}
 
     @property
     def total(self) -> Float[Tensor, " batch"]:
-        """Everything that was handed out. What a conserving rule makes equal to `start`, if biases are counted."""
+        """The sum of all relevance, which equals `start` for a conserving rule if biases are included."""
         parts = (self.tokens, self.target_tokens, self.positions, self.target_positions)
         out = sum(part.sum(-1) for part in parts if part is not None)
         assert isinstance(out, Tensor)
         return out if self.biases is None else out + self.biases
 
     def words(self, tokens: Tokens, target: bool = False) -> list[Float[Tensor, " word"]]:
-        """Relevance of each word of each text: the sum over its pieces; special tokens are left out."""
+        """Relevance of each word of each text: the sum over its pieces; special tokens are excluded."""
         scores = self.target_tokens if target else self.tokens
         if scores is None:
             raise ValueError("this explanation has no target tokens")

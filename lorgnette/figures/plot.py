@@ -16,12 +16,12 @@ from lorgnette.files import written_whole
 
 
 class Plot(NotebookDisplay):
-    """A chart: in a notebook it is drawn; `save` writes it as .svg, .png (300 dots per inch), .pdf or .html.
+    """A chart that a notebook displays; `save` writes it as .svg, .png (300 dpi), .pdf or .html.
 
         >>> results["weights"].plot("entropy").save("entropy.svg").name
         'entropy.svg'
 
-    `chart` is the Altair chart, to be changed or put beside others. No file asks for anything from the network.
+    `chart` is the Altair chart, which you can modify or combine with others. The files need no network.
     """
 
     chart: alt.TopLevelMixin
@@ -34,7 +34,7 @@ class Plot(NotebookDisplay):
         return f"Plot({self.title!r})"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the file, whole or not at all; its ending says the format."""
+        """Write the file atomically; its suffix determines the format."""
         path, known = Path(path), (*FORMATS, "html")
         ending = path.suffix.removeprefix(".").lower()
         if ending not in known:
@@ -46,7 +46,7 @@ class Plot(NotebookDisplay):
 
     @classmethod
     def below_each_other(cls, charts: dict[str, Any], title: str) -> "Plot":
-        """Several charts under their titles, each with scales of its own."""
+        """Several charts below each other with their titles, each with its own scales."""
         named = [chart.properties(title=name) for name, chart in charts.items()]
         if len(named) == 1:
             return cls(named[0], title)

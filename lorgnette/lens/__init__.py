@@ -60,7 +60,7 @@ def names() -> tuple[str, ...]:
 
 
 def lenses() -> dict[str, str]:
-    """Every lens that can be asked for, ours and those of installed packages, with what it measures.
+    """Every available lens, built-in or from an installed package, with what it measures.
 
     >>> import lorgnette as lo
     >>> "weights" in lo.lenses()

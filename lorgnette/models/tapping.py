@@ -25,7 +25,7 @@ class HasAnatomy(Protocol):
 
 @contextmanager
 def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
-    """Hand every attention call of a subject (or bare model) to these taps; everything is as before on exit.
+    """Pass every attention call of a subject (or plain model) to these taps; on exit, the model is restored.
 
         >>> class Sites(lo.Tap):
         ...     def see(self, call):
@@ -36,8 +36,9 @@ def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
         encoder layer 2
         encoder layer 3
 
-    Tappings nest, end in any order, and two threads may tap two models, or one, without seeing each other's calls. A
-    thread that is started under a tap is another thread: give it `contextvars.copy_context().run`.
+    Contexts can be nested and closed in any order. Threads can tap different models, or the same one, without seeing
+    each other's calls. A thread started inside the context is not tapped, unless it runs in
+    `contextvars.copy_context().run`.
     """
     model = subject if isinstance(subject, nn.Module) else subject.model
     refuse_compiled(model)

@@ -44,7 +44,7 @@ class Comparison:
 
     @classmethod
     def of(cls, before: Results | str | os.PathLike[str], after: Results | str | os.PathLike[str]) -> "Comparison":
-        """From the folders of two runs, after which they are called, or from their results."""
+        """From the folders of two runs, which also name them, or from their results."""
         runs = [run if isinstance(run, Results) else Results.load(run) for run in (before, after)]
         if isinstance(before, Results) or isinstance(after, Results):
             return cls(runs[0], runs[1])
@@ -58,12 +58,12 @@ class Comparison:
         return self._differences
 
     def findings(self) -> list[Finding]:
-        """What differs, in sentences whose numbers are those of `differences`, in the order of the page."""
+        """The differences in sentences, in the order of the page; their numbers are those of `differences`."""
         return [finding for lenses_of in self._chapters.values() for lens in lenses_of
                 for finding in self._findings[lens]]  # fmt: skip
 
     def whole_models(self) -> Finding | None:
-        """Accuracy and loss of both models, where lenses are read beside them."""
+        """Accuracy and loss of both models, where the results have them."""
         pair = [whole_model(run) for run in (self.before, self.after)]
         if pair[0] is None or pair[1] is None:
             return None
@@ -77,7 +77,7 @@ class Comparison:
         return Finding(f"Whole models: {'; '.join(words)}.", numbers)
 
     def html(self) -> str:
-        """The page as text."""
+        """The page as HTML."""
         chapters = []
         for chapter, results in self._chapters.items():
             here = f"s1-{chapter.name}"
@@ -95,7 +95,7 @@ class Comparison:
         return rendered("page.html", title=f"What differs between {self.names[0]} and {self.names[1]}", subjects=[part])
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page, whole or not at all."""
+        """Write the page atomically."""
         html = self.html()
         with written_whole(path) as partial:
             partial.write_text(html, encoding="utf-8")

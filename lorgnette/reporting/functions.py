@@ -29,8 +29,8 @@ def report(
         >>> page, *files = lo.report(folder, figures="svg")          # runs/bert/report.html, runs/bert/figures/…
         >>> both = lo.report({"before": results, "after": results}, "both.html")    # several subjects on one page
 
-    `run` is the folder of a run, or what `lo.look` gave; `out` is needed where there is no folder. Returns the files
-    that were written, the page first.
+    `run` is the folder of a run, or the results that `lo.look` returned; results in memory need `out`. Returns the
+    files that were written, the page first.
     """
     formats = None if figures is None else known_formats(figures if isinstance(figures, str) else list(figures))
     page = Report(run, title=title).write(_page(run) if out is None else out)
@@ -50,9 +50,9 @@ def compare(before: Run, after: Run, out: str | os.PathLike[str] | None = None) 
         >>> "confidence" in compared.differences().results["weights"].data      # after − before, with intervals
         True
 
-    Runs are folders, or what `lo.look` gave. With `out` the page is written too.
+    A run is a folder, or the results that `lo.look` returned. With `out`, the page is written too.
 
-    What it does not tell you: why they differ, or whether a difference that is significant matters.
+    What it does not tell you: why they differ, or whether a significant difference matters.
     """
     compared = Comparison.of(before, after)
     if out is not None:

@@ -93,15 +93,15 @@ Examples = Sequence[Json] | Mapping[str, Sequence[Json]]
 
 
 class Report(NotebookDisplay):
-    """Results as a page.
+    """A report of results as one HTML page.
 
         >>> lo.Report(results, title="A small model").write("report.html").name
         'report.html'
 
-    `results` are those of one subject, a dictionary of them by the subjects' names, or the folder of a run. `examples`
-    (from `examples_of`; by subject where there are several) are texts to show heads at work in; a run's folder may have
-    some. The page needs no network, follows the reader's choice of light or dark, and is the same for the same results.
-    Its script sorts, opens and saves; without it everything can still be read.
+    `results` are those of one subject, a dictionary from the names of subjects to theirs, or the folder of a run.
+    `examples` (from `examples_of`; by subject if there are several) are texts that show heads at work; the folder of a
+    run may have some. The page needs no network, supports light and dark mode, and is the same for the same results.
+    Its script sorts cards, opens views and saves figures; without it, all numbers can still be read.
     """
 
     def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
@@ -121,12 +121,12 @@ class Report(NotebookDisplay):
         }
 
     def html(self) -> str:
-        """The page as text."""
+        """The page as HTML."""
         parts = [self._part(f"s{place}", name) for place, name in enumerate(self.subjects, 1)]
         return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page, whole or not at all."""
+        """Write the page atomically."""
         html = self.html()
         with written_whole(path) as partial:
             partial.write_text(html, encoding="utf-8")

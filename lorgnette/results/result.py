@@ -48,14 +48,15 @@ _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, Overflo
 
 
 class Result(NotebookDisplay):
-    """What one lens found: an `xarray.Dataset` whose dims are those of `axes`, and where it comes from.
+    """The result of one lens: an `xarray.Dataset` with the dimensions of `lorgnette.axes`, and its provenance.
 
         >>> result = results["weights"]
         >>> result.data["entropy"].dims, result.provenance.texts
         (('stack', 'layer', 'head'), 2)
 
-    A mean `x` has `x_count` (how many texts it is over) and `x_se` beside it. A cell with count 0 is missing: NaN here,
-    null in JSON. Any other NaN, and any infinity, is refused, so that a result never carries a wrong number silently.
+    A mean `x` comes with `x_count` (the number of texts) and `x_se` (its standard error). A cell with count 0 is
+    missing: NaN here, null in JSON. Any other NaN, and any infinity, is refused, so a result never holds a wrong number
+    silently.
     """
 
     def __init__(self, lens: str, data: xr.Dataset, provenance: Provenance) -> None:
@@ -87,10 +88,10 @@ class Result(NotebookDisplay):
         return plot_of(self, variable, **selection)
 
     def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
-        """A row per cell, a column per coordinate and per variable.
+        """A data frame with one row per cell and one column per coordinate and variable.
 
-        Variables with the same axes share rows; rows of other axes follow below, and a coordinate that does not apply
-        is empty there. With `variable`, only that one with its `_se`, `_count` and the like.
+        Variables with the same axes share rows. Rows with other axes follow, with coordinates that do not apply left
+        empty. With `variable`, only that variable and its `_se`, `_count` and so on.
         """
         import pandas as pd
 
@@ -113,7 +114,7 @@ class Result(NotebookDisplay):
         return [name for name in names if name in {variable, *(variable + tail for tail in (*_SPREAD, "_count"))}]
 
     def to_json(self) -> str:
-        """Everything as text, exactly; `from_json` reads it."""
+        """The whole result as JSON, without loss; `from_json` reads it."""
         head = {"format": _FORMAT, "schema": SCHEMA_VERSION, "lens": self.lens}
         document = {**head, "provenance": self.provenance.to_dict(), "data": schema.encode(self.data)}
         return json.dumps(document, allow_nan=False) + "\n"
@@ -130,7 +131,7 @@ class Result(NotebookDisplay):
             raise UserError(f"{source} is a damaged result ({reason(error)}). Run look again.") from error
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes .json (everything), .csv or .parquet (the table of `to_dataframe`), whole or not at all."""
+        """Write .json (everything), or .csv or .parquet (the table of `to_dataframe`), atomically."""
         path = Path(path)
         if path.suffix not in _SUFFIXES:
             raise UserError(f"Cannot save a result as {path.name!r}: the name must end in {', '.join(_SUFFIXES)}.")
@@ -152,7 +153,7 @@ class Result(NotebookDisplay):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Result":
-        """Reads what `save` wrote as .json; tables do not hold everything and are not read back."""
+        """Load a .json file that `save` wrote; tables are incomplete and cannot be loaded."""
         path = Path(path)
         if path.suffix != ".json":
             raise UserError(f"Cannot load a result from {path.name!r}: only .json holds everything.")
@@ -160,7 +161,7 @@ class Result(NotebookDisplay):
 
 
 class Results(NotebookDisplay, Mapping[str, Result]):
-    """Results by the name of their lens; a folder holds one JSON file for each.
+    """Results by the name of their lens; a results folder holds one JSON file for each.
 
     >>> folder = results.save("runs/mine")
     >>> lo.Results.load(folder)["weights"] == results["weights"]
@@ -196,7 +197,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         return f"Results({', '.join(self._results)})"
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """All tables below each other, with the lens in the first column."""
+        """All tables concatenated, with the lens in the first column."""
         import pandas as pd
 
         frames = [result.to_dataframe() for result in self.values()]
@@ -205,7 +206,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def texts(self, lens: str | None = None, variable: str | None = None) -> "pd.DataFrame":
-        """Each text's numbers, a row for every text and cell: lens, text, variable, axes, value, weight.
+        """The numbers of each text, one row per text and cell: lens, text, variable, axes, value, weight.
 
         Of all lenses that keep them, or of one, or of one variable of it; they are there if `look` was told
         `keep="texts"`. A mean of a result is Σ weight · value / Σ weight over texts.
@@ -213,7 +214,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         return self.text_numbers.frame(lens, variable)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes the folder whole or not at all; refuses one that holds something else than results."""
+        """Write the folder atomically; a folder that holds anything but results is refused."""
         for name in self:
             refuse_odd_name(name)
         with folder_written_whole(folder, ours=files_of) as partial:

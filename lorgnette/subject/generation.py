@@ -22,13 +22,13 @@ from lorgnette.texts.example import Example
 
 @dataclass(frozen=True)
 class Generation:
-    """How a model goes on: at most so many tokens, the likeliest each time, or drawn at a temperature.
+    """How a model generates: the maximum number of tokens, greedy or sampled at a temperature.
 
         >>> lo.Generation(20, temperature=0.7, top_p=0.9, seed=1).tokens  # subject.trace(prompt, generate=…)
         20
 
-    `top_k` and `top_p` limit what is drawn from. What the checkpoint's own generation settings say of drawing is not
-    used; its ends of text and its penalties are.
+    `top_k` and `top_p` restrict the sampling. Of the checkpoint's own generation settings, the end-of-text tokens and
+    the penalties are used, the sampling settings are not.
     """
 
     tokens: int
@@ -48,7 +48,7 @@ class Generation:
             raise UserError(f"top_k is 1 or more, top_p in (0, 1]. Got {self.top_k} and {self.top_p}.")
 
     def options(self) -> dict[str, object]:
-        """For transformers' `generate`; what would make a batch of the text, or another cache, is off."""
+        """Options for transformers' `generate`, without those that would need a larger batch or another cache."""
         drawn = {"temperature": self.temperature, "top_k": self.top_k or 0, "top_p": self.top_p or 1.0}
         chosen = {"do_sample": True, **drawn} if self.temperature is not None else {"do_sample": False}
         off = {"temperature": None, "top_k": None, "top_p": None, "min_p": None, "typical_p": None}

@@ -41,7 +41,7 @@ DTYPES = {
 
 
 class Subject(Facts):
-    """A model and its tokenizer, opened by `lorgnette.load` or made from a loaded model.
+    """A model and its tokenizer, from `lorgnette.load` or from a model in memory.
 
     >>> lo.Subject(model, tokenizer)
     Subject('BertForSequenceClassification': BertForSequenceClassification, 3 encoder layers of 4 heads)
@@ -230,7 +230,7 @@ def load(
     revision: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
 ) -> Subject:
-    """Open a model as a subject: a hub name, a folder, a GGUF file, `minilm` from lorgnette[demo], or one of our own.
+    """Load a model: a hub name, a folder, a GGUF file, `minilm` from lorgnette[demo], or one of our own.
 
         >>> model.save_pretrained("mine"), tokenizer.save_pretrained("mine")    # doctest: +ELLIPSIS
         (None, (...))
@@ -238,12 +238,12 @@ def load(
         4
 
     Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
-    never made up: the part that would need them is left out and named in `subject.missing`.
+    never initialised at random: the part that needs them is left out and listed in `subject.missing`.
 
-    `dtype`: None is the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps, or
-    auto, which spreads the model over all GPUs, and what does not fit over CPU and disk (`device_map="auto"`).
-    `revision`: a branch, tag or commit of the hub. `adapter`: the folder of a PEFT adapter to put on; the folder of an
-    adapter alone is a name too.
+    `dtype`: None means the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps,
+    or auto, which spreads the model over all GPUs and offloads the rest to CPU and disk (`device_map="auto"`).
+    `revision`: a branch, tag or commit on the hub. `adapter`: the folder of a PEFT adapter to apply; `name` may also be
+    the folder of an adapter, which loads its base model too.
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(

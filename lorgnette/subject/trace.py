@@ -35,15 +35,16 @@ MOST_MEMORY = 2**36
 
 @dataclass(frozen=True, repr=False)
 class Trace(NotebookDisplay):
-    """All calls of one pass, by site, with the hidden states and the model's output.
+    """All attention calls of one forward pass, by site, with the hidden states and the model's output.
 
         >>> trace = subject.trace("the cat sat")
         >>> trace["weights"].shape                          # [layer head query key]
         torch.Size([3, 4, 5, 5])
         >>> plot = trace.plot(layer=2, head=3)
 
-    `trace.data("weights", words=True)` is a labelled array between words: to a word the sum over its pieces, from a
-    word the mean. In a notebook a trace draws its views (`trace.show()`), `trace.save("page.html")` writes them.
+    `trace.data("weights", words=True)` is a labelled array between words: attention to a word is the sum over its
+    pieces, attention from a word the mean. `trace.show()` draws the views in a notebook, `trace.save("page.html")`
+    writes them.
     """
 
     subject: Subject

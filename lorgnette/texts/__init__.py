@@ -23,7 +23,7 @@ def corpus_names() -> tuple[str, ...]:
 
 
 def corpora() -> dict[str, str]:
-    """Every corpus that is known by name, with its splits and what else it has.
+    """Every corpus that can be loaded by name, with its splits and annotations.
 
         >>> import lorgnette as lo
         >>> lo.corpora()["sst2"]
@@ -58,10 +58,11 @@ def corpus(
         >>> [example.label for example in lo.corpus("planted", split="test", limit=2)]
         [1, 1]
 
-    A name is one of `lo.corpora()`, perhaps with its variant or split ("hatexplain:test", "multi30k:en-fr:val"), read
-    from the folder `data` (or LORGNETTE_DATA), else from the Hugging Face hub; any other "owner/name" (or "hub:name")
-    is a data set of the hub. A path is a file (text, .csv, .tsv, .jsonl, .conllu, also .gz or .xz) or a folder (a saved
-    data set, or one with a file per split). A `datasets.Dataset`, or a list of dicts or texts, is taken as it is.
+    A name is one of `lo.corpora()`, optionally with a variant or split ("hatexplain:test", "multi30k:en-fr:val"). It is
+    read from the folder `data` (or LORGNETTE_DATA), else from the Hugging Face hub. Any other "owner/name" (or
+    "hub:name") is a data set on the hub. A path is a file (text, .csv, .tsv, .jsonl, .conllu, also .gz or .xz) or a
+    folder (a saved data set, or one with a file per split). A `datasets.Dataset`, or a list of dicts or texts,
+    also works.
     """
     from lorgnette.texts.columns import Columns
 

@@ -144,7 +144,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch(Facts):
-    """Examples together with their tokens: `subject.encode` makes it from texts, `lo.batch` from tensors.
+    """Examples with their tokens. `subject.encode` makes a batch from texts, `lo.batch` from tensors.
 
     >>> batch = subject.encode(texts)
     >>> batch.source.pieces[1][:4], batch.inputs["input_ids"].shape
@@ -160,29 +160,29 @@ class Batch(Facts):
         return len(self.examples)
 
     def facts(self) -> dict[str, object]:
-        """Each text as its pieces, the first of them."""
+        """Each text as its first pieces."""
         shown = zip(self.examples, self.source.pieces, strict=True)
         texts = {example.id: " ".join(pieces) for example, pieces in islice(shown, 8)}
         return {"texts": len(self), "tokens": int(self.lengths.sum()), **texts}
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
-        """Real tokens of each source text, specials included."""
+        """The number of tokens of each source text, special tokens included, padding excluded."""
         return self.source.lengths
 
     def queries(self, site: Where) -> Tokens:
-        """The side that asks at this site."""
+        """The tokens on the query side of this site."""
         if site.stack == "pooler":
             return _one_question(self.source)
         # A decoder-only model has a decoder stack but no target: its one text is the source.
         return self.target if site.stack == "decoder" and self.target is not None else self.source
 
     def keys(self, site: Where) -> Tokens:
-        """The side that is read at this site."""
+        """The tokens on the key side of this site."""
         return self.source if site.kind == "cross" else self.queries(site)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same on another device."""
+        """The same batch on another device."""
         moved = self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
         for side, host in ((moved.source, self.source), (moved.target, self.target)):
             if side is not None and host is not None and host.ids.device.type == "cpu":
@@ -190,7 +190,7 @@ class Batch(Facts):
         return moved
 
     def pinned(self) -> "Batch":
-        """In memory that a GPU can read by itself."""
+        """The same batch in pinned memory."""
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":

@@ -23,7 +23,7 @@ class Corpus(Facts):
         ['the cat', 'a dog r']
 
     `len()` works only where the size is known without reading (`SizedCorpus`). `skipped` holds the ids of the examples
-    that the last iteration had to leave out (sentences whose gold tree is no tree).
+    that the last iteration had to skip (sentences whose gold tree is not a tree).
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Corpus(Facts):
         return _Shuffled(self, seed)
 
     def named(self, name: str) -> "Corpus":
-        """The same examples under another name."""
+        """The same examples with another name."""
         fields = self._derived(lambda: self, f"named {name}")
         return Corpus(**{**fields, "name": name})
 

@@ -20,13 +20,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """One text of a corpus; whatever the corpus does not know is None (or an empty mapping).
+    """One text of a corpus with its annotations; those that the corpus lacks are None (or an empty mapping).
 
         >>> lo.Example("1", "a dog ran", words=("a", "dog", "ran"), rationale=(0.0, 0.0, 1.0), label=1).label
         1
 
-    Everything that is "per word" has one entry for each of `words`. With a `pair`, the words are those of the text,
-    then those of the pair from `extra["pair_start"]` on.
+    Annotations per word have one entry for each of `words`. With a `pair`, the words of the text come first, then those
+    of the pair, from `extra["pair_start"]` on.
     """
 
     id: str

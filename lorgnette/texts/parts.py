@@ -30,13 +30,13 @@ Message = Mapping[str, str]
 
 
 def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", **more: str) -> Example:
-    """One text of named parts, in order, with a separator between: an instruction, examples, a question.
+    """One text made of named parts, in order, with a separator between them: an instruction, examples, a question.
 
         >>> example = lo.prompt(instruction="Translate.", example="cat → chat", question="dog →")
         >>> [part.name for part in example.parts]
         ['instruction', 'example', 'question']
 
-    Every token of a part is of the kind that the part's name says. The separator belongs to the part behind it.
+    The name of a part is the category of its tokens. The separator belongs to the part after it.
     """
     named = {**(parts or {}), **more}
     if not named:
@@ -51,14 +51,14 @@ def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", 
 
 
 def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
-    """Messages (`role` and `content`), which the tokenizer's chat template writes when a model reads them.
+    """A chat as one example: messages with `role` and `content`, formatted by the tokenizer's chat template.
 
         >>> example = lo.chat([{"role": "user", "content": "Who wrote Faust?"}])  # subject.trace(example, generate=20)
         >>> example.text
         'Who wrote Faust?'
 
-    Who speaks is a kind of token: system, user, assistant, or whatever the roles are called, and "template" for what
-    the template adds, a system message of its own among it. With `answer`, and if the last message is not the
+    The speaker is a category of token: system, user, assistant, or whatever the roles are called, and "template" for
+    what the template adds, including a system message of its own. With `answer`, unless the last message is the
     assistant's, the template opens the assistant's turn.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:

@@ -96,7 +96,7 @@ class TrainKeywords(TrainingSettings):
 
 
 class Runs(tuple[Trained, ...]):
-    """The runs of one training, a `Trained` for each seed, in the order of the seeds.
+    """The runs of one training: a `Trained` for each seed, in order.
 
     >>> runs = lo.train("tp9-cls", "planted", "runs", seeds=[0, 1])        # doctest: +SKIP
     >>> runs.accuracy, runs.accuracy_sd, runs[0].curve                     # doctest: +SKIP
@@ -104,7 +104,7 @@ class Runs(tuple[Trained, ...]):
 
     @property
     def folder(self) -> Path:
-        """Where the model is; with several seeds, the folder that holds theirs."""
+        """The folder of the model; with several seeds, the folder that contains theirs."""
         return self[0].folder if len(self) == 1 else self[0].folder.parent
 
     @property
@@ -127,12 +127,12 @@ def train(options: TrainKeywords) -> Runs:
         >>> 0 <= runs.accuracy <= 1, len(runs[0].curve)
         (True, 1)
 
-    Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json to `out`; with several seeds one
-    folder for each. The best validation epoch is kept, and the test texts are read once. Options are the fields of
-    `lorgnette.training.TrainingSettings`; `layers`, `heads`, `width`, `positions`, `pooling` and `dropout` are of a
-    preset's config, `entropy`, `rationale_weight` and `heuristic_weight` are weights of penalties on the attention.
+    Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json to `out`, with several seeds one
+    folder for each. The checkpoint is that of the best validation epoch; the test texts are used once. Options are the
+    fields of `lorgnette.training.TrainingSettings`. `layers`, `heads`, `width`, `positions`, `pooling` and `dropout`
+    configure a preset; `entropy`, `rationale_weight` and `heuristic_weight` are weights of penalties on attention.
 
-    What accuracy does not tell you: whether two models differ; several seeds, and a test on the texts, do.
+    What accuracy does not tell you: whether two models differ; use several seeds and a paired test for that.
     """
     return Runs(train_seeds(options.settings(), _seeds(options)))
 
@@ -163,15 +163,16 @@ class PruneKeywords(HeadChoice, TrainingSettings):
 
 @told(PruneKeywords)
 def prune(options: PruneKeywords) -> Pruned:
-    """Remove heads from a trained model for good, and say what that cost and saved: the command `lorgnette prune`.
+    """Remove heads from a trained model permanently, and measure the cost and the gain: the command `lorgnette prune`.
 
         >>> pruned = lo.prune("runs/minilm-sst2", "sst2", "runs/small", keep=0.3)      # doctest: +SKIP
         >>> pruned.record["difference"], lo.load(pruned.folder)                        # doctest: +SKIP
 
-    Fine-tunes with gates on the heads (Voita et al. 2019), or ranks them (`method="importance"`, Michel et al. 2019),
-    removes those that closed, and writes a checkpoint with smaller projections, its tokenizer, training.json and
-    model.onnx. Options are the fields of `lorgnette.training.PruningSettings` and `TrainingSettings`.
+    Fine-tunes with gates on the heads (Voita et al. 2019), or ranks the heads (`method="importance"`, Michel et al.
+    2019), removes those with closed gates or low ranks, and writes a checkpoint with smaller projections, its
+    tokenizer, training.json and model.onnx. Options are the fields of `lorgnette.training.PruningSettings` and
+    `TrainingSettings`.
 
-    What it does not tell you: that the heads that went did nothing; others may have taken over their work.
+    What it does not tell you: that the removed heads did nothing; others may have taken over their function.
     """
     return prune_by(options.settings())

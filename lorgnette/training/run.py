@@ -32,7 +32,7 @@ from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, curve
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run: where it lies, its final numbers, and how it came there.
+    """A finished training run: its folder, its final metrics and its learning curve.
 
     >>> lo.Trained.load("runs/residual").accuracy       # doctest: +SKIP
     0.8731
@@ -52,17 +52,17 @@ class Trained:
 
     @property
     def accuracy(self) -> float:
-        """On the test texts; without them, on the validation texts."""
+        """Accuracy on the test texts, or on the validation texts if there are none."""
         return float((self.metrics["test"] or self.metrics["validation"])["accuracy"])
 
     @property
     def bleu(self) -> float | None:
-        """On the test sentences; without them, on the validation sentences; None if the model does not translate."""
+        """BLEU on the test sentences, or the validation sentences if there are none; None without translation."""
         return (self.metrics["test"] or self.metrics["validation"]).get("bleu")
 
     @staticmethod
     def load(folder: str | Path) -> "Trained":
-        """The run that `train` wrote there."""
+        """Load the run that `train` wrote to this folder."""
         record = RunFolder(Path(folder)).finished()
         if record is None:
             raise UserError(f"{folder} holds no finished training run ({RECORD} is missing).")

@@ -38,7 +38,7 @@ def figures(result: Result) -> list[Figure]:
             selection = {"category": kinds} if CATEGORY in result.data[name].dims else {}
             drawn.append(variable_figure(result, name, title, **selection))
     if "contribution_share" in present:
-        title = "Share of the output's length that tokens of a kind give (negative: they point against it)"
+        title = "Signed share of the output norm by category of token (negative: opposes the output)"
         drawn += figures_by_stack(result, "contribution_share", title, kinds)
     layers = {"expansion": "Expansion ‖f(x)‖ / ‖x‖", "mixing": "Mixing ratio: contribution of the other tokens"}
     return drawn + titled_figures(result, layers)
@@ -115,8 +115,8 @@ def opposing(result: Result) -> Finding | None:
     numbers = {"kind": the_category(kind), "count": int(below.sum()), "heads": int(value.notnull().sum())}
     numbers |= {"mean": float(value.mean()), "weight": float(result.data["weight"].sel({CATEGORY: kind}).mean())}
     return Finding(
-        "Along the output, {kind} gives {mean:.0%} of its length (mean over heads; {weight:.0%} of the weight); in "
-        "{count} of {heads} heads it points against the output (95 % intervals over texts).",
+        "Projected on the output, {kind} contributes {mean:.0%} of its norm with {weight:.0%} of the attention (means "
+        "over heads); in {count} of {heads} heads it significantly opposes the output (95 % CI over texts).",
         numbers,
     )
 

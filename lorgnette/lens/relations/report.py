@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WAYS = {
     "to_head": "dependent → head",
     "to_dependent": "head → dependent",
-    "read_by_head": "read most by its head",
+    "read_by_head": "attended to most by its head",
 }
 
 

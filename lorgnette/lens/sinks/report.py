@@ -22,8 +22,8 @@ def _narrow(result: Result) -> Result:
 
 def figures(result: Result) -> list[Figure]:
     titles = {
-        "rate": "Sink rate by kind of token",
-        "arrives": "Share of the norm that comes from the sink",
+        "rate": "Sink rate by category of token",
+        "arrives": "Share of the output norm that the sink contributes",
         "activation_ratio": "Largest activation of the sink over that of a typical token",
     }
     return titled_figures(_narrow(result), titles) or figure_per_variable(result)
@@ -53,7 +53,9 @@ def findings(result: Result) -> Iterator[Finding]:
         {"kind": the_category(most), "rate": means[most]},
     )
     arrives = float(data["arrives"].mean())
-    yield Finding("{share:.0%} of the summed norms ‖α f(x)‖ comes from the sink (mean over heads).", {"share": arrives})
+    yield Finding(
+        "The sink contributes {share:.0%} of the summed norms ‖α f(x)‖ (mean over heads).", {"share": arrives}
+    )
     yield from _without(result)
 
 
@@ -61,31 +63,31 @@ def _without(result: Result) -> Iterator[Finding]:
     if "loss_change" not in result.data:
         return
     change, error = result.data["loss_change"], result.data["loss_change_se"]
-    for what, words in (("value", "values set to zero"), ("key", "keys hidden")):
+    for what, words in (("value", "Zeroing the values"), ("key", "Masking the keys")):
         numbers = {"loss": float(result.data["loss"])}
         for whose in ("sink", "middle"):
             numbers[whose] = float(change.sel({CHANGE: f"{whose}_{what}"}))
             numbers[f"{whose}_half"] = 1.96 * float(error.sel({CHANGE: f"{whose}_{what}"}))
         yield Finding(
-            f"With the sinks' {words} the loss changes by {{sink:+.3f}}±{{sink_half:.3f}} (intact {{loss:.3f}}), with "
-            f"those of the middle token by {{middle:+.3f}}±{{middle_half:.3f}} (95 % intervals over texts).",
+            f"{words} of the sinks changes the loss by {{sink:+.3f}} ± {{sink_half:.3f}} (intact: {{loss:.3f}}), of "
+            "the middle token by {middle:+.3f} ± {middle_half:.3f} (95 % CI over texts).",
             numbers,
         )
 
 
 def cards(result: Result) -> Iterator[Measure]:
     rate = _narrow(result).data["rate"].sel({CATEGORY: "all"})
-    yield Measure("sink rate", "share of texts in which one token takes most of the weight", rate)
+    yield Measure("sink rate", "share of texts in which one token receives most of the weight", rate)
 
 
 REPORT = LensReport(
-    title="Sinks: tokens that take the weight",
+    title="Attention sinks",
     chapter=READING,
     figures=figures,
     findings=findings,
     compared=(
         Compared("rate", "sink rate", select={CATEGORY: ("all",)}),
-        Compared("arrives", "share of the norm from the sink"),
+        Compared("arrives", "share of the output norm from the sink"),
     ),
     cards=cards,
 )

@@ -20,7 +20,7 @@ _ROUNDING = 1e-2  # of weights in half precision
 
 
 class Views(NotebookDisplay):
-    """The head, matrix, model and text views of one text: drawn in a notebook, or written as a page.
+    """The head, matrix, model and text views of one text, for a notebook or as an HTML page.
 
     >>> lo.views(torch.full((2, 3, 4, 4), 0.25), list("abcd")).save("page.html").name
     'page.html'
@@ -34,7 +34,7 @@ class Views(NotebookDisplay):
         return f"Views({self.document['model']!r}: {stack['layers']} layers of {stack['heads']} heads)"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes one page that needs no network, whole or not at all."""
+        """Write one page that needs no network, atomically."""
         return write_page(self.document, path)
 
 
@@ -51,15 +51,15 @@ def views(
     name: str = "attention",
     model: str = "weights",
 ) -> Views:
-    """Look at attention weights that come from anywhere: the views of `trace`, on bare tensors.
+    """Show attention weights from any source in the views of `trace`.
 
-        >>> weights = torch.rand(2, 3, 4, 4).softmax(-1)        # output.attentions of a model will do
+        >>> weights = torch.rand(2, 3, 4, 4).softmax(-1)        # or output.attentions of a model
         >>> lo.views(weights, ["the", "cat", "sat", "."])
         Views('weights': 2 layers of 3 heads)
 
-    `attentions` are [layer head query key], with a batch [layer text head query key], of which `text` is shown, or a
-    list with a tensor for each layer, as transformers gives them. `tokens` are the queries, and the keys too unless
-    `keys` are given (cross-attention). Rows sum to one, or less (a sink). In a notebook the views draw themselves.
+    `attentions` is a tensor [layer head query key], or [layer text head query key] for a batch, of which `text` is
+    shown, or a list with one tensor per layer, as transformers returns it. `tokens` are the queries, and also the keys
+    unless `keys` is given (cross-attention). Rows sum to one, or less with a sink. A notebook displays the views.
 
     What they do not show: norms, relevance and trees, which need the model (`subject.trace`).
     """

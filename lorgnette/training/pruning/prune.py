@@ -42,7 +42,7 @@ _RUN, _KEPT = "run.json", "kept.json"
 
 @dataclass(frozen=True)
 class Pruned:
-    """A finished pruning: where the smaller model lies, and all of its record.
+    """A finished pruning run: the folder of the pruned model, and its full record.
 
     >>> lo.Pruned.load("runs/small").record["heads"]["after"]       # doctest: +SKIP
     {'encoder': [3, 4, 2, 5, 6, 2]}
@@ -53,7 +53,7 @@ class Pruned:
 
     @staticmethod
     def load(folder: str | Path) -> "Pruned":
-        """The pruning that `prune` wrote there."""
+        """Load the run that `prune` wrote to this folder."""
         record = RunFolder(Path(folder)).finished()
         if record is None or "heads" not in record:
             raise UserError(f"{folder} holds no pruned model.")
