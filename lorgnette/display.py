@@ -59,7 +59,7 @@ class NotebookDisplay:
         else:
             shell = get_ipython()
         if shell is None:
-            raise UserError("show() draws in a notebook, and this is none: write a file instead.")
+            raise UserError("show() works only in a notebook: write a file instead.")
         display(self)
 
     def _repr_html_(self) -> str:

@@ -31,7 +31,7 @@ def real(path: str | os.PathLike[str]) -> Path:
     """The path without links and dots: what is written beside it lies on its own disk, and it has a name."""
     resolved = Path(os.path.realpath(path))
     if not resolved.name:
-        raise UserError(f"{path} is the root of the disk: give a name in it.")
+        raise UserError(f"{path} is the root of the disk: choose a path inside it.")
     return resolved
 
 
@@ -49,7 +49,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         if path.is_dir():
             raise UserError(f"{path} is a folder; a file name is needed.")
         if path.exists() and not path.is_file():
-            raise UserError(f"{path} is a device, not a file; give the name of a file.")
+            raise UserError(f"{path} is a device, not a file; name a file.")
         with _partial(path) as (folder, _):
             yield folder / path.name
             os.replace(folder / path.name, path)

@@ -48,7 +48,7 @@ def test_plain_names_become_sizes_and_penalties():
 
 @pytest.mark.parametrize("function", [lo.train, lo.prune])
 def test_a_model_in_memory_is_told_to_be_saved_first(function, tmp_path):
-    with pytest.raises(UserError, match=r"Save what is in memory first .* Got Subject instead"):
+    with pytest.raises(UserError, match=r"Save a model in memory first .* Got Subject instead"):
         function(classifier(), "planted", tmp_path / "out")
 
 

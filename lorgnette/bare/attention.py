@@ -74,7 +74,9 @@ class Attention(Facts):
         if len(where) == 2:
             return tensors[0]
         if len({tensor.shape for tensor in tensors}) > 1:
-            raise UserError(f"The layers have {part} of different shapes: ask for one, such as {self.names()[0]!r}.")
+            raise UserError(
+                f"The layers have {part} of different shapes: index one of them, such as {self.names()[0]!r}."
+            )
         return torch.stack(tensors)
 
     def data(self, name: str) -> xr.DataArray:
@@ -97,7 +99,7 @@ class Attention(Facts):
     def _sites(self, name: str, where: Sequence[str]) -> list[Site]:
         stacks = list(dict.fromkeys(site.name for site in self.records))
         if not where and len(stacks) > 1:
-            raise UserError(f"There are several stacks: ask for {' or '.join(f'{stack}.{name}' for stack in stacks)}.")
+            raise UserError(f"There are several stacks: choose {' or '.join(f'{stack}.{name}' for stack in stacks)}.")
         stack = where[0] if where else stacks[0]
         sites = [site for site in self.records if site.name == stack]
         if len(where) == 2:
@@ -112,7 +114,7 @@ class Attention(Facts):
             return self._norms(site, kept)
         if part not in kept:
             raise UserError(
-                f"{name!r} was not kept.{near(part, self._parts(kept))} Kept: {', '.join(self._parts(kept))}."
+                f"{name!r} was not stored.{near(part, self._parts(kept))} Stored: {', '.join(self._parts(kept))}."
             )
         return kept[part]
 
@@ -161,7 +163,7 @@ def attention(
                 raise
             raise UserError(f"The rows {list(rows)} are not all in this text: query positions count from 0.") from error
     if not recorder.records:
-        raise UserError(f"{subject.name!r} made no attention call in this pass: are these its inputs?")
+        raise UserError(f"{subject.name!r} made no attention call in this pass. Check that these are its inputs.")
     return Attention(subject, dict(recorder.records), output, picked)
 
 

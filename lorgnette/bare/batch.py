@@ -64,7 +64,9 @@ def _parts(mask: Tensor, parts: Mapping[str, Sequence[int]]) -> dict[str, Bool[T
     for name, places in parts.items():
         refuse_name(name)
         if not all(0 <= place < mask.shape[1] for place in places):
-            raise UserError(f"The part {name!r} names positions that are not there: they are 0 to {mask.shape[1] - 1}.")
+            raise UserError(
+                f"The part {name!r} names positions that do not exist: positions are 0 to {mask.shape[1] - 1}."
+            )
         masks[name] = torch.zeros_like(mask)
         masks[name][:, list(places)] = mask[:, list(places)]
     return masks
@@ -78,7 +80,9 @@ def refuse_unmasked(inputs: Mapping[str, Tensor], pad: int | None, end: int | No
             continue
         edges = ids[:, -1:] if name == "decoder_input_ids" else ids[:, [0, -1]]  # a decoder may begin with padding
         if bool((edges == pad).any()):
-            raise UserError(f"{name} hold padding (id {pad}) and there is no {mask}: give it as the tokenizer made it.")
+            raise UserError(
+                f"{name} contain padding (id {pad}) but there is no {mask}: pass the one that the tokenizer returned."
+            )
 
 
 def _side(

@@ -108,7 +108,7 @@ class LensCallback(TrainerCallback):
     def _look(self, step: int, given: dict[str, object]) -> None:
         tokenizer = self.tokenizer or given.get("processing_class")
         if tokenizer is None:
-            raise UserError("LensCallback needs a tokenizer: give tokenizer=, or processing_class= to the Trainer.")
+            raise UserError("LensCallback needs a tokenizer: pass tokenizer=, or processing_class= to the Trainer.")
         model = given["model"]
         assert isinstance(model, nn.Module)
         subject = Subject(model, tokenizer)

@@ -82,7 +82,7 @@ def effect(
     if patched is not None:
         taps.append(patching(model, patched[0], patched[1], positions))
     if not taps:
-        raise UserError("Nothing to compare: give heads in without=, scaled= or patched=.")
+        raise UserError("Nothing to compare: name heads in without=, scaled= or patched=.")
     subject = model if isinstance(model, Subject) else Subject(model, None)
     refuse_elsewhere(subject, inputs)
     network = subject.model
@@ -164,7 +164,7 @@ def _by_head(subject: Subject, effects: Mapping[Site, Tensor]) -> xr.DataArray:
 def _logits(output: object) -> Tensor:
     logits = getattr(output, "logits", None)
     if logits is None:
-        raise UserError(f"The model returns no logits ({type(output).__name__}): give one with an output head.")
+        raise UserError(f"The model returns no logits ({type(output).__name__}): use a model with an output head.")
     return logits.detach()
 
 
@@ -174,5 +174,5 @@ def _default_metric(output: object) -> Tensor:
         return loss
     logits = getattr(output, "logits", None)
     if logits is None:
-        raise UserError("The model returns neither loss nor logits: give metric=, a function of its output.")
+        raise UserError("The model returns neither loss nor logits: pass metric=, a function of its output.")
     return logits.amax(-1).sum()

@@ -60,11 +60,13 @@ class Patched(Tap):
         if other.shape[1:] != context.shape[1:] or other.shape[0] not in (1, context.shape[0]):
             raise UserError(
                 f"A pass of {other.shape[2]} positions cannot be patched into one of {context.shape[2]} ({call.site}): "
-                "give two texts with as many tokens, or pad them alike."
+                "use two texts with the same number of tokens, or pad both to the same length."
             )
         far = [place for place in self.positions or () if not -context.shape[2] <= place < context.shape[2]]
         if far:
-            raise UserError(f"There is no position {far[0]} to patch: the text has {context.shape[2]}, from 0.")
+            raise UserError(
+                f"There is no position {far[0]} to patch: the text has {context.shape[2]} positions, counted from 0."
+            )
         context = context.clone()
         rows = slice(None) if self.positions is None else list(self.positions)
         for head in heads:
@@ -92,7 +94,7 @@ def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequ
     contexts = contexts_of(from_)
     absent = [site for site in chosen if site not in contexts]
     if absent:
-        raise UserError(f"The other pass has no context of {absent[0]}: keep it (parts=('context', …), all layers).")
+        raise UserError(f"The other pass has no context of {absent[0]}: store it (parts=('context', …), all layers).")
     return Patched(contexts, chosen, positions)
 
 

@@ -56,5 +56,6 @@ def _refuse(lenses: tuple[Lens, ...]) -> None:
             raise UserError(f"lo.watch takes lenses, such as lo.lens.get('weights'). Got {type(lens).__name__}.")
         if lens.wants_gradients or lens.needs() or not lens.looks:
             raise UserError(
-                f"The lens {lens.name!r} needs passes or results of its own: use lo.look for it, not lo.watch."
+                f"The lens {lens.name!r} needs extra passes or results of other lenses: use lo.look for it, not "
+                "lo.watch."
             )

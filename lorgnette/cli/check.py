@@ -40,6 +40,6 @@ def check(
         from lorgnette.errors import CaptureError
 
         raise CaptureError(
-            f"{model} cannot be watched exactly ({', '.join(failed)}); no result of it would be right. "
+            f"{model} cannot be captured exactly ({', '.join(failed)}); its results would be wrong. "
             f"Try --dtype float64; if it still fails, please report the model's class and this output."
         )

@@ -32,7 +32,7 @@ def _run_folder(folder: Path) -> Path:
         beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
         runs = [str(other) for other in beside if (other / "lorgnette.json").is_file()]
         hint = near(str(folder), runs)
-        raise UserError(f"There is no results folder {folder}.{hint} `lorgnette look … --out {folder}` makes one.")
+        raise UserError(f"There is no results folder {folder}.{hint} `lorgnette look … --out {folder}` creates one.")
     return folder
 
 

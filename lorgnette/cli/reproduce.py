@@ -62,7 +62,7 @@ def reproduce(
     study = reproductions.find(name)
     folder = out or (Path("out") / name if quick else study.home)
     if quick and folder.resolve().is_relative_to(study.home.parent):
-        raise UserError(f"A quick run does not go into {study.home.parent}: its numbers are not to be kept.")
+        raise UserError(f"A quick run does not go into {study.home.parent}: its numbers must not be kept.")
     refuse_other_folder(folder)
     settings = Settings(
         quick=quick,

@@ -128,7 +128,7 @@ class _RelevancePass:
                 leaked = leaked + (gradient * one.bias).reshape(len(leaked), -1).sum(-1)  # OPT puts its texts in a row
         if not all(bool(torch.isfinite(part).all()) for part in (*words, *added, *by_head.values())):
             raise UserError(
-                f"The relevance by {method!r} is not finite: shares of sums that nearly vanish have outgrown "
+                f"The relevance by {method!r} is not finite: shares of sums near zero overflow "
                 f"{str(start.dtype).removeprefix('torch.')}. Use --dtype float64, or another method."
             )
         return self._sorted_out(method, start, words, added, by_head, leaked)
@@ -278,7 +278,7 @@ def _refuse_unruled(subject: Subject, rules: Rules) -> None:
     strange = unruled(subject.model)
     if strange is not None:
         raise UserError(
-            f"{subject.name!r} has a norm of a form that is not known ({strange}), for which there is no rule of "
+            f"{subject.name!r} has a norm of unknown form ({strange}), for which there is no rule of "
             "relevance. Use gradient_x_input or integrated_gradients."
         )
 

@@ -47,7 +47,9 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
             maps = {site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in rolling}
         rows = _reading(reader, _rows(subject, batch, outputs, target))
         if not maps and reader is None:
-            raise UserError(f"{subject.name!r} has no layer of self-attention over its text to explain by ({method}).")
+            raise UserError(
+                f"{subject.name!r} has no self-attention over its text, which this method needs ({method})."
+            )
         if method == "attention":
             tokens = rows if reader is not None else _through(rows, next(reversed(maps.values())))
         else:
@@ -69,8 +71,8 @@ class _Layer:
         mixing = self.measure(call, self.around, self.batch)
         if mixing is None:
             raise UserError(
-                f"{call.site} of {self.subject.name!r} is not x + attention with a norm that is known: this method "
-                "has no terms there. Use rollout, or a method of relevance."
+                f"{call.site} of {self.subject.name!r} is not x + attention with a known norm: this method "
+                "has no terms there. Use rollout, or a propagation method."
             )
         return mixing
 

@@ -76,7 +76,7 @@ def class_number(subject: Subject, name: str) -> int:
     labels = subject.labels
     if labels is None:
         raise UserError(
-            f"{subject.name!r} ({type(subject.model).__name__}) is no classifier, so that no class {name!r} can be "
+            f"{subject.name!r} ({type(subject.model).__name__}) is not a classifier, so class {name!r} cannot be "
             "explained: leave out the class."
         )
     exact = [number for number, label in enumerate(labels) if label == name]
@@ -162,7 +162,7 @@ def _choices(
         return [_one(subject, len(batch), logits, choice) for choice in said]
     wanted = list(target) if isinstance(target, tuple) else [target]
     if isinstance(target, tuple) and len(target) != 2:
-        raise UserError(f"A difference of logits is between two classes: target=(a, b). Got {len(target)} instead.")
+        raise UserError(f"A difference of logits needs two classes: target=(a, b). Got {len(target)} instead.")
     return [_one(subject, len(batch), logits, choice) for choice in wanted]
 
 
@@ -179,18 +179,18 @@ def _number(subject: Subject, piece: Piece) -> int | Tensor:
     ids = subject.tokenizer(piece, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         pieces = ", ".join(repr(subject.tokenizer.decode([number])) for number in ids)
-        raise UserError(f"{piece!r} is not one token of {subject.name!r} but {len(ids)} ({pieces}). Give one of them.")
+        raise UserError(f"{piece!r} is {len(ids)} tokens of {subject.name!r} ({pieces}), not one. Choose one of them.")
     return int(ids[0])
 
 
 def _refuse_place(subject: Subject, batch: Batch, target: Next) -> None:
     if not subject.anatomy.causal or subject.labels is not None:
-        raise UserError(f"{subject.name!r} is no language model that goes on with a text: it says nothing next.")
+        raise UserError(f"{subject.name!r} is not a causal language model: it does not predict a next token.")
     shortest = int(batch.source.lengths.min())
     if target.at is not None and not 1 <= target.at < shortest:
         raise UserError(
-            f"There is nothing to explain at token {target.at}: the text has {shortest}, and the first was not said by "
-            f"the model. Expected 1 to {shortest - 1} (from 0)."
+            f"There is nothing to explain at token {target.at}: the text has {shortest}, and the model does not "
+            f"predict the first. Expected 1 to {shortest - 1} (from 0)."
         )
 
 

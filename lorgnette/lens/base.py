@@ -66,7 +66,7 @@ class Lens(torchmetrics.Metric):
         """Keep each text's numbers too; before `bind`. After `compute`, `text_numbers` has them."""
         if self.bound and not self.keeps_texts:
             raise UserError(
-                f"The lens {self.name!r} has looked at texts without keeping their numbers; make a new one."
+                f"The lens {self.name!r} has already processed texts without storing their numbers; create a new lens."
             )
         self.keeps_texts = True
 
@@ -74,7 +74,7 @@ class Lens(torchmetrics.Metric):
         """Say what will be looked at; `look` does this before the first batch."""
         if self.bound:
             if self.sites != subject.sites or self.heads != subject.heads:
-                raise UserError(f"The lens {self.name!r} has looked at another model already; make a new one.")
+                raise UserError(f"The lens {self.name!r} has already been used with another model; create a new lens.")
             return
         self.sites: tuple[Site, ...] = subject.sites
         self.heads: int = subject.heads

@@ -55,7 +55,7 @@ def any_text(subject: Subject) -> Batch:
         encoded = subject.tokenize(Example("shapes", word), truncate=True)
         if len(encoded.source):
             return subject.collate([encoded])
-    raise UserError(f"The tokenizer of {subject.name!r} gives no token for any of {len(words)} words tried.")
+    raise UserError(f"The tokenizer of {subject.name!r} has no token for any of the {len(words)} words tried.")
 
 
 def hidden_states(outputs: Any, causal: bool) -> dict[str, tuple[Tensor, ...]]:
@@ -69,7 +69,7 @@ def hidden_states(outputs: Any, causal: bool) -> dict[str, tuple[Tensor, ...]]:
     if not out and alone is not None:
         out["decoder" if causal else "encoder"] = tuple(alone)
     if not out:
-        raise UserError(f"The model returns no hidden states ({type(outputs).__name__}), which geometry is about.")
+        raise UserError(f"The model returns no hidden states ({type(outputs).__name__}), which geometry needs.")
     return out
 
 

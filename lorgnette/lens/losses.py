@@ -34,7 +34,7 @@ def task_of(subject: Subject) -> str:
     if classifies(subject):
         return "classification"
     if subject.labels is not None and "TokenClassif" not in name:
-        raise UserError(f"{subject.name!r} has one output, so no class to be right about. Give a classifier.")
+        raise UserError(f"{subject.name!r} has a single output and therefore no classes. Use a classifier.")
     if getattr(model, "get_output_embeddings", lambda: None)() is not None:
         if subject.encoder.translates:
             return "translation"
@@ -73,7 +73,7 @@ def class_labels(subject: Subject, batch: Batch) -> Int[Tensor, " batch"]:
     for example in batch.examples:
         if example.label is None:
             raise UserError(
-                f"The text {example.id!r} has no label, and the loss of a classifier needs one. Give a labelled corpus "
+                f"The text {example.id!r} has no label, which the loss of a classifier needs. Give a labelled corpus "
                 "(of a table: --label-column)."
             )
         if not 0 <= example.label < classes:
@@ -129,7 +129,7 @@ def _references(batch: Batch) -> Tokens:
     for example in batch.examples:
         if example.target is None:
             raise UserError(
-                f"The text {example.id!r} has no reference translation, and the loss needs one. "
+                f"The text {example.id!r} has no reference translation, which the loss needs. "
                 "Give a corpus with targets."
             )
     assert batch.target is not None
@@ -139,5 +139,7 @@ def _references(batch: Batch) -> Tokens:
 def _end(subject: Subject) -> int:
     end = subject.tokenizer.eos_token_id
     if end is None:
-        raise UserError(f"The tokenizer of {subject.name!r} has no end-of-sentence token, which a translation ends in.")
+        raise UserError(
+            f"The tokenizer of {subject.name!r} has no end-of-sentence token, which every translation needs."
+        )
     return int(end)

@@ -100,7 +100,9 @@ def _values(kind: "type[Lens]", name: str, text: str, member: object) -> tuple[s
     if get_args(member)[:1] != (int,):
         return tuple(parts)
     if not all(part.isdecimal() for part in parts):
-        raise UserError(f"The option {name!r} of the lens {kind.name!r} is whole numbers between +; got {text!r}.")
+        raise UserError(
+            f"The option {name!r} of the lens {kind.name!r} takes whole numbers separated by +; got {text!r}."
+        )
     return tuple(map(int, parts))
 
 

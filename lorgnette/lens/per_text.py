@@ -45,9 +45,9 @@ class PerText:
         """UserError if so many texts have too many numbers."""
         if texts * self.numbers > MOST_NUMBERS:
             raise UserError(
-                f"The lens {self.lens.name!r} has {self.numbers:,} numbers for each text, so that of "
-                f"{MOST_NUMBERS // self.numbers:,} texts at most can all be kept. Take fewer texts (--limit), or leave "
-                "out --keep texts."
+                f"The lens {self.lens.name!r} has {self.numbers:,} numbers for each text, so they can be "
+                f"kept for at most {MOST_NUMBERS // self.numbers:,} texts. Use fewer texts (--limit), or omit "
+                "--keep texts."
             )
 
     def begin(self, ids: Sequence[str]) -> None:

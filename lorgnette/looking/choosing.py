@@ -23,7 +23,7 @@ def every_lens(
     Each is tried on a few texts. What it lacks may also be missed only when it concludes: `look` leaves it out then.
     """
     if texts.once:
-        raise UserError("All lenses go through the corpus more than once. Give a Corpus or a list of texts.")
+        raise UserError("Running all lenses reads the corpus more than once. Pass a Corpus or a list of texts.")
     first = list(islice((text for text in texts if len(text.source) > 0), _FEW))
     fit: list[Lens | str] = []
     left_out: dict[str, str] = {}
@@ -35,7 +35,7 @@ def every_lens(
             if lens.looks:
                 attempt(texts.subject, first, lens)
             elif missing := [need for need in lens.needs() if isinstance(need, str) and need not in fit]:
-                raise UserError(f"it is made from {', '.join(missing)}")
+                raise UserError(f"it is computed from {', '.join(missing)}")
             fit.append(name)
         except UserError as error:
             left_out[name] = str(error)
@@ -59,7 +59,7 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
         out += map(_lens, fresh)
     names = [lens.name for lens in out]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"The lens {twice!r} is there twice: look with one, and then with the other.")
+        raise UserError(f"The lens {twice!r} is listed twice: run one, then the other.")
     return out
 
 

@@ -112,7 +112,7 @@ def _passed(
     with bars as bar:
         counts = _through(texts, lenses, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
     if counts.texts == 0:
-        raise UserError(f"The corpus {name_of(texts.corpus)!r} gave no text to look at.")
+        raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
     return counts, keeper
 
 
@@ -148,22 +148,20 @@ def _through(
             if keeper is not None and number >= done:
                 keeper.due(looking, counts.batches)
     if done > number + 1:
-        raise UserError(
-            f"What was kept for --resume holds {done} batches, and the corpus has {number + 1}. Run without."
-        )
+        raise UserError(f"The saved state has {done} batches, but the corpus has {number + 1}. Run without --resume.")
     return counts
 
 
 def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
     """What cannot be looked at, told before any work."""
     if not lenses:
-        raise UserError("No lens was given. `lorgnette list lenses` names them.")
+        raise UserError("No lens was given. `lorgnette list lenses` lists them.")
     if resume and fingerprint_of(corpus) is None:
-        raise UserError("resume needs a corpus that can be recognised: a Corpus, a list or a tuple of texts.")
+        raise UserError("resume needs a corpus that can be identified: a Corpus, a list or a tuple of texts.")
     if batch_tokens < 1:
         raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
     if not subject.sites and not all(lens.wants_hidden_states for lens in lenses):
-        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to look at.")
+        raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to analyse.")
 
 
 @contextmanager
@@ -202,9 +200,7 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
     if not waiting:
         return
     if texts.once:
-        raise UserError(
-            f"The lens {waiting[0].name!r} goes through the corpus twice. Give a Corpus or a list of texts."
-        )
+        raise UserError(f"The lens {waiting[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
     needed = needed_by(waiting)
     for lens in needed:
         lens.bind(texts.subject)

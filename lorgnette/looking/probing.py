@@ -54,7 +54,7 @@ def structural_probe(
         lens = ProbedTrees(longest)
         left_out += int(look(subject, corpus, [lens], truncate=True)[lens.name].data["left_out"])
         if not lens.trees:
-            raise UserError(f"{corpus.name}: no sentence of 2 to {longest} words with a tree.")
+            raise UserError(f"{corpus.name}: no sentence of 2 to {longest} words has a tree.")
         parts.append(lens)
     generator = torch.Generator().manual_seed(seed)
     maps = trained_maps(parts[0].trees, rank, epochs, batch_size, learning_rate, generator)

@@ -60,7 +60,8 @@ class Keeper:
             self._refuse_unlike(lenses, tensors, batches)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise UserError(
-                f"What the interrupted run kept in {self.folder} is damaged ({reason(error)}). Run without --resume."
+                f"The state that the interrupted run saved in {self.folder} is damaged ({reason(error)}). Run "
+                "without --resume."
             ) from error
         changed = [key for key, value in self.fingerprint.items() if fingerprint.get(key) != value]
         if changed:

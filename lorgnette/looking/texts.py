@@ -41,11 +41,11 @@ class TokenizedTexts:
         """Labels by name: from here on they count in the subject's classes; what does not match is a `UserError`."""
         if self.subject.labels is None:
             if renamed:
-                raise UserError(f"{self.subject.name!r} has no classes that labels could be mapped to.")
+                raise UserError(f"{self.subject.name!r} has no classes to map labels to.")
             return
         if not isinstance(self.corpus, Corpus):
             if renamed:
-                raise UserError("Labels are mapped by name, and a list of texts has none. Give a Corpus.")
+                raise UserError("Labels are mapped by name, but a list of texts has no label names. Pass a Corpus.")
             return
         named = matched(self.corpus, self.subject.labels, renamed, model=self.subject.name)
         if named is not self.corpus:

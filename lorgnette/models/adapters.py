@@ -14,13 +14,15 @@ _LONGEST_CONFIG = 1 << 20
 def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
     """The model and the adapter that a name stands for: the folder of an adapter alone names its model."""
     if adapter is not None and not (Path(adapter) / CONFIG).is_file():
-        raise UserError(f"{adapter} has no {CONFIG}: it is not the folder of an adapter. Give the one that PEFT wrote.")
+        raise UserError(f"{adapter} has no {CONFIG}: it is not an adapter folder. Pass the folder that PEFT wrote.")
     folder = Path(name)
     if adapter is not None or not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return name, adapter
     base = _config(folder).get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
-        raise UserError(f"{folder / CONFIG} does not name its model. Give the model, and this folder as --adapter.")
+        raise UserError(
+            f"{folder / CONFIG} does not name its base model. Pass the model, and this folder as --adapter."
+        )
     return base, name
 
 
@@ -46,5 +48,5 @@ def _config(folder: Path) -> dict[str, object]:
     with outside(f"{file} is not JSON", "Put the one that PEFT wrote there."):
         config = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
-        raise UserError(f"{file} is not the config of an adapter: expected names and values in braces.")
+        raise UserError(f"{file} is not an adapter config: expected a JSON object.")
     return config

@@ -98,7 +98,7 @@ def _probed(module: nn.Module) -> tuple[Tensor, Tensor | None]:
         difference = (x @ weight + zero - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
     if not float(difference) <= TOLERANCE[like.dtype]:
         raise CaptureError(
-            f"A {type(module).__name__} is used as a linear map and is none: x W + b differs from what it gives by "
+            f"A {type(module).__name__} is used as a linear map but is not one: x W + b differs from what it gives by "
             f"{float(difference):.1e} of its size."
         )
     return weight, zero if bool(zero.any()) else None

@@ -151,7 +151,7 @@ def _without_new_parts(model: Any, missing: list[str]) -> tuple[Any, tuple[str, 
     if lost:
         raise UserError(
             f"The checkpoint lacks weights the model needs ({', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}): "
-            "it would run on random numbers. Fetch the whole checkpoint, or one that was made for this class."
+            "it would run with random weights. Download the complete checkpoint, or one made for this class."
         )
     return model, tuple(missing)
 
@@ -162,7 +162,7 @@ def _refuse_not_finite(name: str, model: nn.Module) -> None:
     for part, tensor in tensors(model):
         if not bool(torch.isfinite(tensor).all() if part in parameters else not torch.isnan(tensor).any()):
             raise UserError(
-                f"The weights of {name!r} hold NaN or infinity (in {part}): every number would be wrong. "
+                f"The weights of {name!r} contain NaN or infinity (in {part}): every number would be wrong. "
                 "Use a checkpoint from before training diverged."
             )
 
@@ -185,6 +185,6 @@ def refuse_unreadable(name: str, model: nn.Module) -> None:
 
 def _quantised(name: str, part: str) -> UserError:
     return UserError(
-        f"{name!r} is quantised ({part}), so its weights cannot be read as numbers. Load it without quantisation, in "
+        f"{name!r} is quantised ({part}), so its weights cannot be read. Load it without quantisation, in "
         "bfloat16 if memory is short."
     )

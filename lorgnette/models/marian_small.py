@@ -48,7 +48,7 @@ def translator_sizes(name: str, **overrides: Any) -> dict[str, Any]:
         if sizes[size] < 1:
             raise UserError(f"{size} of {name} must be at least 1; got {sizes[size]}.")
     if sizes["width"] % (2 * sizes["heads"]):
-        raise UserError(f"width {sizes['width']} does not go into {sizes['heads']} heads of an even width each.")
+        raise UserError(f"width {sizes['width']} cannot be divided into {sizes['heads']} heads of even width.")
     if sizes["pieces"] < _LEAST:
         raise UserError(f"pieces of {name} must be at least {_LEAST}; got {sizes['pieces']}.")
     if not 0 <= sizes["dropout"] < 1:

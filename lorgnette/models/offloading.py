@@ -42,6 +42,6 @@ def refuse_offloaded(model: nn.Module, what: str) -> None:
     away = next((name for name, tensor in model.named_parameters() if tensor.is_meta), None)
     if away is not None:
         raise UserError(
-            f"{what} needs every weight in memory, and a part of this model was put elsewhere for want of room "
+            f"{what} needs all weights in memory, but part of this model was offloaded for lack of memory "
             f"({away}). Load it in bfloat16, on more GPUs, or on the CPU (--device cpu)."
         )

@@ -52,7 +52,9 @@ class Checkpoint:
         """The checkpoint of that name; a folder is looked through before a library opens anything in it."""
         folder = find(known(name))
         if folder is not None and revision is not None:
-            raise UserError(f"{name!r} is on this machine, and only models of the hub have revisions. Leave it out.")
+            raise UserError(
+                f"{name!r} is a local model, and only models on the hub have revisions. Remove the revision."
+            )
         if folder is not None and folder.is_file():
             optional("gguf", "language")
             return Checkpoint(name, folder.parent, gguf=folder.name)
@@ -78,13 +80,13 @@ class Checkpoint:
             config = transformers.AutoConfig.from_pretrained(self.source, **self._options)
         if getattr(config, "quantization_config", None) is not None:
             raise UserError(
-                f"{self.name!r} is a quantised model, whose weights cannot be read as numbers. Take the original."
+                f"{self.name!r} is a quantised model, whose weights cannot be read. Use the original model."
             )
         return config
 
     def model(self, model_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
         """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""
-        to_do = "Fetch or copy the checkpoint again, with the config.json that came with it."
+        to_do = "Download or copy the checkpoint again, with the config.json that came with it."
         with self._opened("weights", to_do), _unpacking(self.gguf is not None) as unpacked:
             model, info = model_class.from_pretrained(
                 self.source,
@@ -105,7 +107,7 @@ class Checkpoint:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
             words, longest = len(tokenizer), tokenizer.model_max_length
         if not isinstance(longest, int | float):
-            raise UserError(f"The tokenizer of {self.name!r} says model_max_length is {longest!r}: expected a number.")
+            raise UserError(f"The tokenizer of {self.name!r} has model_max_length {longest!r}: expected a number.")
         if words - len(set(tokenizer.all_special_ids)) < 3:
             # Without files transformers makes an empty tokenizer, for which every word is unknown.
             raise UserError(
@@ -146,11 +148,11 @@ class Checkpoint:
         cause = error.__cause__
         if isinstance(cause, SafetensorError):
             return UserError(
-                f"The weights of {self.name!r} are corrupt ({reason(cause)}). Fetch or copy the checkpoint again."
+                f"The weights of {self.name!r} are corrupt ({reason(cause)}). Download or copy the checkpoint again."
             )
         if isinstance(cause, RuntimeError) and "mismatched" in str(cause):
             return UserError(
-                f"The weights of {self.name!r} do not have the shapes that its config.json says. Put the config.json "
+                f"The weights of {self.name!r} do not have the shapes in its config.json. Put the config.json "
                 "that came with the weights beside them."
             )
         if self.folder is None and isinstance(cause, OSError):
@@ -221,7 +223,7 @@ def _refuse_odd_files(folder: Path) -> None:
             if not file.exists():
                 continue  # a link that leads nowhere: if it is needed, it is missed
             if not stat.S_ISREG(file.stat().st_mode) and not stat.S_ISDIR(file.stat().st_mode):
-                raise UserError(f"{file} is a pipe or a device, not a file: it is not read. Remove it.")
+                raise UserError(f"{file} is a pipe or a device, not a file. Remove it.")
             if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model", ".spm"):
                 file.open("rb").close()
 
@@ -229,13 +231,13 @@ def _refuse_odd_files(folder: Path) -> None:
 def _refuse_odd_config(file: Path) -> None:
     """What can be known to be wrong before a library makes a model of it, in whatever time that takes."""
     if not file.is_file():
-        raise UserError(f"{file.parent} has no config.json: it is not a model folder. Give the folder that holds one.")
+        raise UserError(f"{file.parent} has no config.json: it is not a model folder. Pass a folder that contains one.")
     if file.stat().st_size > LONGEST_CONFIG:
         raise UserError(f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {LONGEST_CONFIG:,}.")
     with outside(f"{file} is not JSON", "Put the config.json that came with the weights there."):
         config = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
-        raise UserError(f"{file} is not the config of a model: expected names and values in braces.")
+        raise UserError(f"{file} is not a model config: expected a JSON object.")
     for name, number in _numbers(config):
         most = next((limit for part, limit in _MOST.items() if part in name), LARGEST_NUMBER)
         is_nan = isinstance(number, float) and math.isnan(number)
@@ -275,12 +277,12 @@ def _shards(file: Path) -> list[str]:
     """The files that an index names: in its own folder, by their bare names; none if the file is no index."""
     if not file.name.endswith(".index.json"):
         return []
-    with outside(f"{file} cannot be used", "Fetch or copy the checkpoint again."):
+    with outside(f"{file} cannot be used", "Download or copy the checkpoint again."):
         shards = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
     for shard in shards:
         if not isinstance(shard, str) or Path(shard).name != shard or not (file.parent / shard).is_file():
             raise UserError(
-                f"{file} names {str(shard)[:80]!r}, which is not a file in its folder. Fetch or copy the whole "
+                f"{file} names {str(shard)[:80]!r}, which is not a file in its folder. Download or copy the whole "
                 "checkpoint again."
             )
     return shards

@@ -56,7 +56,7 @@ def deberta(
 ) -> tuple[Tensor, Tensor | None]:
     """DisentangledSelfAttention of DeBERTa v1: one map, with the biases of queries and values beside it."""
     if query_states is not None:
-        raise CaptureError("DeBERTa with queries from elsewhere (query_states) is not watched.")
+        raise CaptureError("DeBERTa with external queries (query_states) is not supported.")
     query, key, value = self.transpose_for_scores(self.in_proj(hidden_states)).chunk(3, dim=-1)
     query = query + self.transpose_for_scores(self.q_bias[None, None])
     value = value + self.transpose_for_scores(self.v_bias[None, None])
@@ -177,7 +177,7 @@ def bloom(
 ) -> tuple[Tensor, Tensor | None]:
     """BloomAttention: a slope for each head is added to the scaled scores; the residual comes in here."""
     if self.pretraining_tp > 1 and self.slow_but_exact:
-        raise CaptureError("BLOOM with slow_but_exact adds its output up in parts: set it to false in config.json.")
+        raise CaptureError("BLOOM with slow_but_exact sums its output in parts: set it to false in config.json.")
     query, key, value = self._reshape(self.query_key_value(hidden_states))
     key, value = _after(layer_past, key, value, self.layer_idx)
     context, weights = attend(

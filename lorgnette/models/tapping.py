@@ -136,7 +136,7 @@ def refuse_compiled(model: nn.Module) -> None:
     compiled = [part for part in model.modules() if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
     if compiled or torch.compiler.is_compiling():
         raise CaptureError(
-            f"{type(model).__name__} is compiled (torch.compile), so its attention cannot be watched. Look at the "
+            f"{type(model).__name__} is compiled (torch.compile), so its attention cannot be captured. Use the "
             "model that it was made from (model._orig_mod), or compile afterwards."
         )
 

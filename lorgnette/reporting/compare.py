@@ -85,7 +85,8 @@ def _refuse_other_heads(
             if labels[0] != labels[1]:
                 shapes = [_shape(data) for data in pair]
                 raise UserError(
-                    f"Heads can only be compared one by one: {names[0]} has {shapes[0]}, {names[1]} has {shapes[1]} "
+                    f"Only models with the same heads can be compared: {names[0]} has {shapes[0]}, {names[1]} has "
+                    f"{shapes[1]} "
                     f"(lens {lens}). Give two runs of models of the same shape, or make a report of each."
                 )
 

@@ -68,13 +68,13 @@ def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> 
         raise UserError(f"{path} was not written by this Lorgnette. Remove it, or run look again.")
     if whole.get("weights_hash") != weights_hash:
         raise UserError(
-            f"{path} shows a model with other weights than the results beside it. Remove it, or look again."
+            f"{path} is from a model with other weights than the results next to it. Remove it, or run look again."
         )
     examples = whole.get("examples")
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
         raise UserError(f"{path} does not list its examples. Remove it, or run look again.")
     if whole.get("sha256") not in (None, _hash(examples)):  # older files do not say it
-        raise UserError(f"{path} is not as it was written: it was edited, or is damaged. Remove it, or run look again.")
+        raise UserError(f"{path} was edited or is damaged. Remove it, or run look again.")
     return examples
 
 

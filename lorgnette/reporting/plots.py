@@ -30,7 +30,7 @@ def result_plot(result: Result, variable: str | None = None, **selection: Select
             raise UserError("To select, name a variable: result.plot('entropy', stack='encoder').")
         figures = {figure.title: figure.chart for figure in figures_of(result)}
         if not figures:
-            raise UserError(f"The lens {result.lens!r} has nothing by layer that could be drawn.")
+            raise UserError(f"The lens {result.lens!r} has no variable by layer to plot.")
         return Plot.below_each_other(figures, origin)
     states = states_as_layers(result)
     figure = variable_figure(states if variable in states.data else result, variable, None, **selection)
@@ -42,7 +42,7 @@ def trace_plot(
 ) -> Plot:
     """One head's weights: queries in rows, keys in columns."""
     if part != "weights":
-        raise UserError(f"Only weights are drawn, not {part!r}.")
+        raise UserError(f"Only weights can be plotted, not {part!r}.")
     array = trace.data(stack=stack, words=words)
     for axis, number in ((LAYER, layer), (HEAD, head)):
         if not 1 <= number <= array.sizes[axis]:

@@ -77,7 +77,7 @@ def parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source} is not JSON ({reason(error)}). Run look again.") from error
     if not isinstance(document, dict) or document.get("format") != format_name:
-        raise UserError(f"{source} was not written by Lorgnette: it is no {format_name!r} document.")
+        raise UserError(f"{source} was not written by Lorgnette: it is not a {format_name!r} document.")
     found = document.get("schema")
     if found != SCHEMA_VERSION:
         age = "newer" if isinstance(found, int) and found > SCHEMA_VERSION else "older"
@@ -105,4 +105,4 @@ def hashes_in(folder: Path) -> dict[str, object]:
 def refuse_edited(path: Path, expected: object) -> None:
     """A bit that flipped in a file would be a wrong number in a report."""
     if expected is not None and hashlib.sha256(read(path).encode()).hexdigest() != expected:
-        raise UserError(f"{path} is not as it was written: it was edited, or is damaged. Run look again.")
+        raise UserError(f"{path} was edited or is damaged. Run look again.")

@@ -50,15 +50,15 @@ class TextNumbers(Mapping[str, xr.Dataset]):
         import pandas as pd
 
         if not len(self):
-            raise UserError('No text\'s own numbers were kept. Run look with keep="texts" (--keep texts).')
+            raise UserError('The numbers of single texts were not kept. Run look with keep="texts" (--keep texts).')
         if lens is not None and lens not in self:
-            raise UserError(f"Of the lens {lens!r} no text's own numbers were kept.{near(lens, list(self))} "
-                            f"There are those of {', '.join(self)}.")  # fmt: skip
+            raise UserError(f"The numbers of single texts were not kept for the lens {lens!r}.{near(lens, list(self))} "
+                            f"They were kept for {', '.join(self)}.")  # fmt: skip
         frames = []
         for name in self if lens is None else [lens]:
             frames += [each.assign(lens=name) for each in _frames(self[name], variable)]
         if not frames:
-            raise UserError(f"No text has a number {variable!r} of its own.")
+            raise UserError(f"The variable {variable!r} has no numbers of single texts.")
         table = pd.concat(frames, ignore_index=True)
         first, last = ["lens", axes.TEXT, "variable"], ["value", "weight"]
         return table[[*first, *(column for column in table if column not in (*first, *last)), *last]]

@@ -39,7 +39,7 @@ class Models:
         if name not in self.names:
             raise UserError(
                 f"The page has no model {name!r}.{near(name, self.names)} It has: {', '.join(self.names)}. "
-                "Start it with the models that you want to look at."
+                "Start it with the models that you want to analyse."
             )
         return name
 

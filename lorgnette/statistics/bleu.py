@@ -90,7 +90,7 @@ def score_of(sums: Int[np.ndarray, " 10"]) -> float:
 def difference(system: Bleu, base: Bleu, *, draws: int = DRAWS, seed: int = 0) -> Difference:
     """BLEU(system) − BLEU(base) on the same texts: interval by paired bootstrap, p by sacrebleu's paired test."""
     if system.references != base.references:
-        raise UserError("two systems are compared on the same texts: these have other references.")
+        raise UserError("two systems must be compared on the same texts: these have different references.")
     apart = system.draws(draws, seed) - base.draws(draws, seed)
     return Difference(system.score - base.score, percentile_interval(apart), _randomised(system, base, draws))
 

@@ -27,7 +27,7 @@ def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None)
     tokens.
     """
     if measure not in MEASURES:
-        raise UserError(f"Parts can be told by {' or '.join(MEASURES)}. Got {measure!r} instead.")
+        raise UserError(f"Parts can be measured by {' or '.join(MEASURES)}. Got {measure!r} instead.")
     name = stack or trace.stacks[0]
     asking, read = trace.tokens(name)
     sides = [tokens.part_names() or ["text"] * len(tokens.pieces[0]) for tokens in (asking, read)]

@@ -41,11 +41,13 @@ class Generation:
         if self.tokens < 1:
             raise UserError(f"A text is continued by at least one token. Got {self.tokens} instead.")
         if self.temperature is not None and not self.temperature > 0:
-            raise UserError(f"A temperature is above 0; leave it out for the likeliest token. Got {self.temperature}.")
+            raise UserError(f"The temperature must be above 0; omit it for greedy decoding. Got {self.temperature}.")
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
-            raise UserError("top_k and top_p are for drawing: give a temperature too (1 leaves the model as it is).")
+            raise UserError(
+                "top_k and top_p are for sampling: set a temperature too (1 keeps the model's probabilities)."
+            )
         if (self.top_k is not None and self.top_k < 1) or (self.top_p is not None and not 0 < self.top_p <= 1):
-            raise UserError(f"top_k is 1 or more, top_p in (0, 1]. Got {self.top_k} and {self.top_p}.")
+            raise UserError(f"top_k must be at least 1, top_p in (0, 1]. Got {self.top_k} and {self.top_p}.")
 
     def options(self) -> dict[str, object]:
         """Options for transformers' `generate`, without those that would need a larger batch or another cache."""
@@ -108,7 +110,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     _refuse_silent(subject)
     encoded = subject.tokenize(example)
     if len(encoded.source) == 0:
-        raise UserError("The prompt has no tokens for this model. Give one that is not empty.")
+        raise UserError("The prompt has no tokens for this model. Enter a prompt that is not empty.")
     if subject.limit is not None and len(encoded.source) + how.tokens > subject.limit:
         raise UserError(
             f"The prompt has {len(encoded.source)} tokens and the model takes {subject.limit} in all: it cannot go on "
@@ -132,11 +134,13 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
 def _refuse_silent(subject: Subject) -> None:
     model = subject.model
     if subject.encoder.translates:
-        raise UserError(f"{subject.name!r} translates: its trace has what it says already. Leave out generate.")
+        raise UserError(
+            f"{subject.name!r} is a translation model: its trace already has the translation. Omit generate."
+        )
     if not subject.anatomy.causal or not getattr(model, "can_generate", lambda: False)():
         raise UserError(
-            f"{subject.name!r} ({type(model).__name__}) cannot go on with a text: it is no language model with its "
-            "output head. Leave out generate, or load the checkpoint of one."
+            f"{subject.name!r} ({type(model).__name__}) cannot continue a text: it is not a language model with its "
+            "output head. Omit generate, or load a language model."
         )
 
 

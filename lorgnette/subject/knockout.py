@@ -75,7 +75,7 @@ def mean_outputs(means: Result, subject: "Subject", site: Site) -> Float[Tensor,
     if means.lens != "head_means":
         raise UserError(f"Mean ablation needs a result of the lens 'head_means'. Got one of {means.lens!r} instead.")
     if site.name not in means.data[axes.STACK].values or site.layer >= means.data.sizes[axes.LAYER]:
-        raise UserError(f"These means are of another model: they have no {site}.")
+        raise UserError(f"These means are from another model: they have no {site}.")
     found = torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
     return found[list(subject.anatomy[site].numbers)]
 
@@ -87,7 +87,7 @@ def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
         parts = [next(iter(stacks)), *parts]
     if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
         form = "LAYER.HEAD" if len(stacks) == 1 else f"STACK.LAYER.HEAD ({', '.join(stacks)})"
-        raise UserError(f"{_written(name)} names no head of {subject.name!r}: expected {form}, both counted from 1.")
+        raise UserError(f"{_written(name)} is not a head of {subject.name!r}: expected {form}, both counted from 1.")
     stack, layer, head = parts[0], int(parts[1]), int(parts[2])
     if stack not in stacks:
         raise UserError(f"{subject.name!r} has no stack {stack!r}.{near(stack, stacks)} It has: {', '.join(stacks)}.")
@@ -99,7 +99,7 @@ def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
             f"{around.total} heads."
         )
     if head - 1 not in around.numbers:
-        raise UserError(f"The head {_written(name)} of {subject.name!r} was removed: it cannot be taken out again.")
+        raise UserError(f"The head {_written(name)} of {subject.name!r} was removed: it cannot be ablated.")
     return site, around.numbers.index(head - 1)
 
 

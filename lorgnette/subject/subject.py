@@ -89,7 +89,7 @@ class Subject(Facts):
         """The tokenizer; a subject made from a bare model has none, and asking for it is an error."""
         if self._tokenizer is None:
             raise UserError(
-                f"{self.name!r} has no tokenizer, so it takes tensors only. Give one: Subject(model, tokenizer)."
+                f"{self.name!r} has no tokenizer, so it accepts only tensors. Pass one: Subject(model, tokenizer)."
             )
         return self._tokenizer
 
@@ -159,7 +159,7 @@ class Subject(Facts):
     def encode(self, examples: Iterable[Example | str], *, truncate: bool = False) -> Batch:
         """Examples (or plain texts) as a padded batch on the model's device."""
         if isinstance(examples, str):
-            raise UserError("encode takes a list of texts: put a single text into one, [text].")
+            raise UserError("encode takes a list of texts: for a single text, pass [text].")
         made = [example if isinstance(example, Example) else Example(f"text {number + 1}", example)
                 for number, example in enumerate(examples)]  # fmt: skip
         return self.collate([self.tokenize(example, truncate=truncate) for example in made])
@@ -191,7 +191,7 @@ class Subject(Facts):
         """One text to analyse; `target` is its translation, for translation models."""
         if target is not None and not self.encoder.translates:
             instead = " To explain a class, name it (--class)." if self.labels is not None else ""
-            raise UserError(f"{self.name!r} does not translate, so that it takes no translation (target).{instead}")
+            raise UserError(f"{self.name!r} is not a translation model, so it takes no translation (target).{instead}")
         return Example("text", text, pair=pair, target=target)
 
     def trace(
@@ -247,7 +247,7 @@ def load(
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(
-            f"load opens a model by its name or folder; got a {type(name).__name__}. A model that is there already is "
+            f"load opens a model by its name or folder; got a {type(name).__name__}. For a model in memory, use "
             "Subject(model, tokenizer)."
         )
     where = _device(device)

@@ -78,7 +78,7 @@ class Trace(NotebookDisplay):
         """Run one example, with further taps; `trace.is_cut` says whether the text was truncated."""
         encoded = subject.tokenize(translated(subject, example, truncate=truncate), truncate=truncate)
         if len(encoded.source) == 0:
-            raise UserError("The text has no tokens for this model. Give a text that is not empty.")
+            raise UserError("The text has no tokens for this model. Enter a text that is not empty.")
         return replace(Trace.over(subject, subject.collate([encoded]), *taps), is_cut=encoded.cut)
 
     @staticmethod
@@ -182,7 +182,7 @@ class Trace(NotebookDisplay):
         rows, columns = asking.pieces[0], read.pieces[0]
         if words:
             if part != "weights":
-                raise UserError(f"Only weights can be put together to words, not {part!r}.")
+                raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
             queries, keys = asking.units(), read.units()
             tensor = to_words(tensor, queries.number, keys.number)
             rows, columns = queries.labels, keys.labels
@@ -222,7 +222,7 @@ class Trace(NotebookDisplay):
 
     def _only_stack(self) -> str:
         if len(self.stacks) > 1:
-            raise UserError(f"{self.subject.name!r} has several stacks: say which of {', '.join(self.stacks)}.")
+            raise UserError(f"{self.subject.name!r} has several stacks: choose one of {', '.join(self.stacks)}.")
         return self.stacks[0]
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ def induced(
     trees = GoldTrees.of(batch)
     sentence = next(iter(trees.sentences()), None)
     if sentence is None or (root == "gold" and sentence.root is None):
-        raise UserError(f"The text {example.id!r} has no gold tree with a root that the model sees.")
+        raise UserError(f"The text {example.id!r} has no gold tree whose root is among the model's tokens.")
     heads, mean = _edges(subject, scores, site, batch, trees)
     matrix = (mean if head is None else heads[:, head - 1])[0].double().numpy()
     inner = matrix[sentence.words][:, sentence.words]

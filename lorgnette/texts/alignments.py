@@ -51,7 +51,9 @@ def pharaoh(text: str, *, where: str, first: int = 0) -> Links:
         match = _PHARAOH.fullmatch(item)
         if match is None or min(int(match[1]), int(match[3])) < first:
             least = f" (words are counted from {first})" if match else ""
-            raise UserError(f"{where}: {item!r} is no link{least}; expected 'source-target' such as '0-0', or '1?2'.")
+            raise UserError(
+                f"{where}: {item!r} is not a link{least}; expected 'source-target' such as '0-0', or '1?2'."
+            )
         link = (int(match[1]) - first, int(match[3]) - first)
         (sure if match[2] == "-" and not match[4] else possible).append(link)
     return Links.of(sure, possible)

@@ -20,7 +20,7 @@ PROMPT, GENERATED = "prompt", "generated"
 def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded:
     """The prompt and these ids as one text; words begin anew where the generated part does."""
     if not encoder.tokenizer.is_fast:
-        raise UserError(f"{type(encoder.tokenizer).__name__} gives no places in a text, so that no text is continued.")
+        raise UserError(f"{type(encoder.tokenizer).__name__} has no character offsets, so it cannot continue a text.")
     prompt = encoded.source
     text, ends = _spoken(encoder.tokenizer, prompt.ids, ids)
     special = [number in encoder.specials for number in ids]

@@ -170,7 +170,7 @@ class Encoder:
 
     def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
         if pair is not None:
-            raise UserError(f"{type(self.tokenizer).__name__} takes one text, not a pair. Give a corpus without pairs.")
+            raise UserError(f"{type(self.tokenizer).__name__} takes one text, not a pair. Use a corpus without pairs.")
         given = words is not None
         parts = tuple(words) if words is not None else tuple(text.split())
         encoding = self.tokenizer(" ".join(parts) if given else text)
@@ -202,7 +202,7 @@ class Encoder:
         """The decoder's input: the reference shifted right behind the start token; without one, the start alone."""
         start = self.config.decoder_start_token_id
         if start is None:
-            raise UserError("The model's config has no decoder_start_token_id, so its decoder cannot be run.")
+            raise UserError("The model's config has no decoder_start_token_id, so its decoder cannot run.")
         if example.target is None:
             return Side([start], [True], [-1], ())
         ids = self.tokenizer(text_target=example.target)["input_ids"]

@@ -83,7 +83,7 @@ def _bounded(path: Path) -> Iterator[bytes]:
             refuse_long(len(raw), f"{path}: a line")
             unpacked += len(raw)
             if unpacked > most and path.suffix.lower() in COMPRESSED:
-                raise UserError(f"{path}: unpacks to more than {MOST_UNPACKED} times its size, as no text does.")
+                raise UserError(f"{path}: unpacks to more than {MOST_UNPACKED} times its size, which no text does.")
             blank = 0 if raw.strip() else blank + 1
             if blank > MOST_BLANK:
                 raise UserError(f"{path}: more than {MOST_BLANK:,} blank lines in a row; expected texts.")
@@ -93,7 +93,7 @@ def _bounded(path: Path) -> Iterator[bytes]:
 def refuse_long(length: int, what: str) -> None:
     """UserError if one text, or what holds it, is longer than any model reads."""
     if length > LONGEST_LINE:
-        raise UserError(f"{what} is longer than {LONGEST_LINE:,} bytes. Give a text per line, not a book.")
+        raise UserError(f"{what} is longer than {LONGEST_LINE:,} bytes. Put one text on each line.")
 
 
 def _decoded(raw: bytes, path: Path, number: int) -> str:
@@ -105,5 +105,5 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
             f"Convert the file to UTF-8."
         ) from None
     if "\0" in line:
-        raise UserError(f"{path}, line {number}: not text (it holds a zero byte). Give a UTF-8 text file.")
+        raise UserError(f"{path}, line {number}: not text (it contains a zero byte). Use a UTF-8 text file.")
     return line

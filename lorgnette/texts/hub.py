@@ -18,7 +18,7 @@ def dataset_corpus(
     """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples."""
     columns = columns or Columns(**{key.removesuffix("_column"): value for key, value in named.items()})
     if isinstance(dataset, Iterator):
-        raise UserError("this iterator can be read only once; a corpus needs something re-iterable, such as a list.")
+        raise UserError("this iterator can be read only once; a corpus must be re-iterable, such as a list.")
     if isinstance(dataset, Mapping):  # datasets.DatasetDict
         dataset, split = dataset[_chosen(split, list(dataset), name or "the data set")], split or "train"
     if not isinstance(dataset, Iterable):

@@ -19,7 +19,7 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
     labels = corpus.labels
     if labels is None:
         if renamed:
-            raise UserError(f"{corpus.name} has no names of labels that could be mapped: leave out --labels.")
+            raise UserError(f"{corpus.name} has no label names to map: omit --labels.")
         return corpus
     places = _places(corpus.name, labels, tuple(classes), renamed or {}, model)
     if places == tuple(range(len(labels))):
@@ -39,7 +39,9 @@ def mapping_of(text: str | None) -> dict[str, str]:
     for part in filter(None, (text or "").split(",")):
         label, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not label or not name:
-            raise UserError(f"--labels wants LABEL=CLASS, between commas (negative=LABEL_0,…); got {part!r}.")
+            raise UserError(
+                f"--labels takes LABEL=CLASS pairs, separated by commas (negative=LABEL_0,…); got {part!r}."
+            )
         out[label] = name
     return out
 
@@ -51,7 +53,7 @@ def _places(
     for label, name in renamed.items():
         for one, known, whose in ((label, labels, f"label of {corpus}"), (name, classes, f"class of {model!r}")):
             if one not in known:
-                raise UserError(f"--labels: {one!r} is no {whose}.{near(one, known)} There are: {', '.join(known)}.")
+                raise UserError(f"--labels: {one!r} is not a {whose}.{near(one, known)} There are: {', '.join(known)}.")
     if all(re.fullmatch(r"\d+", label) and int(label) < len(classes) for label in labels):
         numbered = {label: classes[int(label)] for label in labels}
         if not {_plain(label) for label in labels} <= {_plain(name) for name in classes}:

@@ -65,7 +65,7 @@ def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
         raise UserError('A chat is a list of messages: [{"role": "user", "content": "…"}, …].')
     for message in messages:
         if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-            raise UserError(f"A message has a role and a content, both texts. Got {str(message)[:80]!r}.")
+            raise UserError(f"A message needs a role and a content, both strings. Got {str(message)[:80]!r}.")
         refuse_name(message["role"])
     text = "\n".join(message["content"] for message in messages)
     return Example(id, text, extra={MESSAGES: tuple(dict(message) for message in messages), ANSWER: answer})
@@ -94,7 +94,7 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
         return example
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
-            f"{type(tokenizer).__name__} has no chat template. Give the prompt as text, or in parts (lo.prompt)."
+            f"{type(tokenizer).__name__} has no chat template. Pass the prompt as text, or in parts (lo.prompt)."
         )
     opens = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant"
     marks = [f"\u2063{number}\u2063" for number in range(len(messages))]
@@ -105,7 +105,7 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
         if spans is not None and "".join(text for _, text in spans) == whole:
             return replace(example, text=whole, words=None, parts=_placed(spans))
     raise UserError(
-        f"The chat template of {type(tokenizer).__name__} changes what is said, so that it is not known who speaks "
+        f"The chat template of {type(tokenizer).__name__} rewrites messages, so it is unknown who speaks "
         "where. Write the prompt yourself, in parts: lo.prompt(user=…)."
     )
 
@@ -141,7 +141,9 @@ def _placed(parts: Sequence[tuple[str, str]]) -> tuple[Span, ...]:
 
 def refuse_name(name: str) -> None:
     if not name or name in (*CATEGORIES, TEMPLATE):
-        raise UserError(f"A part cannot be called {name!r}: that is the name of a kind of token. Give it another.")
+        raise UserError(
+            f"A part cannot be called {name!r}: that is the name of a category of token. Choose another name."
+        )
 
 
 def parts_of(

@@ -52,7 +52,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
         try:
             fields = next(reader, None)
         except csv.Error as broken:
-            raise UserError(f"{path}, line {line}: malformed CSV ({broken}). Check the quotes of that row.") from None
+            raise UserError(f"{path}, line {line}: malformed CSV ({broken}). Check the quotes in that row.") from None
         if fields is None:
             return
         if not fields:  # a blank line
@@ -88,7 +88,7 @@ def jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as broken:  # numbers of thousands of digits are a ValueError
             raise UserError(
-                f"{path}, line {number}: malformed JSON ({reason(broken)}). Expected one object a line."
+                f"{path}, line {number}: malformed JSON ({reason(broken)}). Expected one object per line."
             ) from broken
         if not isinstance(row, dict):
             kind = type(row).__name__

@@ -66,7 +66,9 @@ def _sentences(path: Path, skipped: list[str]) -> Iterator[Example]:
             continue
         yield _example(id, words, metadata, document, entity_format)
     if not any_yet:
-        raise UserError(f"{path}: no sentence; expected CoNLL-U (ten columns between tabs, a blank line after each).")
+        raise UserError(
+            f"{path}: no sentence; expected CoNLL-U (ten tab-separated columns, a blank line after each sentence)."
+        )
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, str]]:
@@ -94,7 +96,7 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
     for number, line in enumerate(block.rstrip("\n").split("\n"), start):
         if not line.startswith("#") and line.count("\t") != 9:
             width = line.count("\t") + 1
-            raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, between tabs.")
+            raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, separated by tabs.")
         if not line.startswith("#") and not all(field.strip() for field in line.split("\t")):
             raise UserError(f"{path}, line {number}: an empty column; CoNLL-U writes _ where there is nothing.")
         if line.startswith("_\t"):  # which the parser takes for a line without a word

@@ -36,7 +36,7 @@ def _inside(folder: Path) -> Path:
 def _array(path: Path, limit: int | None) -> Vectors:
     lists = sorted(path.parent.glob("vocab*.txt*"))
     if not lists:
-        raise UserError(f"{path}: no vocab*.txt beside it; expected the words of the rows, one a line, in their order.")
+        raise UserError(f"{path}: no vocab*.txt beside it; expected the words of the rows, one per line, in order.")
     words = [line.rstrip("\r\n") for _, line in lines(lists[0])]
     try:
         with open_bytes(path) as file:
@@ -48,7 +48,7 @@ def _array(path: Path, limit: int | None) -> Vectors:
     array = array[:limit].astype(np.float32)
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
-        raise UserError(f"{path}: row {row} ({words[row]!r}) holds a number that is not finite.")
+        raise UserError(f"{path}: row {row} ({words[row]!r}) contains a number that is not finite.")
     return words[:limit], array
 
 

@@ -72,7 +72,7 @@ def classes_of(settings: TrainingSettings, labels: tuple[str, ...], *, trained: 
     config = None if is_preset(settings) else opened(settings).config()
     if config is None or not any("Classifi" in name for name in config.architectures or []):
         if settings.labels:
-            raise UserError(f"{settings.model!r} has no classes that labels could be mapped to: leave out --labels.")
+            raise UserError(f"{settings.model!r} has no classes to map labels to: omit --labels.")
         return None
     own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
     anonymous = own == tuple(f"LABEL_{number}" for number in range(len(labels)))
@@ -187,7 +187,7 @@ class PretrainedBuilder:
                 )
         self.tokenizer = self.checkpoint.tokenizer()
         if self.tokenizer.pad_token_id is None:
-            raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be put in batches.")
+            raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be batched.")
         self.max_length: int | None = _longest(settings.max_length, self.config, self.tokenizer, self.name)
 
     def model(self) -> Any:

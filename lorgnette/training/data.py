@@ -88,7 +88,7 @@ class Reader:
 
     def _checked(self, example: Example, item: Item) -> Item:
         if not item["input_ids"]:
-            raise UserError(f"the text {example.id!r} has no token: leave out empty texts.")
+            raise UserError(f"the text {example.id!r} has no tokens: remove empty texts.")
         self._encoder.refuse_unknown(item["input_ids"])
         ids = torch.tensor(item["input_ids"], dtype=torch.int32)  # half the memory of what the model will get
         rest = {key: torch.tensor(value) for key, value in item.items() if key not in ("input_ids", "labels")}

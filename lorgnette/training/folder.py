@@ -61,10 +61,11 @@ class RunFolder:
     def _refuse_finished(self, settings: dict[str, Any], resume: bool) -> None:
         record = self.out / RECORD
         if not record.is_file():
-            raise UserError(f"{self.out} holds something else than a training run: choose a new folder with --out.")
+            raise UserError(f"{self.out} contains something other than a training run: choose a new folder with --out.")
         if not resume:
             raise UserError(
-                f"{self.out} holds a run already: choose another folder with --out, or delete it. Nothing was changed."
+                f"{self.out} already contains a run: choose another folder with --out, or delete it. Nothing was "
+                "changed."
             )
         _refuse_changes(_read(record).get("settings", {}), settings, self.out)
 
@@ -98,7 +99,7 @@ class RunFolder:
             return
         best = self.work / Path(str(named)).name
         if not _has_weights(best):
-            raise UserError(f"the best checkpoint {best} has vanished: delete {self.work} and start again.")
+            raise UserError(f"the best checkpoint {best} is missing: delete {self.work} and start again.")
         if str(best) != named:
             with written_whole(file) as partial:
                 partial.write_text(json.dumps({**state, "best_model_checkpoint": str(best)}), encoding="utf-8")
@@ -110,8 +111,8 @@ class RunFolder:
             kept = _read(self.work / _RUN)
             if kept.get("corpus_fingerprint") != fingerprint:
                 raise UserError(
-                    f"the texts have changed since the run in {self.work} was interrupted: it cannot go on with "
-                    "others. Delete it and start again."
+                    f"the texts have changed since the run in {self.work} was interrupted: it cannot continue with "
+                    "other texts. Delete it and start again."
                 )
             return
         cleared(self.work)

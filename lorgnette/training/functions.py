@@ -52,7 +52,7 @@ def _model_name(model: object) -> str:
     if isinstance(model, str | os.PathLike):
         return str(os.fspath(model))
     raise UserError(
-        "The model is a name or a folder. Save what is in memory first (model and tokenizer, "
+        "The model must be a name or a folder. Save a model in memory first (model and tokenizer, "
         f".save_pretrained(FOLDER)). Got {type(model).__name__} instead."
     )
 
@@ -141,7 +141,7 @@ def _seeds(options: TrainKeywords) -> list[int]:
     if options.seeds is None:
         return [options.seed]
     if options.seed != 0:
-        raise UserError("Give seed or seeds, not both.")
+        raise UserError("Set seed or seeds, not both.")
     if isinstance(options.seeds, str) or not all(isinstance(seed, int) for seed in options.seeds):
         raise UserError(f"seeds are whole numbers, such as [0, 1, 2]. Got {options.seeds!r} instead.")
     return list(options.seeds)

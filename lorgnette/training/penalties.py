@@ -68,7 +68,9 @@ class Penalty(Tap):
     def value(self) -> Float[Tensor, ""]:
         """The mean over the layers seen since `begin`."""
         if not self._terms:
-            raise UserError(f"the {self.name} penalty saw no attention: the model has no layer {self.layers or ''}.")
+            raise UserError(
+                f"the {self.name} penalty received no attention weights: the model has no layer {self.layers or ''}."
+            )
         return torch.stack(self._terms).mean()
 
 

@@ -85,7 +85,7 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
     """
     if translates(settings):
         if settings.labels:
-            raise UserError("translations have no labels: leave out --labels.")
+            raise UserError("translations have no labels: omit --labels.")
         from lorgnette.training.translation.task import prepare_pairs
 
         return prepare_pairs(settings, parts_of(settings, classes=False))

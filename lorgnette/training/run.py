@@ -119,7 +119,7 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
         return [train(settings.replace(seed=seeds[0]))]
     runs = [settings.replace(seed=seed, out=settings.folder / f"seed-{seed}") for seed in dict.fromkeys(seeds)]
     if RunFolder(settings.folder).finished() is not None:
-        raise UserError(f"{settings.folder} holds a run of one seed: choose another folder with --out.")
+        raise UserError(f"{settings.folder} contains a run of one seed: choose another folder with --out.")
     for each in runs:
         RunFolder(each.folder).refuse_another(each.record(), each.resume)
     prepared = prepare(settings)
@@ -214,13 +214,13 @@ def _check_layers(settings: TrainingSettings, model: Any) -> None:
     deepest = max((site.layer + 1 for site in sites), default=0)
     for penalty in settings.penalties:
         if not sites:
-            raise UserError(f"the {penalty.name} penalty looks at attention, and {settings.model!r} has none.")
+            raise UserError(f"the {penalty.name} penalty needs attention, but {settings.model!r} has none.")
         wrong = [layer for layer in penalty.layers or () if layer > deepest]
         if wrong:
-            raise UserError(f"the {penalty.name} penalty asks for layer {wrong[0]}, and the model has {deepest}.")
+            raise UserError(f"the {penalty.name} penalty uses layer {wrong[0]}, but the model has {deepest}.")
         if penalty.looks_at_cls and not _has_cls(model, sites):
             raise UserError(
-                f"the {penalty.name} penalty looks at the row of <cls>, which {settings.model!r} does not have: use "
+                f"the {penalty.name} penalty uses the row of <cls>, which {settings.model!r} does not have: use "
                 "rows all, or a model that classifies from <cls>."
             )
 

@@ -75,7 +75,7 @@ def test_gradients_flow_unless_they_are_off():
 def test_wrong_choices_are_one_line(options, words):
     with pytest.raises(UserError, match=words):
         attention(tiny("bert"), **options, **inputs_of())
-    with pytest.raises(UserError, match="was not kept"):
+    with pytest.raises(UserError, match="was not stored"):
         attention(tiny("bert"), parts=["query"], **inputs_of())["encoder.1.weights"]
 
 

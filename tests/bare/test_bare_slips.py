@@ -67,7 +67,7 @@ def test_a_batch_without_a_mask_that_has_padding():
     whole = subject("bert")
     made = whole.tokenizer(["a", "a b a b"], padding=True, return_tensors="pt")
     del made["attention_mask"]
-    with pytest.raises(UserError, match=r"hold padding \(id \d+\)"):
+    with pytest.raises(UserError, match=r"contain padding \(id \d+\)"):
         lo.batch(made, whole.tokenizer)
     with (
         pytest.raises(UserError, match="no attention_mask"),

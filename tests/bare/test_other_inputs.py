@@ -123,7 +123,7 @@ def test_parts_of_a_picture_are_kinds_of_token():
     expected = weights[..., 1:5].sum(-1).mean((1, 3))
     mass = lens.compute().data["mass"].sel(stack="encoder", category="registers").values
     np.testing.assert_allclose(mass, expected.numpy(), rtol=1e-6)
-    with pytest.raises(UserError, match="they are 0 to 13"):
+    with pytest.raises(UserError, match="positions are 0 to 13"):
         lo.batch(inputs, tokens=14, parts={"registers": [14]})
     with pytest.raises(UserError, match="kind of token"):
         lo.batch(inputs, tokens=14, parts={"cls": [0]})

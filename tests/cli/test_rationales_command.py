@@ -54,7 +54,7 @@ def test_the_command_refuses_in_one_line(monkeypatch):
     done = invoked(monkeypatch, bert())
     assert done.exit_code == 1
     assert len(done.stderr.splitlines()) == 1
-    assert "is no classifier of texts" in done.stderr
+    assert "is not a text classifier" in done.stderr
 
 
 def test_the_command_reads_a_file_of_marked_words(monkeypatch, tmp_path):

@@ -71,7 +71,7 @@ def test_what_is_explained_is_named():
 
 
 def test_a_class_is_for_classifiers_and_a_translation_for_translators():
-    with pytest.raises(UserError, match="no classifier"):
+    with pytest.raises(UserError, match="not a classifier"):
         explain(gpt2(), gpt2().encode(EXAMPLES), "attnlrp", "positive")
     decoder = gpt2()
     names = explain(decoder, decoder.encode(EXAMPLES), "attnlrp").explained

@@ -80,10 +80,10 @@ def test_behind_the_text_it_is_the_likeliest():
 @pytest.mark.parametrize(
     ("family", "target", "words"),
     [
-        ("bert-classifier", Next("w7"), "no language model"),
+        ("bert-classifier", Next("w7"), "not a causal language model"),
         ("gpt2", Next(at=0), "nothing to explain at token 0"),
         ("gpt2", Next(at=99), "nothing to explain at token 99"),
-        ("gpt2", Next("w7 w8"), "not one token"),
+        ("gpt2", Next("w7 w8"), "tokens of .*, not one"),
         ("gpt2", Next(500), "There is no class 500"),
     ],
 )

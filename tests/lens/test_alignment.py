@@ -203,12 +203,12 @@ def aligned(**change):
 @pytest.mark.parametrize(
     ("family", "texts", "gold", "message"),
     [
-        ("bert", aligned(), None, "'tiny bert' is no translation model"),
+        ("bert", aligned(), None, "'tiny bert' is not a translation model"),
         ("marian", aligned(target=None), None, "'1' has no reference translation to align"),
         ("marian", examples((4,)), None, "'1' has no gold alignment"),
         ("marian", examples((4,)), {"7": "0-0"}, "no sentence '1'; they have '7'"),
         ("marian", examples((4,)), {"1": "9-0"}, r"links source word 9 with target word 0 .* have 4 and 3 words"),
-        ("marian", [replace(aligned()[0], extra={"alignment": "a-b"})], None, "'a-b' is no link"),
+        ("marian", [replace(aligned()[0], extra={"alignment": "a-b"})], None, "'a-b' is not a link"),
     ],
 )
 def test_bad_input_is_one_line(family, texts, gold, message):

@@ -330,7 +330,7 @@ def test_cls_is_the_last_state_of_the_first_token():
 
 @pytest.mark.parametrize("make", [bert, gpt2])
 def test_not_a_classifier(make):
-    with pytest.raises(UserError, match="needs a classifier of texts with at least two classes"):
+    with pytest.raises(UserError, match="needs a text classifier with at least two classes"):
         Cones().bind(make())
 
 
@@ -345,7 +345,7 @@ def test_one_output_is_no_classifier():
     [
         ([Example("x", "the cat")], "The text 'x' has no label"),
         ([Example("x", "the cat", label=7)], "has label 7, but the model has 2 classes"),
-        ([Example("x", "the cat", label=1), Example("y", "a dog", label=1)], "all texts are of class 'LABEL_1'"),
+        ([Example("x", "the cat", label=1), Example("y", "a dog", label=1)], "all texts have class 'LABEL_1'"),
     ],
 )
 def test_bad_corpora(examples, message):

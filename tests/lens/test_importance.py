@@ -224,7 +224,7 @@ def test_head_names():
         ("bert", "4.1", "There is no head 4.1: the encoder of 'tiny bert' has 3 layers of 4 heads"),
         ("bert", ("encoder", 1, 5), "There is no head encoder.1.5"),
         ("bert", "0.1", "There is no head 0.1"),
-        ("bert", "three", "three names no head of 'tiny bert': expected LAYER.HEAD"),
+        ("bert", "three", "three is not a head of 'tiny bert': expected LAYER.HEAD"),
         ("marian", "1.1", r"expected STACK.LAYER.HEAD \(encoder, decoder, cross\)"),
         ("marian", "encodre.1.1", "no stack 'encodre'. Did you mean 'encoder'"),
     ],

@@ -74,7 +74,7 @@ def test_look_takes_them_in_python_and_from_the_shell(tmp_path):
     plain = lo.look(subject, EXAMPLES, [lo.lens.Norms(sample=0, all_heads=False)], progress=False)["norms"]
     asked = lo.look(subject, EXAMPLES, "norms:sample=0,all_heads=false", progress=False)["norms"]
     assert plain.data.identical(asked.data)
-    with pytest.raises(UserError, match="there twice"):
+    with pytest.raises(UserError, match="listed twice"):
         lo.look(subject, EXAMPLES, ["weights", "weights:by=token"], progress=False)
 
 

@@ -278,7 +278,7 @@ def test_wrong_options(options, said):
 
 @pytest.mark.parametrize("maker", [bert, gpt2])
 def test_no_classifier(maker):
-    with pytest.raises(UserError, match="is no classifier of texts"):
+    with pytest.raises(UserError, match="is not a text classifier"):
         looked(maker(), TREEBANK)
 
 

@@ -51,7 +51,7 @@ def test_odd_texts_work():
     decoder = looked(gpt2(), texts)
     assert decoder.provenance.texts == 4
     assert any("1 texts without a single token" in note for note in decoder.provenance.notes)
-    with pytest.raises(UserError, match="gave no text"):
+    with pytest.raises(UserError, match="has no texts to analyse"):
         looked(gpt2(), [""])
 
 
@@ -244,7 +244,7 @@ def test_resume_of_a_list_knows_its_texts(tmp_path):
         look_function(subject, ["the cat sat on the mat", "cat"], [Stop()], **options)
     with pytest.raises(UserError, match=r"differs from this one \(corpus\)"):
         look_function(subject, ["the dog sat on the mat", "dog"], ["weights"], resume=True, **options)
-    with pytest.raises(UserError, match="can be recognised"):
+    with pytest.raises(UserError, match="can be identified"):
         look_function(subject, iter(["cat"]), ["weights"], resume=True, **options)
 
 

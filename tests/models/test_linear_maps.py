@@ -155,7 +155,7 @@ def test_what_is_no_linear_map_is_refused():
         def forward(self, x):
             return super().forward(x).relu()
 
-    with pytest.raises(CaptureError, match="A Bent is used as a linear map and is none"):
+    with pytest.raises(CaptureError, match="A Bent is used as a linear map but is not one"):
         linear_weights(Bent(4, 3))
 
 

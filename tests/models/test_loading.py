@@ -167,7 +167,7 @@ def test_weights_of_another_shape_are_refused(folder):
         tensors[name] = tensors[name][:-1].clone()
 
     edit(folder, narrower)
-    with pytest.raises(UserError, match="shapes that its config"):
+    with pytest.raises(UserError, match="shapes in its config"):
         lo.load(str(folder))
 
 

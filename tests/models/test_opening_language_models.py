@@ -49,7 +49,7 @@ def test_devices_and_revisions_that_are_not_there(folder):
     if not torch.backends.mps.is_available():
         with pytest.raises(UserError, match="'mps' was asked for"):
             lo.load(folder, device="mps")
-    with pytest.raises(UserError, match="only models of the hub have revisions"):
+    with pytest.raises(UserError, match="only models on the hub have revisions"):
         lo.load(folder, revision="main")
 
 
@@ -74,7 +74,7 @@ def test_folders_that_are_no_adapters(folder, adapter, tmp_path):
     with pytest.raises(UserError, match=r"no adapter_config\.json"):
         lo.load(folder, adapter=folder)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="does not name its model"):
+    with pytest.raises(UserError, match="does not name its base model"):
         lo.load(tmp_path)
     with pytest.raises(UserError, match="pickle can run code"):
         lo.load(folder, adapter=tmp_path)
@@ -173,7 +173,7 @@ def test_what_does_not_fit_lies_on_the_disk_and_is_exact(folder, monkeypatch, tm
     for method in ("attnlrp", "voita2021"):
         one, other = (lo.explain(subject, "w7 w8 w9", method).tokens for subject in (spread, whole))
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-    with pytest.raises(UserError, match="Removing heads needs every weight in memory"):
+    with pytest.raises(UserError, match="Removing heads needs all weights in memory"):
         remove_heads(spread, {spread.sites[0]: [0]})
 
 

@@ -147,8 +147,8 @@ def test_views_of_cross_attention():
         (weights(), list("abcd"), "5 query positions, and 4 tokens were given"),
         (weights(), "abcde", "one text was given"),
         (weights()[0, 0], list("abcde"), r"Got \[4, 5, 5\]"),
-        (2 * weights(), list("abcde"), "no attention weights"),
-        (weights() * torch.nan, list("abcde"), "no attention weights"),
+        (2 * weights(), list("abcde"), "not attention weights"),
+        (weights() * torch.nan, list("abcde"), "not attention weights"),
         ([weights()[0], weights(queries=4)[0]], list("abcde"), "of one shape"),
     ],
 )

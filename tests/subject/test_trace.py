@@ -33,7 +33,7 @@ def test_classifier_and_translation():
     trace = marian().trace("The cat ran.", target="le chat")
     assert trace.stacks == ("encoder", "decoder", "cross")
     assert trace["cross.3.weights"].shape == (4, 3, 5)
-    with pytest.raises(UserError, match="several stacks: say which of encoder, decoder, cross"):
+    with pytest.raises(UserError, match="several stacks: choose one of encoder, decoder, cross"):
         trace["weights"]
     generated = marian().trace("The cat ran.")
     assert generated.example.target is not None

@@ -29,7 +29,7 @@ def test_words_counted_from_one(tmp_path):
     path = tmp_path / "gold.talp"
     path.write_text("1-1 2p3\n")
     assert read_alignments(path, first=1)["1"] == Links.of([(0, 0)], [(1, 2)])
-    with pytest.raises(UserError, match=r"'0-1' is no link \(words are counted from 1\)"):
+    with pytest.raises(UserError, match=r"'0-1' is not a link \(words are counted from 1\)"):
         pharaoh("0-1", where="here", first=1)
 
 
@@ -46,7 +46,7 @@ def test_what_a_user_may_hold():
     [
         ("\n\n", "no links; expected lines such as"),
         ("1 1 1 S\n1 one 1 S\n", "line 2: '1 one 1 S'; expected 'sentence source target S'"),
-        ("0-0 1:2\n", "line 1: '1:2' is no link"),
+        ("0-0 1:2\n", "line 1: '1:2' is not a link"),
     ],
 )
 def test_other_lines_are_one_clear_line(tmp_path, text, message):

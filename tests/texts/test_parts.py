@@ -48,7 +48,7 @@ def test_templates_that_strip_are_proved_and_those_that_rewrite_refused():
     stripping = chatty(TEMPLATE.replace("m['content']", "m['content'] | trim"))
     assert stripping.encode([lo.chat(padded, answer=False)]).source.part_names()[6:8] == ["user", "user"]
     rewriting = chatty(TEMPLATE.replace("m['content']", "m['content'] | upper"))
-    with pytest.raises(UserError, match="changes what is said"):
+    with pytest.raises(UserError, match="rewrites messages"):
         rewriting.encode([lo.chat(padded)])
 
 

@@ -38,7 +38,7 @@ def test_it_is_the_plain_models_without_the_head():
 
 
 def test_bad_input():
-    with pytest.raises(UserError, match="does not translate"):
+    with pytest.raises(UserError, match="is not a translation model"):
         bleu_without(classifier(), [Example("1", "good", target="bon")])
     with pytest.raises(UserError, match="'1' has no reference translation"):
         bleu_without(marian(), [Example("1", "good")])

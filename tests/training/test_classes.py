@@ -55,5 +55,5 @@ def test_a_head_without_names_is_trained_but_not_pruned(own, tmp_path):
 
 
 def test_labels_of_a_preset_cannot_be_mapped(tmp_path):
-    with pytest.raises(UserError, match="leave out --labels"):
+    with pytest.raises(UserError, match="omit --labels"):
         labels_of("tp9-cls", labels={"negative": "bad"}, embeddings="random")

@@ -203,5 +203,5 @@ def test_wrong_settings_are_told(options, message):
 def test_unknown_stacks_are_told():
     with pytest.raises(UserError, match="expected some of encoder, which"):
         HeadGates.of(tiny("bert"), ("decoder",))
-    with pytest.raises(UserError, match="no head to put a gate on"):
+    with pytest.raises(UserError, match="no head to gate"):
         HeadGates({})

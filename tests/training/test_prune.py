@@ -201,22 +201,22 @@ def test_mean_ranks_and_the_dearest_heads():
         ({"keep": 0.0}, "above 0 and at most 1"),
         ({"keep": 1.5}, "above 0 and at most 1.*got 1.5"),
         ({"keep": float("nan")}, "above 0 and at most 1"),
-        ({"keep": 0.3, "weight": 0.1}, "give one of them"),
-        ({"method": "importance"}, "say how many to keep"),
+        ({"keep": 0.3, "weight": 0.1}, "use one of them"),
+        ({"method": "importance"}, "set how many to keep"),
         ({"method": "gate"}, "Did you mean 'gates'"),
         ({"format": "stok"}, "Did you mean 'stock'"),
         ({"weight": -1.0}, "0 or more"),
         ({"stacks": ("encodr",)}, "Did you mean 'encoder'"),
         ({"train": "some"}, "all, gated, none"),
-        ({"train": "none", "settle": 1}, "nothing that could settle"),
+        ({"train": "none", "settle": 1}, "nothing to fine-tune"),
         ({"rule": "papr"}, "Did you mean 'paper'"),
-        ({"rule": "paper", "keep": 0.5}, "drop one"),
+        ({"rule": "paper", "keep": 0.5}, "use one of them"),
         ({"over": "men"}, "Did you mean 'mean'"),
         ({"temperature": 0.0}, "above 0 and at most 1"),
         ({"gates_learning_rate": 0.0}, "must be above 0"),
         ({"gates_learning_rate": float("nan")}, "must be above 0"),
-        ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "--temperature is about gates"),
-        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "--gates-learning-rate is about gates"),
+        ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "--temperature is for gates"),
+        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "--gates-learning-rate is for gates"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_path):
@@ -262,7 +262,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(base, tmp_path, monkey
 
 def test_heads_do_not_go_by_their_number(base, tmp_path):
     few = {"corpus": Splits(PARTS.train.take(32), PARTS.validation, PARTS.test), "epochs": 1}
-    with pytest.raises(UserError, match="all gates are the same after this training"):
+    with pytest.raises(UserError, match="all gates are equal after this training"):
         prune(settings(base, tmp_path / "out", training=few, keep=0.5))
     assert not list(tmp_path.glob("*out*"))
 

@@ -120,7 +120,7 @@ def test_a_run_that_ended_but_was_not_written_does_not_train_on(tmp_path, monkey
 def test_a_finished_run_is_not_touched(finished):
     before = {file: file.stat().st_mtime_ns for file in finished.iterdir()}
     changes = {"penalties": (EntropyPenalty(0.05),), "evaluate_every": 4}
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="already contains a run"):
         train(settings(finished, **changes))
     with pytest.raises(UserError, match="holds another run, which differs in seed"):
         train(settings(finished, **changes, seed=7, resume=True))
@@ -131,7 +131,7 @@ def test_a_finished_run_is_not_touched(finished):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="something else than a training run"):
+    with pytest.raises(UserError, match="something other than a training run"):
         train(settings(tmp_path))
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="is a file"):
@@ -279,7 +279,7 @@ def labelled(*labels, names=("no", "yes")):
         ({"vocabulary": "vectors"}, "needs vectors"),
         ({"model": "tp9-residual", "penalties": (EntropyPenalty(1.0),)}, "row of <cls>"),
         ({"model": "mean", "penalties": (EntropyPenalty(1.0, "all"),), "overrides": {}}, "has none"),
-        ({"penalties": (EntropyPenalty(1.0, layers=[4]),)}, "asks for layer 4, and the model has 1"),
+        ({"penalties": (EntropyPenalty(1.0, layers=[4]),)}, "uses layer 4, but the model has 1"),
         ({"learning_rate": -1.0}, "learning_rate must be above 0"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"validation": 1.5}, "between 0 and 1"),

@@ -77,7 +77,7 @@ def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0
     if len(signals) < 2:
         raise UserError(
             "Agreement needs at least two signals of the same heads. Give results of weights, norms, relevance, "
-            "gradients or importance (or use `lorgnette look -l agreement`, which brings them along)."
+            "gradients or importance (or use `lorgnette look -l agreement`, which runs these lenses too)."
         )
     names = list(signals)
     by_signal = [signal.value[axes.STACK].values.tolist() for signal in signals.values()]
@@ -129,7 +129,7 @@ def _table(signals: Mapping[str, Signal], stack: str) -> tuple[np.ndarray, np.nd
     errors = [np.full(v.shape, np.nan) if s.error is None else s.error.sel({axes.STACK: stack}).transpose(*dims).values
               for v, s in zip(values, signals.values(), strict=True)]  # fmt: skip
     if len({value.shape for value in values}) > 1:
-        raise UserError("These results are of different models: their layers and heads are not the same.")
+        raise UserError("These results are from different models: their layers and heads differ.")
     there = np.isfinite(values).all(0)
     layer = np.broadcast_to(np.arange(there.shape[0])[:, None], there.shape)
     return np.array([v[there] for v in values]), layer[there], np.array([e[there] for e in errors])

@@ -59,8 +59,8 @@ class Alignment(Lens):
     def allocate(self, subject: Subject) -> None:
         if not any(site.name == "cross" and site.stack == "decoder" for site in self.sites):
             raise UserError(
-                f"{subject.name!r} is no translation model: it has no cross-attention to align words with. "
-                "Give a model such as opus-mt."
+                f"{subject.name!r} is not a translation model: it has no cross-attention to align words with. "
+                "Use a model such as opus-mt."
             )
         self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
         by = {axes.MEASURE: MEASURES, axes.READING: READINGS}

@@ -139,7 +139,7 @@ class Cones(Lens):
         for example in batch.examples:
             if example.label is None:
                 raise UserError(
-                    f"The text {example.id!r} has no label, and cones are about classes. Give a labelled corpus (of a "
+                    f"The text {example.id!r} has no label, but cones compare classes. Give a labelled corpus (of a "
                     "table: --label-column)."
                 )
             if not 0 <= example.label < len(self.classes):
@@ -154,7 +154,7 @@ class Cones(Lens):
         present = [name for name, row in zip(self.classes, self.confusion.cpu(), strict=True) if row.sum() > 0]
         if len(present) < 2:
             raise UserError(
-                f"Cones compare classes, and all texts are of class {', '.join(present)!r}. "
+                f"Cones compare classes, but all texts have class {', '.join(present)!r}. "
                 "Give a corpus with texts of at least two classes."
             )
         rows = self.texts.rows()
@@ -175,8 +175,8 @@ class Cones(Lens):
 def _classes(subject: Subject) -> tuple[str, ...]:
     if subject.labels is None or not classifies(subject):
         raise UserError(
-            f"The lens 'cones' needs a classifier of texts with at least two classes; {subject.name!r} "
-            f"({type(subject.model).__name__}) is none. Give a sequence classification checkpoint, or train one with "
+            f"The lens 'cones' needs a text classifier with at least two classes; {subject.name!r} "
+            f"({type(subject.model).__name__}) is not one. Use a sequence classification checkpoint, or train one with "
             "`lorgnette train`."
         )
     return subject.labels
@@ -186,7 +186,7 @@ def _head(subject: Subject) -> Any:
     head = classification_head(subject.model)
     if head is None:
         raise UserError(
-            f"{type(subject.model).__name__} of {subject.name!r} has no classification head that is known "
+            f"{type(subject.model).__name__} of {subject.name!r} has no known classification head "
             f"({', '.join(CLASSIFIERS)}). Use a model that has one."
         )
     return head

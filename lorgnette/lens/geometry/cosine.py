@@ -103,5 +103,5 @@ def sim(vectors: Float[Tensor, "item dim"]) -> float:
     units = parts.sum((0, 1), dtype=torch.float64) + (inverse[whole:] @ vectors[whole:]).double()
     if zeros or n < 2:
         problem = f"{zeros} of them have length zero" if zeros else f"got {n}"
-        raise UserError(f"SIM is over pairs of at least two vectors that have a direction; {problem}.")
+        raise UserError(f"SIM needs at least two vectors that are not zero; {problem}.")
     return float(mean_pairwise_cosine(units, torch.tensor(float(n), device=units.device)))

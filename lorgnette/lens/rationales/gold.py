@@ -63,7 +63,7 @@ def gold_share(examples: Iterable[Example], rule: str = "majority") -> float:
         if gold is not None and bool(gold.any()):
             shares.append(gold.double().mean())
     if not shares:
-        raise UserError("No text has a marked word, so there is no share of gold. Give a corpus with rationales.")
+        raise UserError("No rationale marks a word, so the gold share is undefined. Use a corpus with rationales.")
     return torch.stack(shares).mean().item()
 
 

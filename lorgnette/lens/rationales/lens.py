@@ -84,7 +84,9 @@ class Rationales(Lens):
         super().__init__()
         self.methods: tuple[str, ...] = _methods(methods)
         if share is not None and top is not None:
-            raise UserError("A rationale has `top` words or a `share` of the words of its text. Give one of the two.")
+            raise UserError(
+                "A rationale has either `top` words or a `share` of the words of its text. Set only one of the two."
+            )
         if share is not None and not 0 < share <= 1:
             raise UserError(f"The 'share' of words in a rationale must be above 0 and at most 1. Got {share} instead.")
         if top is not None and top < 1:
@@ -98,7 +100,7 @@ class Rationales(Lens):
     def allocate(self, subject: Subject) -> None:
         if subject.labels is None or task_of(subject) != "classification" or subject.encoder.translates:
             raise UserError(
-                f"{subject.name!r} ({type(subject.model).__name__}) is no classifier of texts, so there is no class "
+                f"{subject.name!r} ({type(subject.model).__name__}) is not a text classifier, so there is no class "
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
         self.subject = subject

@@ -36,7 +36,7 @@ def word_scores(
     for text, scores in zip(texts, found, strict=True):
         scores = scores.detach().double().cpu()[text.seen]
         if not bool(scores.isfinite().all()):
-            raise UserError(f"{method} gave a score that is no number for the text {text.example.id!r}. Leave it out.")
+            raise UserError(f"{method} returned NaN or infinity for the text {text.example.id!r}. Leave it out.")
         out.append(settled(scores))
     return out
 

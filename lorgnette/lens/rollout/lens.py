@@ -146,7 +146,7 @@ def rollout(
     for call in chosen:
         found = mixing_of(call, projections).get(measure)
         if found is None:
-            raise UserError(f"{call.site} is not x + attention with a norm that is known: no rollout from norms.")
+            raise UserError(f"{call.site} is not x + attention with a known norm: rollout from norms is impossible.")
         mixing.append(found[0])
     return rolled_out(torch.stack(mixing))
 

@@ -25,9 +25,9 @@ def new_lens(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     from lorgnette.lens import registered
 
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or keyword.iskeyword(name):
-        raise UserError(f"{name!r} cannot name a lens: use small letters, digits, '_' and '-', such as my_lens.")
+        raise UserError(f"{name!r} cannot name a lens: use lower-case letters, digits, '_' and '-', such as my_lens.")
     if name in registered():
-        raise UserError(f"There is a lens {name!r} already. Choose another name.")
+        raise UserError(f"A lens {name!r} already exists. Choose another name.")
     package = name.replace("-", "_")
     known = {
         "lens": name,
@@ -38,7 +38,7 @@ def new_lens(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     }
     out = Path(folder or name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists already; nothing was written. Choose another folder with --out.")
+        raise UserError(f"{out} already exists; nothing was written. Choose another folder with --out.")
     with writing(out):
         for source, target in _FILES.items():
             path = out / _filled(target, known)

@@ -109,7 +109,9 @@ class SelfAttentionClassifierConfig(PreTrainedConfig):
         if self.width % self.heads:
             raise UserError(f"width must be a multiple of heads; got width {self.width} with {self.heads} heads.")
         if self.block == "post-norm" and self.width < 2:
-            raise UserError("post-norm divides by the deviation of a vector's components: width must be at least 2.")
+            raise UserError(
+                "post-norm divides by the standard deviation of a vector's components: width must be at least 2."
+            )
         for field in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, field) < 1:
                 raise UserError(f"{field} must be in [0, 1); got {getattr(self, field)}.")

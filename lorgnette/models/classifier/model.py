@@ -68,7 +68,7 @@ class SelfAttentionClassifier(PreTrainedModel):
         elif inputs_embeds is not None and input_ids is None:
             vectors = inputs_embeds
         else:
-            raise UserError("give either input_ids or inputs_embeds.")
+            raise UserError("pass either input_ids or inputs_embeds.")
         mask = self._token_mask(input_ids, attention_mask, vectors)
         full = self._check(input_ids, mask, labels)
         history = self.encoder(self.embeddings(vectors), None if full else mask[:, None, None])
@@ -107,7 +107,7 @@ class SelfAttentionClassifier(PreTrainedModel):
         if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
             return False
         if mask.shape[1] == 0:
-            raise UserError("every text of the batch is empty: leave out texts without a token.")
+            raise UserError("every text of the batch is empty: remove empty texts.")
         wrong = {"empty": ~mask.any(dim=-1)}
         if ids is not None and self.config.uses_cls:
             wrong["cls"] = ids[:, 0] != self.config.cls_token_id
@@ -122,7 +122,7 @@ class SelfAttentionClassifier(PreTrainedModel):
 
     def _refuse(self, problem: str, text: int, labels: Tensor | None) -> None:
         if problem == "empty":
-            raise UserError(f"text {text} of the batch has no token: leave out empty texts.")
+            raise UserError(f"text {text} of the batch has no tokens: remove empty texts.")
         if problem == "cls":
             raise UserError(
                 f"text {text} of the batch does not begin with <cls> (id {self.config.cls_token_id}), from which this "

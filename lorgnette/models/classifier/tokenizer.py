@@ -50,11 +50,11 @@ def build_tokenizer(
     (Fosse et al. 2023). A word outside the vocabulary is <unk>, never <pad>; a text may give no token at all.
     """
     if (texts is None) == (vocabulary is None):
-        raise UserError("a tokenizer is built from texts or from a vocabulary: give exactly one of the two.")
+        raise UserError("a tokenizer is built from texts or from a vocabulary: pass exactly one of the two.")
     if max_vocabulary is not None and max_vocabulary < 1:
         raise UserError(f"max_vocabulary must be at least 1; got {max_vocabulary}.")
     if isinstance(texts, str) or isinstance(vocabulary, str):
-        raise UserError("texts and vocabulary are collections of strings; got one string.")
+        raise UserError("texts and vocabulary must be collections of strings; got one string.")
     pipeline = _pipeline(style)
     if vocabulary is not None:
         pipeline.model = WordLevel(_numbered(vocabulary[:max_vocabulary]), unk_token=UNKNOWN)
@@ -67,7 +67,7 @@ def build_tokenizer(
         )
         pipeline.train_from_iterator(texts or (), trainer)
     if pipeline.get_vocab_size() == len(SPECIALS):
-        raise UserError("the texts hold no word to build a vocabulary from.")
+        raise UserError("the texts contain no words to build a vocabulary from.")
     begin = [CLS] if cls else []
     pipeline.post_processor = TemplateProcessing(
         single=[*begin, "$A"], pair=[*begin, "$A", "$B"], special_tokens=[(CLS, SPECIALS.index(CLS))]

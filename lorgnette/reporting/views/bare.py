@@ -103,7 +103,9 @@ def _checked(attentions: Weights, text: int) -> Float[Tensor, "layer head query 
     weights = weights.detach().cpu().float()
     sums = weights.sum(-1)
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()) or bool((sums > 1 + _ROUNDING).any()):
-        raise UserError("These are no attention weights: a row has a number below zero, NaN, or sums to more than one.")
+        raise UserError(
+            "These are not attention weights: a row has a negative number or NaN, or sums to more than one."
+        )
     return weights
 
 

@@ -83,7 +83,7 @@ class HeadGates(nn.Module, Penalty):
         check_options(weight, warmup, over, temperature, stretch)
         self.heads = {site: tuple(numbers) for site, numbers in heads.items() if len(numbers) > 0}
         if not self.heads:
-            raise UserError("there is no head to put a gate on: none is left where gates were asked for.")
+            raise UserError("there is no head to gate: none is left in the requested stacks.")
         self.target, self.warmup, self.over = float(weight), int(warmup), over
         self.temperature, self.stretch = float(temperature), (float(stretch[0]), float(stretch[1]))
         self.start, self.keep = _initial_log_alpha(start), keep
@@ -241,7 +241,7 @@ class HeadGates(nn.Module, Penalty):
         own = self.record()
         wrong = sorted(key for key in record.keys() | own.keys() if record.get(key) != own.get(key))
         if wrong:
-            raise UserError(f"the gates in {folder} are others: they differ in {', '.join(wrong)}.")
+            raise UserError(f"the gates in {folder} do not match: they differ in {', '.join(wrong)}.")
         self._take(tensors)
 
     @classmethod

@@ -206,7 +206,7 @@ def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int
     if tied == len(gates.log_alpha):
         shutil.rmtree(work.root, ignore_errors=True)  # there is nothing to go on from
         raise UserError(
-            "all gates are the same after this training, so that heads could only go by their number: train longer "
+            "all gates are equal after this training, so there is no basis to choose heads: train longer "
             "(--epochs, more texts), or choose by --method importance."
         )
     if tied:

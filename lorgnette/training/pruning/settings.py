@@ -78,9 +78,9 @@ class PruningSettings(HeadChoice):
                 f"--keep is the share of the heads to keep, above 0 and at most 1 (a third: 0.33); got {self.keep}."
             )
         if self.keep is not None and self.weight is not None:
-            raise UserError("--keep says how many heads stay, --lambda lets training find out: give one of them.")
+            raise UserError("--keep sets how many heads remain, --lambda lets training decide: use one of them.")
         if self.method != "gates" and self.keep is None:
-            raise UserError(f"the method {self.method!r} ranks heads: say how many to keep with --keep, such as 0.3.")
+            raise UserError(f"the method {self.method!r} ranks heads: set how many to keep with --keep, such as 0.3.")
         if self.weight is not None and not 0 <= self.weight < math.inf:
             raise UserError(f"--lambda is added to the loss times the open heads: 0 or more; got {self.weight}.")
         if self.train not in TRAINS:
@@ -91,26 +91,26 @@ class PruningSettings(HeadChoice):
         if self.settle is not None and self.settle < 0:
             raise UserError(f"settle is a number of epochs, 0 or more; got {self.settle}.")
         if self.settle and self.train == "none":
-            raise UserError("--train none leaves nothing that could settle: leave --settle out.")
+            raise UserError("--train none leaves nothing to fine-tune: omit --settle.")
         if self.controls < 0:
             raise UserError(f"controls is a number of random sets, 0 or more; got {self.controls}.")
         check_options(self.pressure, 0, self.over, self.temperature)
         check_rule(self.rule)
         if self.gates_learning_rate is not None and not 0 < self.gates_learning_rate < math.inf:
-            raise UserError(f"the step size of the gates must be above 0; got {self.gates_learning_rate}.")
+            raise UserError(f"the learning rate of the gates must be above 0; got {self.gates_learning_rate}.")
         self._refuse_idle()
 
     def _refuse_idle(self) -> None:
         """What was asked for and would change nothing."""
         if self.keep is not None and self.rule != "code":
-            raise UserError("--rule says which gates are closed; with --keep as many heads stay as it says: drop one.")
+            raise UserError("--rule decides which gates are closed, --keep fixes the number of heads: use one of them.")
         if self.method == "gates":
             return
         own = {"--temperature": self.temperature != VOITA, "--over": self.over != "mean"}
         own |= {"--gates-learning-rate": self.gates_learning_rate is not None}
         idle = [name for name, given in own.items() if given]
         if idle:
-            raise UserError(f"{idle[0]} is about gates, and the method {self.method!r} has none: leave it out.")
+            raise UserError(f"{idle[0]} is for gates, but the method {self.method!r} has none: omit it.")
 
     @property
     def pressure(self) -> float:

@@ -33,7 +33,7 @@ def bleu_without(
     nothing. Intervals are of a paired bootstrap over texts (Koehn 2004).
     """
     if not subject.encoder.translates:
-        raise UserError(f"{subject.name!r} does not translate: BLEU needs a translation model.")
+        raise UserError(f"{subject.name!r} is not a translation model, which BLEU needs.")
     texts = list(corpus)
     if lacking := next((example.id for example in texts if example.target is None), None):
         raise UserError(f"The text {lacking!r} has no reference translation, which BLEU needs.")

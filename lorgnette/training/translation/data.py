@@ -41,7 +41,7 @@ class PairReader:
 
     def _fitted(self, example: Example, source: list[int], target: list[int]) -> tuple[Item, bool]:
         if len(source) < 2 or len(target) < 2:  # the end of the sentence alone
-            raise UserError(f"the pair {example.id!r} has an empty side: leave out empty sentences.")
+            raise UserError(f"the pair {example.id!r} has an empty side: remove empty sentences.")
         limit = self.max_length
         cut = limit is not None and max(len(source), len(target)) > limit
         item = {"input_ids": _ids(source, limit), "labels": _ids(target, limit)}

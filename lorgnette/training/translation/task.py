@@ -74,7 +74,7 @@ class PretrainedTranslator(PretrainedBuilder):
         self.checkpoint = opened(settings)
         self.config, self.tokenizer = self.checkpoint.config(), self.checkpoint.tokenizer()
         if self.config.decoder_start_token_id is None or self.tokenizer.pad_token_id is None:
-            raise UserError(f"the model {self.name!r} does not say how a translation starts: it cannot be trained.")
+            raise UserError(f"the model {self.name!r} lacks a decoder start or padding token: it cannot be trained.")
         self.max_length = _longest(settings.max_length, self.config, self.tokenizer, self.name)
 
     def model(self) -> Any:
@@ -194,9 +194,9 @@ def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairRe
 
 def _refuse(settings: TrainingSettings) -> None:
     if settings.penalties:
-        raise UserError("penalties on attention are for classifiers: leave them out for a translation model.")
+        raise UserError("penalties on attention are for classifiers: omit them for a translation model.")
     if settings.stream:
-        raise UserError("sentence pairs are kept in memory: leave out stream.")
+        raise UserError("sentence pairs are kept in memory: omit stream.")
     if settings.select == "accuracy":
         raise UserError("a translation model is chosen by loss, cross_entropy or bleu, not by accuracy.")
 
