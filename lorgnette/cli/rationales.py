@@ -73,14 +73,16 @@ def rationales(
     """
     from lorgnette.texts import corpus as open_corpus
     from lorgnette.texts.labels import mapping_of
+    from lorgnette.texts.named import name_and_split
 
     one_file = Path(corpus).is_file()
+    name, named = (corpus, None) if one_file else name_and_split(corpus)
     if split is None and not one_file:
-        split = "test"
+        split = named or "test"
     texts = open_corpus(corpus, split=split, data=data, limit=limit, text_column=text_column,
                         words_column=words_column, rationale_column=rationale_column)  # fmt: skip
     if top is None and share is None:
-        top = _TOP_CORPORA.get(corpus, _TOP if one_file else None)
+        top = _TOP_CORPORA.get(name, _TOP if one_file else None)
     from lorgnette.cli.look import write_report
     from lorgnette.lens.rationales.gold import gold_share
     from lorgnette.lens.rationales.lens import CHEAP, Rationales
@@ -90,7 +92,7 @@ def rationales(
     from lorgnette.subject import load
 
     if top is None and share is None:
-        share = gold_share(open_corpus(corpus, split=share_from, data=data), gold)
+        share = gold_share(open_corpus(name, split=share_from, data=data), gold)
     wanted = "all" if method == ["all"] else tuple(method or CHEAP)
     lens = Rationales(
         wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed, class_name=class_name

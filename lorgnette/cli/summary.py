@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lorgnette.results import Results
 
 _BESIDE = ("_se", "_count", "_low", "_high")  # belong to a mean and are not shown by themselves
-_MOST_ROWS = 24
+_MOST_ROWS, _FEWEST_ROWS = 36, 3  # in all, and of one lens: the sentences above must not scroll away
 
 
 def summary(results: "Results") -> "Table":
@@ -23,12 +23,13 @@ def summary(results: "Results") -> "Table":
     table = Table(box=None, pad_edge=False)
     for column in ("lens", "measure", "mean", "lowest", "at", "highest", "at"):
         table.add_column(column, justify="right" if column in ("mean", "lowest", "highest") else "left")
+    most = max(_FEWEST_ROWS, _MOST_ROWS // max(1, len(results)))
     for name, result in results.items():
         rows = list(_rows(result.data))
-        for row in rows[:_MOST_ROWS]:
+        for row in rows[:most]:
             table.add_row(escape(name), *map(escape, row))
-        if len(rows) > _MOST_ROWS:
-            table.add_row(escape(name), f"… and {len(rows) - _MOST_ROWS} more")
+        if len(rows) > most:
+            table.add_row(escape(name), f"… and {len(rows) - most} more")
     return table
 
 

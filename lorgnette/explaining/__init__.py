@@ -1,6 +1,7 @@
 """Explanations: how much of what a model says comes from each token, and through which heads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lorgnette.errors import UserError, near
 from lorgnette.explaining.backward import edge_relevance, propagated
@@ -76,10 +77,12 @@ def explain(
     if isinstance(target, str):
         target = class_number(subject, target)
     if method in MEASURES:
-        return mixed(subject, batch, method, target)
-    if method == "integrated_gradients":
-        return integrated(subject, batch, target, steps=steps)
-    return propagated(subject, batch, method, target, biases=biases)
+        made = mixed(subject, batch, method, target)
+    elif method == "integrated_gradients":
+        made = integrated(subject, batch, target, steps=steps)
+    else:
+        made = propagated(subject, batch, method, target, biases=biases)
+    return replace(made, source=batch.source)
 
 
 def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:

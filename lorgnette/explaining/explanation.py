@@ -1,8 +1,8 @@
 """What an explanation is: how much of one number that a model gives comes from each token and through each head."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 
 import torch
 from jaxtyping import Float
@@ -10,15 +10,18 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.display import Facts
+from lorgnette.errors import UserError
 from lorgnette.texts.batch import Tokens
 
+SHOWN = 8  # texts, and words of each
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Explanation(Facts):
     """Relevance of the tokens of each text; zero at padding. Several predictions of a text (a translation) are summed.
 
     >>> explanation = lo.explain(subject, texts, "gradient_x_input")
-    >>> [len(words) for words in explanation.words(subject.encode(texts).source)]
+    >>> [len(words) for words in explanation.words()]
     [7, 9]
     """
 
@@ -40,11 +43,21 @@ class Explanation(Facts):
     """what is explained of each text: the name of a class, or the predicted pieces"""
     gap: Float[Tensor, " batch"] | None = None
     """integrated gradients: |f(x) − f(x⁰) − Σ relevance| as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
+    source: Tokens | None = None
+    """the tokens that were explained"""
+
+    def __repr__(self) -> str:
+        said = "; ".join(f"{name} {value}" for name, value in self.facts().items() if name not in ("method", "texts"))
+        return f"Explanation({self.method!r}: {said or len(self.tokens)})"
 
     def facts(self) -> dict[str, object]:
         each = zip(self.explained, self.start.tolist(), strict=False)  # rollouts explain no number
-        said = {f"text {number}": f"{name}: {start:.4g}" for number, (name, start) in enumerate(islice(each, 8), 1)}
-        return {"method": self.method, "texts": len(self.tokens), **said}
+        said = [f"{name} {start:.4g}" for name, start in islice(each, SHOWN)]
+        if self.source is not None:
+            words = [_strongest(*pair) for pair in islice(zip(self.words(), self.source.words, strict=True), SHOWN)]
+            said = [f"{what}: {strongest}" for what, strongest in zip_longest(said, words, fillvalue="relevance")]
+        texts = {f"text {number}": what for number, what in enumerate(said, 1)}
+        return {"method": self.method, "texts": len(self.tokens), **texts}
 
     @property
     def layers(self) -> dict[Site, Float[Tensor, " batch"]]:
@@ -59,8 +72,15 @@ class Explanation(Facts):
         assert isinstance(out, Tensor)
         return out if self.biases is None else out + self.biases
 
-    def words(self, tokens: Tokens, target: bool = False) -> list[Float[Tensor, " word"]]:
-        """Relevance of each word of each text: the sum over its pieces; special tokens are excluded."""
+    def words(self, tokens: Tokens | None = None, target: bool = False) -> list[Float[Tensor, " word"]]:
+        """Relevance of each word of each text: the sum over its pieces; special tokens are excluded.
+
+        `tokens`: those of the source by default; with `target`, those of the target.
+        """
+        if tokens is None and not target:
+            tokens = self.source
+        if tokens is None:
+            raise UserError("say which tokens: words(batch.source), or words(batch.target, target=True).")
         scores = self.target_tokens if target else self.tokens
         if scores is None:
             raise ValueError("this explanation has no target tokens")
@@ -69,6 +89,13 @@ class Explanation(Facts):
             there = word >= 0
             out.append(row.new_zeros(len(words)).index_add(0, word[there], row[there]))
         return out
+
+
+def _strongest(scores: Float[Tensor, " word"], words: Sequence[str]) -> str:
+    """The words with the largest relevance, with their sign."""
+    order = scores.abs().argsort(descending=True)[:SHOWN].tolist()
+    minus = str.maketrans("-", "−")
+    return ", ".join(f"{words[word]} {f'{scores[word].item():+.3f}'.translate(minus)}" for word in order)
 
 
 def masked(scores: Float[Tensor, "batch token"], tokens: Tokens) -> Float[Tensor, "batch token"]:

@@ -39,7 +39,10 @@ def concluded(
             result.data.attrs |= attributes
         computed.append(result)
     texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
-    notes = [f"left out: {name} ({why})" for name, why in (left_out or {}).items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in (left_out or {}).items():
+        reasons.setdefault(why.rstrip("."), []).append(name)
+    notes = [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
     paths = sorted({path for lens in lenses for path in lens.paths})
     if paths:
         notes.append(f"statistics of rows on the GPU computed by {' and '.join(paths)}")

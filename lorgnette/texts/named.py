@@ -195,6 +195,16 @@ def named_corpus(
     )
 
 
+def name_and_split(name: str) -> tuple[str, str | None]:
+    """("multi30k:en-fr", "val") of "multi30k:en-fr:val"; None unless a named corpus names one split."""
+    first, *parts = name.split(":")
+    variants = NAMED[first].variants if first in NAMED else ()
+    splits = [part for part in parts if part not in variants]
+    if len(splits) != 1 or first not in (*NAMED, "planted"):
+        return name, None
+    return ":".join([first, *(part for part in parts if part in variants)]), splits[0]
+
+
 def _same(one: str, other: str) -> bool:
     return one == other or (one in SAME_SPLIT and other in SAME_SPLIT)
 

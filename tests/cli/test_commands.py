@@ -152,6 +152,16 @@ def found() -> Results:
     return Results([Result("weights", data, Provenance(model="minilm", corpus="planted", texts=3, tokens=17))])
 
 
+def test_summary_of_many_lenses_stays_short():
+    (one,) = found().values()
+    several = {f"lens {number}": one for number in range(20)}
+    assert summary.summary(found()).row_count == 3
+    assert summary.summary(several).row_count == 60
+    wide = Result("weights", one.data.isel(category=[0] * 30), one.provenance)
+    assert summary.summary({"weights": wide}).row_count == 31
+    assert summary.summary({"weights": wide, "norms": wide, "sinks": wide}).row_count == 3 * 13
+
+
 def test_summary_names_the_heads_at_both_ends():
     from rich.console import Console
 

@@ -10,6 +10,7 @@ import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.lens.rationales.gold import gold_share
 from lorgnette.lens.rationales.words import BLIND
+from lorgnette.texts.named import name_and_split
 
 
 def invoked(monkeypatch, subject, *arguments):
@@ -32,6 +33,17 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     assert result.data.attrs["explained"] == "the predicted class"
     share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
     assert result.data.attrs["k"] == f"{share:.1%} of the words"
+
+
+def test_a_split_after_the_name_is_that_split(monkeypatch, tmp_path):
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: classifier())
+    named = ("--labels", "negative=LABEL_0,positive=LABEL_1", "--method", "ah", "--limit", "3")
+    done = CliRunner().invoke(app, ["rationales", "tiny", "-c", "planted:test", *named, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.stderr
+    result = lo.Results.load(tmp_path / "run")["rationales"]
+    assert result.data.attrs["k"] == f"{gold_share(lo.corpus('planted', split='val')):.1%} of the words"
+    assert name_and_split("multi30k:en-fr:val") == ("multi30k:en-fr", "val")
+    assert name_and_split("multi30k:en-fr") == ("multi30k:en-fr", None)
 
 
 def test_the_class_that_is_asked_for_is_explained(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Whatever the library hands out shows itself in a notebook, without a network and without raw text as HTML."""
 
 import pytest
+import torch
 from subjects import EXAMPLES, classifier
 
 import lorgnette as lo
@@ -51,3 +52,9 @@ def test_facts_say_what_is_to_be_known(things):
     assert things["Batch"].facts()["texts"] == 1
     assert set(things["KnockoutEffect"].facts()) >= {"without", "output"}
     assert "encoder.1.weights" in things["Attention"].facts()
+    explanation, words = things["Explanation"], things["Batch"].source.words[0]
+    (scores,) = explanation.words()
+    assert torch.equal(scores, explanation.words(things["Batch"].source)[0])
+    strongest = max(range(len(words)), key=lambda word: abs(scores[word]))
+    assert f": {words[strongest]} " in explanation.facts()["text 1"]
+    assert "tensor(" not in repr(explanation)

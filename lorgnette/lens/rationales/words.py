@@ -29,7 +29,7 @@ def word_scores(
     if method in BLIND:
         return [_blind(text, method, seed) for text in texts]
     try:
-        found = explain(subject, batch, method, target).words(batch.source)
+        found = explain(subject, batch, method, target).words()
     except UserError as error:
         raise UserError(f"{method}: {error}") from error
     out = []

@@ -65,7 +65,7 @@ def write_page(document: dict[str, Any], path: str | os.PathLike[str], *, title:
     return Path(path)
 
 
-def notebook_html(document: dict[str, Any], *, height: int = 760) -> str:
+def notebook_html(document: dict[str, Any], *, height: int = 840) -> str:
     """The page in a frame of its own, which can neither see the notebook around it nor reach the network."""
     page = escape(page_html(document, notebook=True), quote=True)
     return (
