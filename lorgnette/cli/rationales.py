@@ -139,7 +139,7 @@ def _show(result: "Result") -> None:
         table.add_row(name, *("–" if cell != cell else f"{cell:.3f}" for cell in cells), cost)
     out().print(table)
     out().print(
-        f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; knowing nothing: "
+        f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; chance: "
         f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}; "
         f"explained: {data.attrs['explained']}",
         markup=False,

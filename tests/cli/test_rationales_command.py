@@ -27,7 +27,7 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     done = invoked(monkeypatch, classifier(), "--method", "ah", *named, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0, done.stderr
     assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
-    assert "knowing nothing: AUPRC" in done.stdout
+    assert "chance: AUPRC" in done.stdout
     assert (tmp_path / "run" / "report.html").is_file()
     result = lo.Results.load(tmp_path / "run")["rationales"]
     assert result.data.attrs["explained"] == "the predicted class"
