@@ -39,7 +39,7 @@ def test_what_cannot_be_matched_is_refused_with_both_lists():
         matched(corpus, ("LABEL_0", "LABEL_1"), model="m")
     swapped = {"negative": "LABEL_1", "positive": "LABEL_0"}
     assert of(matched(corpus, ("LABEL_0", "LABEL_1"), swapped, model="m")) == [1 - e.label for e in EXAMPLES]
-    with pytest.raises(UserError, match="no class of 'm'"):
+    with pytest.raises(UserError, match="not a class of 'm'"):
         matched(corpus, ("LABEL_0", "LABEL_1"), {"negative": "LABEL_2"}, model="m")
     assert mapping_of("a=b, c = d") == {"a": "b", "c": "d"}
     with pytest.raises(UserError, match="LABEL=CLASS"):

@@ -78,8 +78,8 @@ def _refuse_unknown(module: nn.Module, keywords: dict[str, object]) -> None:
     unknown = [name for name, value in keywords.items() if name not in HARMLESS and value is not None]
     if unknown:
         raise CaptureError(
-            f"{type(module).__name__} passes {', '.join(map(repr, unknown))} to its attention function, and it is not "
-            "known what that does to the result: its attention cannot be watched exactly."
+            f"{type(module).__name__} passes {', '.join(map(repr, unknown))} to its attention function, whose "
+            "effect on the result is unknown: its attention cannot be captured exactly."
         )
 
 

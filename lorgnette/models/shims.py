@@ -210,8 +210,8 @@ def bert(
     """
     if getattr(self, "rotary_value", False) or encoder_hidden_states is not None or past_key_values is not None:
         raise CaptureError(
-            f"{type(self).__name__} is watched in an encoder with its own queries and keys; with rotated values "
-            "(rotary_value), a cache or cross-attention it is not."
+            f"{type(self).__name__} is supported only as an encoder with its own queries and keys, without rotated "
+            "values (rotary_value), a cache or cross-attention."
         )
     dim = self.attention_head_size
     query, key, value = (_heads(project(hidden_states), dim) for project in (self.query, self.key, self.value))
@@ -232,7 +232,7 @@ def luke(
     """LukeSelfAttention on words: BERT's. Entities are asked about with other queries, in the same softmax."""
     if entity_hidden_states is not None:
         raise CaptureError(
-            "LUKE is watched on words alone: what words ask of entities is another query in the same softmax. Leave "
+            "LUKE is supported on words only: attention to entities uses other queries in the same softmax. Leave "
             "entity_ids out."
         )
     context, weights = bert(self, word_hidden_states, attention_mask)

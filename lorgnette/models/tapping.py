@@ -147,7 +147,7 @@ def _refuse_checkpointing(model: nn.Module, stack: LayerStack) -> None:
     if any(getattr(part, "gradient_checkpointing", False) for part in stack.module.modules()):
         raise CaptureError(
             f"{type(model).__name__} has gradient checkpointing on: its attention runs again in the backward pass, "
-            "where it cannot be watched. Call model.gradient_checkpointing_disable(), or model.eval()."
+            "where it cannot be captured. Call model.gradient_checkpointing_disable(), or model.eval()."
         )
 
 

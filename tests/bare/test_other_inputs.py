@@ -125,7 +125,7 @@ def test_parts_of_a_picture_are_kinds_of_token():
     np.testing.assert_allclose(mass, expected.numpy(), rtol=1e-6)
     with pytest.raises(UserError, match="positions are 0 to 13"):
         lo.batch(inputs, tokens=14, parts={"registers": [14]})
-    with pytest.raises(UserError, match="kind of token"):
+    with pytest.raises(UserError, match="category of token"):
         lo.batch(inputs, tokens=14, parts={"cls": [0]})
 
 

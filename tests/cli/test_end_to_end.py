@@ -47,7 +47,7 @@ def test_a_failed_check_is_exit_1(monkeypatch):
     done = lorgnette("check", "minilm")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[1] == "FAIL outputs unchanged: differ by 1"
-    assert "cannot be watched exactly (outputs unchanged)" in done.stderr
+    assert "cannot be captured exactly (outputs unchanged)" in done.stderr
 
 
 def test_look_prints_and_writes(texts, tmp_path):

@@ -107,7 +107,7 @@ def test_a_best_checkpoint_that_has_vanished_is_not_replaced_by_the_last(cut):
     state = json.loads((last / "trainer_state.json").read_text())
     state["best_model_checkpoint"] = "/elsewhere/checkpoint-3"
     (last / "trainer_state.json").write_text(json.dumps(state))
-    with pytest.raises(UserError, match=r"the best checkpoint .*checkpoint-3 has vanished"):
+    with pytest.raises(UserError, match=r"the best checkpoint .*checkpoint-3 is missing"):
         train(settings(cut, resume=True))
 
 

@@ -189,7 +189,7 @@ def test_what_is_cut_is_counted(tmp_path):
             {"corpus": Splits(Corpus.of([Example(str(n), "a text", label=0) for n in range(20)], name="t"))},
             "no translation",
         ),
-        ({"overrides": {**SIZES, "width": 33}}, "does not go into"),
+        ({"overrides": {**SIZES, "width": 33}}, "cannot be divided into"),
         ({"overrides": {"depth": 3}}, "no setting 'depth'"),
         ({"select": "accuracy"}, "not by accuracy"),
         ({"stream": True}, "kept in memory"),
