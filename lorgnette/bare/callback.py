@@ -15,7 +15,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from lorgnette.axes import HEAD, Selected
+from lorgnette.axes import HEAD, STEP, Selected
 from lorgnette.display import plot_of
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
     from lorgnette.figures.plot import Plot
-
-STEP = "step"
 
 
 class LensCallback(TrainerCallback):

@@ -3,21 +3,27 @@
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from lorgnette.cli import options, prompting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lorgnette.lens.base import Lens
     from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.reporting import Report
     from lorgnette.results import Results
+    from lorgnette.subject import Subject
+    from lorgnette.texts.corpus import Corpus
 
 
 def look(
-    model: options.Model,
+    model: options.Models,
     corpus: options.Corpus,
     lens: options.Lenses = None,
     out: options.Out = None,
@@ -44,7 +50,8 @@ def look(
 
     Prints the findings. With --out, writes the results to a folder: a JSON file per lens with its provenance, a few
     short texts in examples.json, and report.html. Another lens on the same model and texts is added to the folder.
-    Ctrl-C stops cleanly; --resume continues and gives the same numbers.
+    Ctrl-C stops cleanly; --resume continues and gives the same numbers. Several checkpoints of one training give every
+    number by step, and curves in the report.
 
     [bold]Examples[/bold]
 
@@ -55,10 +62,13 @@ def look(
       lorgnette look ./my-classifier -c sst2 --lens all --limit 200 --out runs/everything
       lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
       lorgnette look ./my-chat-model -c chats.jsonl --chat --lens weights --lens norms
+      lorgnette look run/checkpoint-* -c texts.txt --lens weights,roles --out runs/curves
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
+    if len(model) > 1 and (resume or keep is not None):
+        raise typer.BadParameter("--resume and --keep are for one model; several checkpoints are looked at anew.")
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus
@@ -67,7 +77,11 @@ def look(
     # Names and files first: they are checked at once, while a model takes seconds.
     names = lenses_in(lens or lenses.DEFAULT)
     every = lenses.ALL in names
-    chosen = lenses.ALL if every else [lenses.get(one, **prompting.by_speaker(one, chat)) for one in names]
+
+    def made() -> "list[Lens] | str":
+        return lenses.ALL if every else [lenses.get(one, **prompting.by_speaker(one, chat)) for one in names]
+
+    chosen = made()
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
                         label_column=label_column)  # fmt: skip
@@ -79,7 +93,13 @@ def look(
     from lorgnette.subject import load
 
     torch.manual_seed(seed)
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    opened = partial(load, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    if len(model) > 1:
+        _look_by_step(model, texts, made, opened, out, batch_tokens=batch_tokens, truncate=truncate, labels=renamed,
+                      seed=seed, command=command)  # fmt: skip
+        return
+    subject = opened(model[0])
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
         subject,
@@ -91,7 +111,7 @@ def look(
         labels=renamed,
         keep=keep,
         seed=seed,
-        command=shlex.join(["lorgnette", *sys.argv[1:]]),
+        command=command,
     )
     from lorgnette.reporting import Report
 
@@ -99,6 +119,34 @@ def look(
     _show(results, page)
     if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
         write_report(page, tokenized, out)
+
+
+def _look_by_step(
+    models: list[str],
+    texts: "Corpus",
+    lenses: "Callable[[], list[Lens] | str]",
+    opened: "Callable[[str], Subject]",
+    folder: Path | None,
+    **options: Any,
+) -> None:
+    """The checkpoints of one training: every number by step, printed, and with --out written with its curves."""
+    from rich.markup import escape
+
+    from lorgnette.cli.consoles import out
+    from lorgnette.looking.steps import look_by_step, steps_of
+    from lorgnette.reporting import Report
+    from lorgnette.results.folder import refuse_other_folder
+
+    steps = steps_of(models)
+    if folder is not None:
+        refuse_other_folder(folder, [])
+    results = look_by_step(steps, texts, lenses, opened, **options)
+    page = Report(results)
+    _show(results, page, table=False)
+    if folder is not None:
+        results.save(folder)
+        file = page.write(folder / "report.html")
+        out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
 def write_report(page: "Report", texts: "TokenizedTexts", folder: Path) -> None:
@@ -120,7 +168,7 @@ def write_report(page: "Report", texts: "TokenizedTexts", folder: Path) -> None:
     out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
-def _show(results: "Results", page: "Report") -> None:
+def _show(results: "Results", page: "Report", *, table: bool = True) -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
@@ -139,4 +187,5 @@ def _show(results: "Results", page: "Report") -> None:
     for sentences in page.findings.values():
         for finding in [finding for some in sentences.values() for finding in some]:
             out().print(f"- {escape(finding.text)}", highlight=False)
-    out().print(summary(results))
+    if table:
+        out().print(summary(results))

@@ -20,6 +20,10 @@ def _known_model(name: str) -> str:
     return known(name)
 
 
+def _known_models(names: list[str]) -> list[str]:
+    return [_known_model(name) for name in names]
+
+
 def known_folder(name: str) -> str:
     """The same where a name may be a preset too: only what is written as a path must be there."""
     return _known_model(name) if name.startswith((".", "/", "~")) else name
@@ -41,6 +45,15 @@ Model = Annotated[
     typer.Argument(
         callback=_known_model,
         help="A folder with a model or adapter, a GGUF file, a folder name in LORGNETTE_MODELS, or a hub name.",
+        metavar="MODEL",
+    ),
+]
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        callback=_known_models,
+        help="A folder with a model or adapter, a GGUF file, a folder name in LORGNETTE_MODELS, or a hub name; or the "
+        "checkpoints of one training.",
         metavar="MODEL",
     ),
 ]

@@ -11,6 +11,7 @@ from lorgnette.axes import HEAD, LAYER, STACK
 from lorgnette.figures.finding import head_places, written
 from lorgnette.figures.lens_report import HeadPlace, HeadRole, Measure
 from lorgnette.reporting.contents import in_order
+from lorgnette.reporting.curves import has_steps
 from lorgnette.reporting.head_example import HeadExample, head_examples
 from lorgnette.results import Results
 
@@ -73,7 +74,7 @@ def measures(results: Results) -> list[Measure]:
     """What a card says in numbers, as far as there are results for it; of two measures of one name, the first."""
     out: dict[str, Measure] = {}
     for result in in_order(results).values():
-        for measure in lenses.report_of(result.lens).cards(result):
+        for measure in () if has_steps(result) else lenses.report_of(result.lens).cards(result):
             if bool(measure.array.notnull().any()):
                 out.setdefault(measure.name, measure)
     return list(out.values())
@@ -83,7 +84,7 @@ def _roles(results: Results) -> dict[HeadPlace, HeadRole]:
     """What each head is for, from the last lens of the page that says so: what was tested stands for what was seen."""
     out: dict[HeadPlace, HeadRole] = {}
     for result in in_order(results).values():
-        if (roles := lenses.report_of(result.lens).roles) is not None:
+        if (roles := lenses.report_of(result.lens).roles) is not None and not has_steps(result):
             out = dict(roles(result))
     return out
 

@@ -7,6 +7,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import CHAPTERS, Chapter
 from lorgnette.figures.sentences import stacks
+from lorgnette.reporting.curves import has_steps, step_figures, step_findings
 from lorgnette.results import Result
 from lorgnette.results.result import WHOLE_MODEL
 from lorgnette.statistics.intervals import share_interval
@@ -14,11 +15,13 @@ from lorgnette.statistics.intervals import share_interval
 
 def figures_of(result: Result) -> list[Figure]:
     """The figures of a result: those of its lens, or one for every variable by layer."""
-    return lenses.report_of(result.lens).figures(result)
+    return step_figures(result) if has_steps(result) else lenses.report_of(result.lens).figures(result)
 
 
 def findings_of(result: Result) -> list[Finding]:
     """The sentences about one result, stack by stack."""
+    if has_steps(result):
+        return list(step_findings(result))
     sentences = lenses.report_of(result.lens).findings
     return [
         Finding(words + finding.template, finding.numbers)

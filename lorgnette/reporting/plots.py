@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import altair as alt
 import xarray as xr
 
-from lorgnette.axes import HEAD, KEY, LAYER, QUERY, STACK, Selected
+from lorgnette.axes import HEAD, KEY, LAYER, QUERY, STACK, STEP, Selected
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import titled
-from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.plot import Plot
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.reporting.contents import figures_of
+from lorgnette.reporting.curves import step_chart
 from lorgnette.results import Result
 from lorgnette.subject.trace import Trace
 
@@ -87,22 +87,10 @@ def steps_plot(callback: "LensCallback", lens: str, variable: str, **selection: 
         raise UserError(f"{lens!r} has no {variable!r} by layer; it has {', '.join(by_layer)}.")
     array = data[variable].sel(selection)
     array = array.mean(HEAD) if HEAD in array.dims else array
-    others = [str(dim) for dim in array.dims if dim not in ("step", LAYER, STACK)]
+    others = [str(dim) for dim in array.dims if dim not in (STEP, LAYER, STACK)]
     if others:
         raise UserError(f"{variable!r} also has {', '.join(others)}: choose, such as {others[0]}=…")
     frame = array.to_dataframe("value").reset_index().dropna()
-    records = [
-        {"step": int(row.step), "layer": int(row.layer), "value": float(row.value), "stack": getattr(row, STACK, "")}
-        for row in frame.itertuples()
-    ]
-    layers = sorted({record["layer"] for record in records})
-    colours = alt.Scale(domain=layers, range=[COLOURS[place % len(COLOURS)] for place in range(len(layers))])
-    chart = alt.Chart(alt.Data(values=records), width=390, height=220).mark_line(point=True)
-    chart = chart.encode(
-        x=alt.X(field="step", type="quantitative", title="step"),
-        y=alt.Y(field="value", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False)),
-        color=alt.Color(field="layer", type="ordinal", title="layer", scale=colours),
-    )
-    if len({record["stack"] for record in records}) > 1:
-        chart = chart.encode(facet=alt.Facet(field="stack", type="nominal", title=None, columns=2))
+    frame["panel"] = frame.get(STACK, "")
+    chart = step_chart(frame, LAYER, titled(variable))
     return Plot(chart, f"{lens}: {titled(variable)} by step")
