@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, ROLE, STACK, STEP
-from lorgnette.figures.cells import number, said, shown, titled
+from lorgnette.figures.cells import said, shown, titled
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
@@ -63,7 +63,7 @@ def step_chart(frame: pd.DataFrame, line: str, title: str) -> alt.Chart:
     colours = alt.Scale(domain=names, range=[COLOURS[place % len(COLOURS)] for place in range(len(names))])
     chart = alt.Chart(alt.Data(values=rows), width=390, height=220).mark_line(point=True)
     chart = chart.encode(
-        x=alt.X(field=STEP, type="quantitative", title="step"),
+        x=alt.X(field=STEP, type="quantitative", title="step", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y(field="value", type="quantitative", title=title, scale=alt.Scale(zero=False)),
         color=alt.Color(field=line, type="ordinal", title=line, scale=colours),
     )
@@ -83,10 +83,11 @@ def step_findings(result: Result) -> Iterator[Finding]:
         if not set(array.dims) <= {STEP, STACK, LAYER, HEAD}:
             continue
         means = array.mean([dim for dim in array.dims if dim != STEP])
-        low, high = number(float(means[0])), number(float(means[-1]))
+        low, high = float(means[0]), float(means[-1])
+        over = "heads" if HEAD in array.dims else "layers"
         yield Finding(
-            "{name}: {before} at step {first}, {after} at step {last} (mean of all that there are).",
-            {"name": titled(name), "before": low, "after": high, **at},
+            "{name}: {before:.3f} at step {first}, {after:.3f} at step {last} (mean over {over}).",
+            {"name": titled(name), "before": low, "after": high, "over": over, **at},
         )
 
 
@@ -97,6 +98,6 @@ def _role_findings(label: xr.DataArray, steps: list[int]) -> Iterator[Finding]:
         if any(heads):
             first = next(step for step, count in zip(steps, heads, strict=True) if count)
             yield Finding(
-                "{role}: first at step {first}, {count} heads at step {last}.",
+                "{role} heads: {count} at step {last}; the first appears at step {first}.",
                 {"role": role.replace("_", "-"), "first": first, "count": int(heads[-1]), "last": steps[-1]},
             )
