@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from lorgnette import demo
 from lorgnette.cli.app import app
+from lorgnette.reporting import findings
 from lorgnette.results import Results
 from lorgnette.training.demo import DEMO
 
@@ -37,7 +38,7 @@ def test_the_demo(small, tmp_path):
     assert "of the held-out ones are classified right" in html
     assert "of the rationale (AUPRC" in html  # planted: nobody marked it
     assert "Heads at work" in html
-    for finding in demo.findings(results):
+    for finding in findings(results):
         assert finding.text[:30] in done.stdout
 
     again = CliRunner().invoke(app, ["demo", "--out", str(out)])

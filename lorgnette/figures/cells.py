@@ -43,6 +43,7 @@ VARIABLES = {
     "arrives": "share of the norm",
     "confidence": "confidence (mean maximum weight)",
     "cone_widest": "width of the cone (radians)",
+    "contribution_share": "share of the length of the output",
     "copied": "share of tokens copied",
     "distance": "distance from the uniform average",
     "effective_rank": "effective rank",

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -70,18 +71,22 @@ class RankedNorms(Norms):
         self.occurrences = occurrences
         self.sums_of_batch: dict[str, Tensor] = {}
         self.layers_of_batch = 0
+        self.batch: Batch | None = None
 
-    def _ratios(self, site: Site, ratios: dict[str, Tensor], query: Tensor) -> None:
-        super()._ratios(site, ratios, query)
-        if site.layer == 0:  # also after a batch that was broken off
-            self.sums_of_batch, self.layers_of_batch = {}, 0
-        self.layers_of_batch += 1
+    def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
+        super()._ratios(sites, ratios, query)
+        self.layers_of_batch += len(sites)
         for name, values in ratios.items():
-            before = self.sums_of_batch.get(name)
-            now = values.double().cpu()
-            self.sums_of_batch[name] = now if before is None else before + now
+            of_layers = values.unflatten(0, (len(sites), -1)).double().sum(0).cpu()  # [text token]
+            self.sums_of_batch[name] = self.sums_of_batch.get(name, 0.0) + of_layers
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         super().finish(batch, outputs)
-        means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
-        self.occurrences.add(batch, means)
+        self.batch = batch
+
+    def commit(self) -> None:
+        self.sums_of_batch, self.layers_of_batch = {}, 0
+        super().commit()
+        if self.batch is not None and self.sums_of_batch:
+            means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
+            self.occurrences.add(self.batch, means)

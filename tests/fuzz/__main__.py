@@ -124,6 +124,7 @@ def main() -> int:
         chunks.sort(key=lambda chunk: chunk[1])  # areas in turn: a run that is stopped has seen all of them
         counts = fuzzed(place, chunks, given.jobs, given.out)
         text = table(counts, time.monotonic() - started) if counts else ""
+        print(text, file=sys.stderr, flush=True)  # the kills take longer than the cases
         killed, wrong = kills(place) if given.only in (None, "kills") else ("", [])
     text = "\n\n".join(filter(None, (text, killed)))
     (given.out / "table.md").write_text(text + "\n")
