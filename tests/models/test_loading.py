@@ -73,7 +73,7 @@ def test_a_pooler_that_is_not_there_gives_no_output(tmp_path):
 
 def test_a_hole_in_the_middle_is_refused(folder):
     edit(folder, lambda tensors: tensors.pop("bert.encoder.layer.1.attention.self.query.weight"))
-    with pytest.raises(UserError, match="random numbers"):
+    with pytest.raises(UserError, match="random weights"):
         lo.load(str(folder))
 
 
