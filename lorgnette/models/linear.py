@@ -95,7 +95,8 @@ def _probed(module: nn.Module) -> tuple[Tensor, Tensor | None]:
         weight = torch.cat([module.forward(some) - zero for some in unit])
         x = _vectors(module, 3)
         expected = module.forward(x)
-        difference = (x @ weight + zero - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
+        product = x.to(weight.device) @ weight  # a map kept on the CPU may work on a GPU
+        difference = (product + zero - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
     if not float(difference) <= TOLERANCE[like.dtype]:
         raise CaptureError(
             f"A {type(module).__name__} is used as a linear map but is not one: x W + b differs from what it gives by "
