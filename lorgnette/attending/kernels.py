@@ -270,14 +270,21 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
 class Launch:
     """The arguments that both kernels share."""
 
+    query: Tensor
+    key: Tensor
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+
     def __init__(self, scores: Scores) -> None:
-        self.scores = scores
+        self.scores: Scores = scores
         self.query, self.key = _rows_together(scores.query), _rows_together(scores.key)
         self.batch, self.heads, self.queries, self.keys = scores.shape
-        self.dim = scores.query.shape[-1]
+        self.dim: int = scores.query.shape[-1]
         full = scores.shape
-        self.allowed = None if scores.allowed is None else scores.allowed.expand(full).view(torch.uint8)
-        self.bias = None if scores.bias is None else scores.bias.expand(full)
+        self.allowed: Tensor | None = None if scores.allowed is None else scores.allowed.expand(full).view(torch.uint8)
+        self.bias: Tensor | None = None if scores.bias is None else scores.bias.expand(full)
         self.precision = "tf32x3" if scores.query.dtype == torch.float32 else "ieee"
         nothing = self.query
         masks = [(tensor if tensor is not None else nothing) for tensor in (self.allowed, self.bias)]

@@ -106,7 +106,7 @@ class Report(NotebookDisplay):
 
     def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
         self.subjects: dict[str, Results] = subjects(results)
-        self.examples = _examples(results, self.subjects, examples)
+        self.examples: dict[str, list[Json]] = _examples(results, self.subjects, examples)
         self.title: str = title or _title(self.subjects)
 
     def __repr__(self) -> str:

@@ -57,7 +57,11 @@ class Tokens:
 
     @staticmethod
     def later(
-        ids: Tensor, mask: Tensor, special: Tensor, categories: Mapping[str, Tensor], rest: Mapping[str, Callable]
+        ids: Tensor,
+        mask: Tensor,
+        special: Tensor,
+        categories: Mapping[str, Tensor],
+        rest: Mapping[str, Callable[[], object]],
     ) -> "Tokens":
         """Tokens whose `word`, `words` and `pieces` are made by these functions when they are first asked for."""
         tokens = object.__new__(Tokens)
