@@ -15,10 +15,11 @@ from transformers import (
     TrainingArguments,
 )
 
-from lorgnette.axes import HEAD, STEP, Selected
+from lorgnette.axes import HEAD, Selected
 from lorgnette.display import plot_of
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
+from lorgnette.looking.steps import with_steps
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
@@ -97,7 +98,7 @@ class LensCallback(TrainerCallback):
         steps = [step for step, results in self.results.items() if lens in results]
         if not steps:
             raise UserError(f"There is no result of {lens!r} yet. This callback has: {', '.join(self.lenses)}.")
-        return xr.concat([self.results[step][lens].data for step in steps], xr.IndexVariable(STEP, steps))
+        return with_steps({step: self.results[step][lens].data for step in steps}, lens)
 
     def plot(self, lens: str, variable: str, **selection: Selected) -> "Plot":
         """A variable over training steps, one line per layer: `callback.plot("weights", "entropy").save("x.svg")`."""

@@ -143,7 +143,7 @@ def _look_by_step(
     results = look_by_step(steps, texts, lenses, opened, **options)
     page = Report(results)
     _show(results, page, table=False)
-    if folder is not None:
+    if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
         results.save(folder)
         file = page.write(folder / "report.html")
         out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)

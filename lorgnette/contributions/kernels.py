@@ -16,7 +16,8 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attending.kernels import INTERPRETED, Launch, _block_scores
+from lorgnette.attending.kernels import INTERPRETED, Launch
+from lorgnette.attending.programs import block_scores
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
@@ -80,12 +81,12 @@ def _pair_norms(
                         mask=real[:, None] & (dims < D)[None, :], other=0.0)  # fmt: skip
             k = tl.load(K + b * k_b + h * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
                         mask=inside[None, :] & (dims < D)[:, None], other=0.0)  # fmt: skip
-            s = _block_scores(
+            s = block_scores(
                 tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap,
                 ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
             )  # fmt: skip
             lse = tl.load(LSE + (b * H + h) * N + rows, mask=real, other=1e30)
-            planes = planes + (tl.exp2(s - lse[:, None]),)  # noqa: RUF005
+            planes = planes + (tl.exp2(s - lse[:, None]),)  # noqa: RUF005  Triton unpacks no tuples
         total1, total2 = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
         for h in tl.static_range(H):
             row1, row2 = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
@@ -282,10 +283,10 @@ def own_norms(
     batch, tokens, model = total.shape
     out = total.new_zeros(7, batch, tokens)
     gamma = None if norm is None else norm.gamma
-    given = lambda tensor: total if tensor is None else tensor.contiguous()  # noqa: E731
     rows = 2 if INTERPRETED else 4
+    more = (total if each is None else each.contiguous() for each in (x, bias, gamma))
     _own_norms[triton.cdiv(batch * tokens, rows),](
-        total, own, given(x), given(bias), given(gamma), out, batch * tokens, model,
+        total, own, *more, out, batch * tokens, model,
         0.0 if norm is None else norm.eps, model - 1 if norm is not None and norm.unbiased else model,
         ADDED=x is not None, NORMED=norm is not None, HAS_BIAS=bias is not None, HAS_GAMMA=gamma is not None,
         EP=triton.next_power_of_2(model), BR=rows,

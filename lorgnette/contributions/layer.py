@@ -62,8 +62,8 @@ class LayerNorms:
         self.is_kind: Tensor = read.kinds(kinds)
         self.kinds: Tensor = self.is_kind.to(self.wide)
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
-        on_chip = self.kernels is not None and self.gram is not None
-        self.f: Tensor = transformed_norms(self.gram) if on_chip else transformed_norms_of(call, self.parts)  # type: ignore[arg-type]
+        on_chip = None if self.kernels is None else self.gram
+        self.f: Tensor = transformed_norms_of(call, self.parts) if on_chip is None else transformed_norms(on_chip)
         self.added: bool = residual and around.residual(self.site)
         self.compares: bool = residual and self.site.kind == "self"
         self.normed: bool = self.added and self.parts.norm is not None

@@ -67,30 +67,35 @@ def look_by_step(
 
 
 def by_step(runs: Mapping[int, Results], name: str) -> Results:
-    """The results of several checkpoints as one, with a step axis; lenses that all of them have."""
-    first, *others = runs.values()
+    """The results of several checkpoints as one, with a step axis; a note names what one of them lacks."""
+    every = list(dict.fromkeys(lens for run in runs.values() for lens in run))
+    whole = [lens for lens in every if all(lens in run for run in runs.values())]
+    notes = [f"steps {', '.join(map(str, runs))}; hash and times are those of the last"]
+    notes += [f"{lens} is left out: not every checkpoint has it" for lens in every if lens not in whole]
     out = []
-    for lens in first:
-        if any(lens not in other for other in others):
-            continue
-        axis = xr.IndexVariable(axes.STEP, list(runs))
-        try:
-            data = xr.concat(
-                [run[lens].data for run in runs.values()],
-                axis,
-                data_vars="all",
-                coords="minimal",
-                compat="equals",
-                join="exact",
-                combine_attrs="drop_conflicts",
-            )
-        except ValueError as error:
-            raise UserError(
-                f"The checkpoints do not have the same numbers of {lens!r} (layers, heads or labels differ). Give "
-                "those of one training."
-            ) from error
-        origin = list(runs.values())[-1][lens].provenance
-        steps = ", ".join(map(str, runs))
-        noted = replace(origin, model=name).noted(f"steps {steps}; hash and times are those of the last")
-        out.append(Result(lens, data, noted))
+    for lens in whole:
+        origin = replace(list(runs.values())[-1][lens].provenance, model=name)
+        for note in notes:
+            origin = origin.noted(note)
+        out.append(Result(lens, with_steps({step: run[lens].data for step, run in runs.items()}, lens), origin))
     return Results(out)
+
+
+def with_steps(data: Mapping[int, xr.Dataset], lens: str) -> xr.Dataset:
+    """The same variables at several steps, with a step axis in front."""
+    axis = xr.IndexVariable(axes.STEP, list(data))
+    try:
+        return xr.concat(
+            list(data.values()),
+            axis,
+            data_vars="all",
+            coords="minimal",
+            compat="equals",
+            join="exact",
+            combine_attrs="drop_conflicts",
+        )
+    except ValueError as error:
+        raise UserError(
+            f"The results of {lens!r} do not have the same layers, heads or labels at every step. Give the checkpoints "
+            "of one training."
+        ) from error

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from lorgnette.texts.example import Example
 
+T = TypeVar("T")
 WordMap = tuple[list[int], tuple[str, ...]]
 """The word of each piece, −1 for none, and the words."""
 
@@ -43,15 +44,19 @@ class Side:
 
     def at(self, places: list[int]) -> "Side":
         """Some of the pieces: what is left of a text that was cut."""
-        pick = lambda row: [row[place] for place in places]  # noqa: E731
-        types, parts = (None if row is None else pick(row) for row in (self.types, self.parts))
-        side = Side.later(pick(self.ids), pick(self.special), types, partial(_picked_words, self, places))
+        types, parts = (None if row is None else _picked(row, places) for row in (self.types, self.parts))
+        ids, special = _picked(self.ids, places), _picked(self.special, places)
+        side = Side.later(ids, special, types, partial(_picked_words, self, places))
         vars(side).update(cut=True, parts=parts)
         return side
 
 
+def _picked(row: list[T], places: list[int]) -> list[T]:
+    return [row[place] for place in places]
+
+
 def _picked_words(side: Side, places: list[int]) -> WordMap:
-    return [side.word[place] for place in places], side.words
+    return _picked(side.word, places), side.words
 
 
 def uncut(side: Side) -> Side:

@@ -58,8 +58,16 @@ def test_checkpoints_of_different_models_are_refused():
     runs = {step: look(bert(), TEXTS, ["weights"], progress=False) for step in (1, 2)}
     data = runs[2]["weights"].data.isel(layer=[0])
     runs[2] = Results([Result("weights", data, runs[2]["weights"].provenance)])
-    with pytest.raises(UserError, match="do not have the same numbers"):
+    with pytest.raises(UserError, match="do not have the same layers"):
         by_step(runs, "run")
+
+
+def test_a_lens_that_one_checkpoint_lacks_is_left_out_by_name():
+    runs = {1: look(bert(), TEXTS, ["weights"], progress=False)}
+    runs[2] = look(bert(), TEXTS, ["weights", "distances"], progress=False)
+    together = by_step(runs, "run")
+    assert list(together) == ["weights"]
+    assert any(note.startswith("distances is left out") for note in together["weights"].provenance.notes)
 
 
 def test_the_command(tmp_path):

@@ -1,0 +1,196 @@
+"""The two Triton programs behind `kernels`, and the scores of one block that every program needs.
+
+One pass over blocks of keys gives the context and the row statistics; with the log-sum-exp of each row known, a second
+pass over blocks of queries gives the column sums. Scores are in base 2, s = log₂e · (scale · q kᵀ + bias). With the
+running maximum m → m', l = Σ e and t = Σ e · (s − m), where e = 2^(s − m):
+
+    l' = 2^(m−m') · l + Σ e        t' = 2^(m−m') · (t + (m − m') · l) + Σ e · (s − m')
+    entropy = ln 2 · (log₂ l − t / l)        peak = 1 / l
+
+(online softmax: Milakov & Gimelshein 2018; Dao 2023). Weights are rounded to the values' precision for the context
+alone. For masses they enter the product as two numbers of that precision, whose sum is exact to 16 bits or better;
+float32 is multiplied as three products of tf32, which keeps float32's precision.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def block_scores(
+    dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
+    ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """From q·k to scores in base 2; what a row may not see is −1e30, never −inf, so that 0 · s stays 0."""
+    if not (HAS_CAP or HAS_BIAS):
+        s = dot * (scale * 1.4426950408889634)
+    else:
+        s = _bent_scores(dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
+                         BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_BIAS)  # fmt: skip
+    if not (EVEN and not HAS_ALLOWED and not CAUSAL):
+        keep = cols < n_keys
+        if HAS_ALLOWED:
+            at = ALLOWED + batch * a_b + head * a_h + rows.to(tl.int64) * a_q + cols.to(tl.int64) * a_k
+            keep = keep & (tl.load(at, mask=keep & (rows < n_rows), other=0) != 0)
+        if CAUSAL:
+            keep = keep & (cols <= rows + (n_keys - n_rows))
+        s = tl.where(keep, s, -1e30)
+    return s
+
+
+@triton.jit
+@no_type_check
+def _bent_scores(
+    dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap, BIAS, b_b, b_h, b_q, b_k,
+    HAS_CAP: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """The same where a softcap bends the scores, or a bias is added."""
+    s = dot * scale
+    if HAS_CAP:
+        u = tl.exp2(-2.8853900817779268 * tl.abs(s / softcap))  # tanh |x| = (1 − e^(−2|x|)) / (1 + e^(−2|x|))
+        bent = (1.0 - u) / (1.0 + u)
+        s = softcap * tl.where(s < 0, -bent, bent)
+    if HAS_BIAS:
+        at = BIAS + batch * b_b + head * b_h + rows.to(tl.int64) * b_q + cols.to(tl.int64) * b_k
+        s += tl.load(at, mask=(cols < n_keys) & (rows < n_rows), other=0.0).to(tl.float32)
+    return tl.maximum(s * 1.4426950408889634, -1e30)
+
+
+@triton.jit
+@no_type_check
+def row_statistics(
+    Q, q_b, q_h, q_n, K, k_b, k_h, k_n, V, v_b, v_h, v_n,
+    PHI, p_b, p_h, p_n, p_f, AMONG, OFFSETS,
+    ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+    OUT, LSE, ENT, PEAK, PEAK_AT, PEAKA, PEAKA_AT, MASS, AT,
+    scale, softcap, H, N, M, D, E, F,
+    DP: tl.constexpr, EP: tl.constexpr, FP: tl.constexpr, OFF: tl.constexpr,
+    CONTEXT: tl.constexpr, ENTROPY: tl.constexpr, FEAT: tl.constexpr, HAS_AMONG: tl.constexpr, WHERE: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, SPLIT: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    block, bh = tl.program_id(0), tl.program_id(1)
+    b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
+    rows, dims, wide, feats = block * BM + tl.arange(0, BM), tl.arange(0, DP), tl.arange(0, EP), tl.arange(0, FP)
+    real = rows < N
+    q = tl.load(Q + b * q_b + h * q_h + rows[:, None].to(tl.int64) * q_n + dims[None, :],
+                mask=real[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
+    m, total, t = tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32)
+    at_m, ma, at_ma = tl.zeros([BM], tl.int32), tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.int32)
+    acc, mass = tl.zeros([BM, EP], tl.float32), tl.zeros([BM, FP], tl.float32)
+    last = tl.minimum(M, (block + 1) * BM + (M - N)) if CAUSAL else M
+    for start in range(0, last, BN):
+        cols = start + tl.arange(0, BN)
+        inside = cols < M
+        k = tl.load(K + b * k_b + h * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
+                    mask=inside[None, :] & (dims[:, None] < D), other=0.0)  # fmt: skip
+        s = block_scores(
+            tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+        )  # fmt: skip
+        if WHERE:
+            top, place = tl.max(s, 1, return_indices=True)
+            at_m = tl.where(top > m, start + place, at_m)
+        else:
+            top = tl.max(s, 1)
+        m_new = tl.maximum(m, top)
+        d = s - m_new[:, None]
+        p = tl.exp2(d)
+        shift = m - m_new
+        alpha = tl.exp2(shift)
+        if ENTROPY:
+            t = alpha * (t + shift * total) + tl.sum(p * d, 1)
+        total = total * alpha + tl.sum(p, 1)
+        if CONTEXT:
+            v = tl.load(V + b * v_b + h * v_h + cols[:, None].to(tl.int64) * v_n + wide[None, :],
+                        mask=inside[:, None] & (wide[None, :] < E), other=0.0)  # fmt: skip
+            acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+        if FEAT:
+            phi = tl.load(PHI + b * p_b + h * p_h + cols[:, None].to(tl.int64) * p_n + feats[None, :] * p_f,
+                          mask=inside[:, None] & (feats[None, :] < F), other=0.0)  # fmt: skip
+            mass = mass * alpha[:, None]
+            if SPLIT:
+                high, columns = p.to(k.dtype), phi.to(k.dtype)
+                mass = tl.dot(high, columns, mass)
+                mass = tl.dot((p - high.to(tl.float32)).to(k.dtype), columns, mass)
+                if WIDE:
+                    mass = tl.dot(high, (phi - columns.to(tl.float32)).to(k.dtype), mass)
+            else:
+                mass = tl.dot(p, phi.to(tl.float32), mass, input_precision="tf32x3")
+        if HAS_AMONG:
+            chosen = tl.load(AMONG + b * M + cols, mask=inside, other=0)
+            sa = tl.where((chosen != 0)[None, :], s, -1e30)
+            if WHERE:
+                topa, placea = tl.max(sa, 1, return_indices=True)
+                at_ma = tl.where(topa > ma, start + placea, at_ma)
+            else:
+                topa = tl.max(sa, 1)
+            ma = tl.maximum(ma, topa)
+        m = m_new
+    some = m > -1e29  # a row that may see nothing gets zeros
+    share = tl.where(some, 1.0 / total, 0.0)
+    log_l = tl.log2(total)
+    lse = m + log_l
+    r = bh.to(tl.int64) * N + rows
+    tl.store(LSE + r, tl.where(some, lse, 1e30), mask=real)
+    tl.store(PEAK + r, share, mask=real)
+    if ENTROPY:
+        tl.store(ENT + r, tl.where(some, tl.maximum(0.6931471805599453 * (log_l - t * share), 0.0), 0.0), mask=real)
+    if WHERE:
+        tl.store(PEAK_AT + r, at_m.to(tl.int64), mask=real)
+    if CONTEXT:
+        tl.store(OUT + r[:, None] * E + wide[None, :], (acc * share[:, None]).to(OUT.dtype.element_ty),
+                 mask=real[:, None] & (wide[None, :] < E))  # fmt: skip
+    if FEAT:
+        tl.store(MASS + r[:, None] * F + feats[None, :], mass * share[:, None],
+                 mask=real[:, None] & (feats[None, :] < F))  # fmt: skip
+    if HAS_AMONG:
+        tl.store(PEAKA + r, tl.where(ma > -1e29, tl.exp2(ma - m) * share, 0.0), mask=real)
+        if WHERE:
+            tl.store(PEAKA_AT + r, at_ma.to(tl.int64), mask=real)
+    for number in tl.static_range(OFF):
+        cols = rows + tl.load(OFFSETS + number)
+        there = real & (cols >= 0) & (cols < M)
+        k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
+                    mask=there[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
+        s = block_scores(
+            tl.sum(q.to(tl.float32) * k.to(tl.float32), 1), rows, cols, b, h, N, M, scale, softcap,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+        )  # fmt: skip
+        seen = there & some & (s > -1e29)
+        tl.store(AT + r * OFF + number, tl.where(seen, tl.exp2(s - lse), 0.0), mask=real)
+
+
+@triton.jit
+@no_type_check
+def column_sums(
+    Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, W, OUT,
+    ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+    scale, softcap, H, N, M, D, DP: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    block, bh = tl.program_id(0), tl.program_id(1)
+    b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
+    cols, dims = block * BM + tl.arange(0, BM), tl.arange(0, DP)
+    k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
+                mask=(cols[:, None] < M) & (dims[None, :] < D), other=0.0)  # fmt: skip
+    out = tl.zeros([BM], tl.float32)
+    first = tl.maximum(0, (block * BM - (M - N)) // BN * BN) if CAUSAL else 0
+    for start in range(first, N, BN):
+        rows = start + tl.arange(0, BN)
+        inside = rows < N
+        q = tl.load(Q + b * q_b + h * q_h + rows[None, :].to(tl.int64) * q_n + dims[:, None],
+                    mask=inside[None, :] & (dims[:, None] < D), other=0.0)  # fmt: skip
+        lse = tl.load(LSE + bh.to(tl.int64) * N + rows, mask=inside, other=1e30)
+        w = tl.load(W + b * N + rows, mask=inside, other=0.0)
+        s = block_scores(
+            tl.dot(k, q, input_precision=PRECISION), rows[None, :], cols[:, None], b, h, N, M, scale, softcap,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+        )  # fmt: skip
+        out += tl.sum(tl.exp2(s - lse[None, :]) * w[None, :], 1)
+    tl.store(OUT + bh.to(tl.int64) * M + cols, out, mask=cols < M)
