@@ -1,4 +1,4 @@
-"""Explanations: how much of what a model says comes from each token, and through which heads."""
+"""Explanations: how much of a prediction comes from each token, and through which heads."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,18 +17,18 @@ from lorgnette.texts.example import Example
 __all__ = ["Explanation", "Next", "Target", "class_number", "edge_relevance", "explain", "explanations"]
 
 METHODS = {
-    "attnlrp": "relevance with rules for the softmax and for products (Achtibat et al. 2024)",
-    "ah": "relevance with attention weights and norms held fixed (Ali et al. 2022)",
-    "voita2019": "relevance by ratios, as in the paper (Voita et al. 2019)",
-    "voita2021": "relevance by positive and negative parts, as in the released code (Voita et al. 2021)",
-    "gradient_x_input": "the true gradient times the word vectors",
-    "integrated_gradients": "gradients on the way from a text of mask tokens (Sundararajan et al. 2017)",
-    "attention": "weights of the last layer, mean over heads, from where the prediction is made",
-    "rollout": "products of the layers' weights, half of each for the residual (Abnar & Zuidema 2020)",
-    "norm_rollout": "products of the layers' norms, residual and LayerNorm included (Kobayashi et al. 2021)",
-    "globenc": "products of norms behind both norms of a layer (Modarressi et al. 2022)",
-    "alti": "products of how near each token brings a layer's output (Ferrando et al. 2022)",
-    "value_zeroing": "products of how far outputs move without a token's value (Mohebbi et al. 2023)",
+    "attnlrp": "relevance propagation with rules for softmax and products (Achtibat et al. 2024)",
+    "ah": "relevance propagation with attention weights and LayerNorm scales held constant (Ali et al. 2022)",
+    "voita2019": "relevance propagation by ratios, as in the paper (Voita et al. 2019)",
+    "voita2021": "relevance propagation by positive and negative parts, as in the released code (Voita et al. 2021)",
+    "gradient_x_input": "gradient times word embedding",
+    "integrated_gradients": "gradients integrated from a text of mask tokens to the text (Sundararajan et al. 2017)",
+    "attention": "attention weights of the last layer, mean over heads, from the predicting position",
+    "rollout": "attention rollout: products over layers of ½ weights + ½ identity (Abnar & Zuidema 2020)",
+    "norm_rollout": "rollout of norms, with residual and LayerNorm (Kobayashi et al. 2021)",
+    "globenc": "GlobEnc: rollout of norms, with both LayerNorms of a layer (Modarressi et al. 2022)",
+    "alti": "ALTI: rollout of how close each token's contribution is to the output (Ferrando et al. 2022)",
+    "value_zeroing": "rollout of how much the output changes without a token's value (Mohebbi et al. 2023)",
 }
 
 
@@ -37,7 +37,7 @@ def explanations() -> dict[str, str]:
 
     >>> import lorgnette as lo
     >>> lo.explanations()["gradient_x_input"]
-    'the true gradient times the word vectors'
+    'gradient times word embedding'
     """
     return dict(METHODS)
 
@@ -60,8 +60,8 @@ def explain(
     `batch` is a text, several texts, or a `Batch`. Without a given translation, a translation model's own is explained.
     `target` selects the logit: None is the largest of each text, a class (its name or number) applies to all texts,
     a tensor has a class for each text, and (a, b) is the difference of two; `explained` of the result names it. If a
-    model predicts at every token, the predictions of a text are summed (translation: all pieces of the target;
-    masked LM: the masked pieces). For a language model, `Next` explains any token of the text, or one candidate against
+    model predicts at every token, the predictions of a text are summed (translation: all tokens of the target; masked
+    LM: the masked tokens). For a language model, `Next` explains any token of the text, or one candidate against
     another. `steps` is for integrated gradients (None: as many as necessary), whose `gap` is their relative error;
     `biases` also computes the relevance of the biases, for propagation methods.
 

@@ -10,6 +10,7 @@ import numpy as np
 from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, Selected
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import beside, chosen, number, panels, partition, records, said, titled
+from lorgnette.figures.label_places import fitted, label_places
 from lorgnette.results import Result
 from lorgnette.statistics.intervals import t_interval
 
@@ -194,16 +195,26 @@ def head_map(result: Result, **selection: Selected) -> Any:
 
 
 def _points(rows: list[dict[str, Any]], kinds: dict[str, str], width: int) -> Any:
-    x, y = (alt.X(field="x", type="quantitative", axis=None), alt.Y(field="y", type="quantitative", axis=None))
-    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
-    colour = alt.Color(field="kind", type="nominal", title=None, scale=scale)
-    points = alt.Chart(alt.Data(values=rows), width=width, height=width * 3 // 4)
-    points = points.mark_point(filled=True, size=60, opacity=0.9)
+    height = width * 3 // 4
+    pixels = fitted([(row["x"], row["y"]) for row in rows], width, height)
+    # Only heads with a pattern are named, where there is room.
+    names = [None if row["kind"] == _NO_KIND else row["name"] for row in rows]
+    places = label_places(pixels, names, width, height)
+    drawn = [{**row, "x": x, "y": y} for row, (x, y) in zip(rows, pixels, strict=True)]
+    labels = [{"x": p[0], "y": p[1], "name": row["name"]} for row, p in zip(rows, places, strict=True) if p]
+
+    def place(channel: Any, size: int) -> Any:
+        scale = alt.Scale(domain=[0, size], nice=False, zero=False, reverse=channel is alt.Y)
+        return channel(field=channel.__name__.lower(), type="quantitative", axis=None, scale=scale)
+
+    x, y = place(alt.X, width), place(alt.Y, height)
+    colour = alt.Color(
+        field="kind", type="nominal", title=None, scale=alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    )
+    points = alt.Chart(alt.Data(values=drawn), width=width, height=height).mark_point(filled=True, size=60, opacity=0.9)
     points = points.encode(x=x, y=y, color=colour, description=alt.Description(field="label", type="nominal"))
-    # Only heads with a kind of their own are named: the others would lie over each other.
-    named = alt.Chart(alt.Data(values=[row for row in rows if row["kind"] != _NO_KIND]))
-    names = named.mark_text(dy=-9, fontSize=10).encode(x=x, y=y, text=alt.Text(field="name", type="nominal"))
-    return alt.layer(points, names)
+    text = alt.Chart(alt.Data(values=labels)).mark_text(fontSize=10)
+    return alt.layer(points, text.encode(x=x, y=y, text=alt.Text(field="name", type="nominal")))
 
 
 def _means(result: Result, array: Any) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ _ATTRIBUTES = frozenset((
 _REFERENCE = re.compile(r"url\(['\"]?#?([^)'\"]*)['\"]?\)")
 _FONT = "Helvetica Neue, Arial, Liberation Sans, sans-serif"
 ROOM = 1.25
-"""Letters of a page are laid out so much larger than they are drawn: where the reader has none of these fonts, the one
-that stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or into the next word."""
+"""Text in an SVG is laid out so much larger than it is drawn: where the reader has none of these fonts, the one that
+stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or into the next word."""
 
 
 def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
@@ -62,10 +62,7 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
     description becomes its tooltip.
     """
-    spec = _larger(_without_legend_titles(chart.to_dict()))
-    config = theme(INK)
-    config["text"] |= {"fontSize": 11}  # Vega's own, which must be named to grow
-    root = ElementTree.fromstring(_svg(spec, _larger(config)))
+    root = ElementTree.fromstring(_roomy(_without_legend_titles(chart.to_dict()), theme(INK)))
     _clean(root, _ids(root, prefix))
     # With a viewBox but no fixed height it can shrink with the page.
     root.set("role", "img")
@@ -78,7 +75,7 @@ def drawn(chart: Any, format_name: str, *, ppi: int = 300) -> bytes:
     """The chart as a file for a paper: black on white, letters of ten points and more, `ppi` dots per inch (PNG)."""
     config = {**theme("black", size=13), "background": "white"}
     if format_name == "svg":
-        return _svg(chart.to_dict(), config).encode()
+        return _roomy(chart.to_dict(), config).encode()
     options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
     if format_name == "png":
         return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=ppi, scale=1, **options))
@@ -109,8 +106,15 @@ def _without_legend_titles(part: Any) -> Any:
     return out
 
 
+def _roomy(spec: dict[str, Any], config: dict[str, Any]) -> str:
+    """The chart as SVG, laid out with larger text than it is drawn with."""
+    config["text"] |= {"fontSize": 11}  # Vega's own, which must be named to grow
+    svg = _svg(_larger(spec), _larger(config))
+    return re.sub(r'font-size="([\d.]+)px"', lambda size: f'font-size="{float(size[1]) / ROOM:g}px"', svg)
+
+
 def _larger(part: Any) -> Any:
-    """Every size of letters times ROOM; `_clean` takes it back."""
+    """Every font size times ROOM."""
     if isinstance(part, list):
         return [_larger(item) for item in part]
     if not isinstance(part, dict) or "values" in part:
@@ -144,8 +148,7 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
             element.set(name, ids[value])
         elif value == INK:
             element.set(name, "currentColor")
-        elif name == "font-size":
-            element.set(name, f"{float(value.removesuffix('px')) / ROOM:g}px")
+
         else:
             element.set(name, _REFERENCE.sub(lambda found: f"url(#{ids.get(found[1], '')})", value))
     for child in list(element):

@@ -1,4 +1,4 @@
-"""What every lens shares: streaming states that merge, means over texts with their standard errors, and the result."""
+"""The base class of all lenses: streaming states that merge, and the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -23,10 +23,10 @@ from lorgnette.texts.batch import Batch
 
 
 class Lens(torchmetrics.Metric):
-    """A streaming analysis: `update` per attention call and batch, `compute` gives a `Result`.
+    """A streaming analysis: `update` runs on every attention call of a batch, `compute` returns a `Result`.
 
-    A `torchmetrics.Metric` whose states are float64 sums, so that it works in a training loop of your own, shards under
-    `torchrun` and merges. A subclass names itself, allocates states in `allocate`, and accumulates in `update`.
+    A `torchmetrics.Metric` whose states are float64 sums, so it works in your own training loop, shards under
+    `torchrun`, and merges. A subclass has a name, declares its states in `allocate` and accumulates in `update`.
     """
 
     name: ClassVar[str]
@@ -71,7 +71,7 @@ class Lens(torchmetrics.Metric):
         self.keeps_texts = True
 
     def bind(self, subject: Subject) -> None:
-        """Say what will be looked at; `look` does this before the first batch."""
+        """Bind the lens to a subject; `look` does this before the first batch."""
         if self.bound:
             if self.sites != subject.sites or self.heads != subject.heads:
                 raise UserError(f"The lens {self.name!r} has already been used with another model; create a new lens.")
@@ -136,13 +136,13 @@ class Lens(torchmetrics.Metric):
         return call.answers(id(self))
 
     def update(self, call: Call, batch: Batch) -> None:
-        """Take in one call, as the pass reaches it."""
+        """Process one attention call of the forward pass."""
 
     def finish(self, batch: Batch, outputs: Any) -> None:
-        """Take in what is known only after the pass."""
+        """Process what is known only after the forward pass."""
 
     def sums(self, name: str, *shape: int, in_place: bool = True) -> None:
-        """Declare a state that adds up over batches and processes."""
+        """Declare a state that is summed over batches and processes."""
         self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True, in_place=in_place)
 
     def add_later(self, name: str, value: Tensor, *place: slice | int | list[int]) -> None:
@@ -266,11 +266,11 @@ class Lens(torchmetrics.Metric):
             setattr(self, name, getattr(self, name).to(device))
 
     def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
-        """Wrap arrays as a result with this lens's provenance."""
+        """Make a result of arrays, with the provenance of this lens."""
         return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
 
     def grid(
         self, per_head: Float[Tensor, "site head *rest"], rest: Mapping[str, Labels] | None = None
     ) -> xr.DataArray:
-        """Lay [site head …] out as [stack layer head …], see `Places.grid`."""
+        """Arrange [site head …] as [stack layer head …]; see `Places.grid`."""
         return self.by_head.grid(per_head, rest)

@@ -15,9 +15,9 @@ from lorgnette.texts.batch import Batch, Tokens
 
 TASKS = {
     "classification": "cross-entropy of the example's label",
-    "translation": "cross-entropy of the reference translation, mean over its pieces",
-    "causal": "cross-entropy of the next piece, mean over pieces",
-    "masked": "cross-entropy of the masked pieces, mean over them",
+    "translation": "cross-entropy of the reference translation, mean over its tokens",
+    "causal": "cross-entropy of the next token, mean over tokens",
+    "masked": "cross-entropy of the masked tokens, mean over them",
 }
 IGNORED = -100
 

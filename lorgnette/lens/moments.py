@@ -32,7 +32,7 @@ _ROUNDING = 4 * torch.finfo(torch.float64).eps
 class Moments:
     """Means over texts, with standard errors, of named variables with named axes.
 
-    Each text t gives a value m_t with a weight w_t: 1 (mean over texts), or its number of queries (`by="token"`).
+    Each text t has a value m_t with a weight w_t: 1 (mean over texts), or its number of queries (`by="token"`).
 
         mean = Σ w m / Σ w        se² = n/(n−1) · Σ w² (m − mean)² / (Σ w)²
 
@@ -45,7 +45,7 @@ class Moments:
         masses.add(call.site, mass=(values, weights))           # [text head category], weights broadcast
         masses.arrays()                                         # mass, mass_se, mass_count, labelled
 
-    `at`: every "head", every "layer", the "corpus", or `Places` of one's own. The state holds eight numbers a cell
+    `at`: every "head", every "layer", the "corpus", or your own `Places`. The state holds eight numbers a cell
     in float64, on the device of the model. The spread is summed from differences with a pivot, the first value of the
     cell, so that one of 1e-12 of the mean is still seen; states of different pivots merge, because the sums for one
     pivot give those for any other.
@@ -81,7 +81,7 @@ class Moments:
     def add(
         self, site: Site | None = None, rows: Sequence[int] | None = None, /, **values: tuple[Tensor, Tensor]
     ) -> None:
-        """Add some texts' values, (value, weight) by variable: [text (head) *axes]; weight 0 means no such value.
+        """Add the values of some texts, (value, weight) by variable: [text (head) *axes]; weight 0 means no value.
 
         A weight broadcasts to its value. A site may have fewer heads than the widest. `rows` says which texts of the
         batch these are, if they are not all. The values are only held, which waits for nothing; `commit` takes those of

@@ -45,7 +45,7 @@ def concluded(
     notes = [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
     paths = sorted({path for lens in lenses for path in lens.paths})
     if paths:
-        notes.append(f"statistics of rows on the GPU computed by {' and '.join(paths)}")
+        notes.append(f"row statistics on the GPU computed by {' and '.join(paths)}")
     for result in computed:
         result.provenance = provenance.noted(*notes)
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
@@ -64,13 +64,15 @@ def name_of(corpus: Any) -> str:
 def provenance_of(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
     notes = []
     if counts.empty:
-        notes.append(f"{counts.empty} texts without a single token were left out")
+        notes.append(f"{counts.empty} texts without tokens were skipped")
     if counts.untranslated:
-        notes.append(f"{counts.untranslated} texts have no translation: decoder and cross-attention leave them out")
+        notes.append(
+            f"{counts.untranslated} texts have no translation and are missing from decoder and cross-attention"
+        )
     if subject.missing:
-        notes.append(f"not in the checkpoint, and left out: {', '.join(subject.missing)}")
+        notes.append(f"missing from the checkpoint, and skipped: {', '.join(subject.missing)}")
     if skipped := getattr(corpus, "skipped", None):
-        notes.append(f"{len(skipped)} items of the corpus could not be used: {', '.join(map(str, skipped[:10]))}")
+        notes.append(f"{len(skipped)} items of the corpus were skipped: {', '.join(map(str, skipped[:10]))}")
     return Provenance(
         model=subject.name,
         model_class=type(subject.model).__name__,

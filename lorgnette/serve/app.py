@@ -28,13 +28,13 @@ MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {"model": shapes.Problem, "description": "No token, where one is needed."},
-    403: {"model": shapes.Problem, "description": "Asked by another site's page."},
+    401: {"model": shapes.Problem, "description": "A token is required."},
+    403: {"model": shapes.Problem, "description": "The request came from another site."},
     413: {"model": shapes.Problem, "description": "The request is too large."},
-    421: {"model": shapes.Problem, "description": "Asked by a name that is not the page's."},
-    422: {"model": shapes.Problem, "description": "What was wrong with the question."},
-    500: {"model": shapes.Problem, "description": "A bug; the terminal of the page says more."},
-    503: {"model": shapes.Problem, "description": "Too much is waiting."},
+    421: {"model": shapes.Problem, "description": "The Host header is not this page's name."},
+    422: {"model": shapes.Problem, "description": "The request is invalid."},
+    500: {"model": shapes.Problem, "description": "Internal error; see the terminal that runs the page."},
+    503: {"model": shapes.Problem, "description": "The queue is full."},
 }
 
 
@@ -123,7 +123,7 @@ def make_app(
     page = Page(models, None if corpus is None else Texts(corpus), limits or Limits())
     # The pages that FastAPI makes of its description load scripts from elsewhere: only the description is given.
     app = FastAPI(title="Lorgnette", version=__version__, docs_url=None, redoc_url=None, responses=_PROBLEMS,
-                  description="What each head of a model reads in one text.")  # fmt: skip
+                  description="Attention, explanations and predictions of a model for one text.")  # fmt: skip
     _speak(app)
     _pages(app, access or Access())
     _questions(app, page)
@@ -144,7 +144,7 @@ def _speak(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def bug(_: Any, error: Exception) -> JSONResponse:
         # The traceback goes to the terminal: whoever sends this on has handed it to the server too.
-        said = f"Lorgnette failed at this ({reason(error)}). That is a bug; the terminal of the page says more."
+        said = f"Lorgnette failed ({reason(error)}). This is a bug; see the terminal that runs the page."
         return JSONResponse({"detail": said}, 500)
 
     @app.exception_handler(RequestValidationError)

@@ -1,4 +1,4 @@
-"""What the page asks and what it is answered, as OpenAPI describes it."""
+"""Requests and responses of the live page, as OpenAPI describes them."""
 
 from typing import Annotated, Any, Literal
 
@@ -24,22 +24,20 @@ class Question(Strict):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     model: str = Field(description="One of the models that the page was started with.")
-    text: Text = Field(description="The text to look at.")
-    pair: Text | None = Field(None, description="A second text, for models of pairs.")
-    target: Text | None = Field(
-        None, description="A translation, for translation models; the model's own if not given."
-    )
+    text: Text = Field(description="The text to analyse.")
+    pair: Text | None = Field(None, description="A second text, for models that take pairs.")
+    target: Text | None = Field(None, description="A translation, for translation models; if omitted, the model's own.")
     generate: int | None = Field(
-        None, ge=1, le=MOST_GENERATED, description="Let a language model go on for so many tokens."
+        None, ge=1, le=MOST_GENERATED, description="Number of tokens that a language model generates after the text."
     )
     example: int | None = Field(
-        None, ge=0, description="Number of the text in the corpus: its gold tree and rationale come along."
+        None, ge=0, description="Number of the text in the corpus, whose gold tree and rationale are then included."
     )
     methods: Annotated[list[str], Field(max_length=MOST_METHODS)] | None = Field(
-        None, description="Explanation methods; the default ones if not given."
+        None, description="Explanation methods; if omitted, the default methods."
     )
     explained: Annotated[str, StringConstraints(max_length=200)] | None = Field(
-        None, alias="class", description="The class to explain, by its name; the predicted one if not given."
+        None, alias="class", description="Name of the class to explain; if omitted, the predicted class."
     )
     off: Annotated[list[HeadName], Field(max_length=MOST_HEADS)] = Field(
         default_factory=list, description='Heads to switch off, as "encoder.3.7", counted from 1.'
@@ -47,14 +45,14 @@ class Question(Strict):
 
 
 class Numbers(Strict):
-    """An array: little-endian bytes, deflated (zlib), in base64."""
+    """An array: little-endian bytes, compressed (zlib), in base64."""
 
     shape: list[int]
     data: str
 
 
 class Explained(Strict):
-    """One explanation: 32-bit floats, one per piece of a side."""
+    """One explanation: 32-bit floats, one per token of the source or target."""
 
     method: str
     side: int
@@ -63,7 +61,7 @@ class Explained(Strict):
 
 
 class Prediction(Strict):
-    """Classes (or the likeliest next pieces) with their probabilities."""
+    """Classes (or the most probable next tokens) with their probabilities."""
 
     what: str
     labels: list[str]
@@ -73,20 +71,20 @@ class Prediction(Strict):
 class Without(Strict):
     """What changes when heads are switched off."""
 
-    off: list[tuple[str, int, int]] = Field(description="StackAnswer, layer and head, counted from 0.")
+    off: list[tuple[str, int, int]] = Field(description="Stack, layer and head, counted from 0.")
     prediction: Prediction | None
     explanations: list[Explained]
     moved: float = Field(description="1 − cosine of the last states, mean over tokens.")
 
 
 class SideAnswer(Strict):
-    """Tokens that ask or are read."""
+    """Tokens on the query or the key side."""
 
     pieces: list[str]
     words: list[str] = Field(description="Words; a special token is a word of its own.")
-    word: list[int] = Field(description="The word of each piece.")
+    word: list[int] = Field(description="The word of each token.")
     index: list[int] = Field(description="The number of each word in the text; −1 for special tokens.")
-    parts: list[str] | None = Field(None, description="The named part of each piece (user, generated, …).")
+    parts: list[str] | None = Field(None, description="The named part of each token (user, generated, …).")
 
 
 class StackAnswer(Strict):
@@ -95,12 +93,12 @@ class StackAnswer(Strict):
     name: str
     layers: int
     heads: int
-    gone: list[tuple[int, int]] = Field(description="Layer and head, from 0, of heads that were removed: all zero.")
+    gone: list[tuple[int, int]] = Field(description="Layer and head, from 0, of pruned heads (weights all zero).")
     queries: int
     keys: int
-    weights: list[str] = Field(description="Per layer [head query key]: round(255 √α) as bytes, deflated, in base64.")
+    weights: list[str] = Field(description="Per layer [head query key]: round(255 √α) as bytes, zlib, in base64.")
     entropy: Numbers = Field(description="[layer head], in nats, mean over queries.")
-    norms: Numbers | None = Field(description="[layer head key]: ‖f(x)‖, so that α‖f(x)‖ is what moves.")
+    norms: Numbers | None = Field(description="[layer head key]: ‖f(x)‖; α‖f(x)‖ is the norm of the contribution.")
     moved: Numbers | None = Field(description="[layer head]: the sum of α‖f(x)‖ over all pairs.")
 
 
@@ -123,10 +121,12 @@ class Document(Strict):
     text: str
     pair: str | None
     target: str | None
-    cut: bool = Field(description="Whether the text was longer than the model takes, and its end is missing.")
-    generated: dict[str, object] | None = Field(None, description="What a language model put behind the text, and how.")
+    cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
+    generated: dict[str, object] | None = Field(
+        None, description="The text that a language model generated, and the settings."
+    )
     prediction: Prediction | None
-    explained: str | None = Field(description="The class or pieces that the explanations are about.")
+    explained: str | None = Field(description="The class or tokens that are explained.")
     stacks: list[StackAnswer]
     explanations: list[Explained]
     rationale: list[float] | None
@@ -140,14 +140,14 @@ class ModelState(Strict):
 
     name: str
     state: Literal["waiting", "loading", "ready", "failed"]
-    message: str | None = Field(description="Why it failed.")
+    message: str | None = Field(description="The error message.")
 
 
 class PageState(Strict):
     """What the page can do."""
 
     models: list[ModelState]
-    methods: dict[str, str] = Field(description="Explanation methods with a line on each.")
+    methods: dict[str, str] = Field(description="Explanation methods with a one-line description of each.")
     default_methods: list[str]
     corpus: str | None
     limits: dict[str, int]

@@ -104,11 +104,11 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
         train = Items(reader, parts.train)
         counts, count = train.label_counts(), len(train)
         if train.cut:
-            notes.append(f"{train.cut} of {count} training texts were cut to {made.max_length} tokens")
+            notes.append(f"{train.cut} of {count} training texts truncated to {made.max_length} tokens")
     check_labels(counts, parts.labels, f"{parts.train.name}, training texts")
     validation = Items(reader, parts.validation, longest_first=True)
     if validation.cut:
-        notes.append(f"{validation.cut} of {len(validation)} validation texts were cut to {made.max_length} tokens")
+        notes.append(f"{validation.cut} of {len(validation)} validation texts truncated to {made.max_length} tokens")
     check_labels(validation.label_counts(), parts.labels, f"{parts.train.name}, validation texts")
     return Prepared(parts, made, reader, train, validation, count, parts.train.fingerprint(), tuple(notes))
 

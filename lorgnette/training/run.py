@@ -250,7 +250,7 @@ def _record(
     best = next((entry for entry in curve if entry["step"] == trainer.state.best_global_step), None)
     notes = list(ready.notes)
     if test is not None and test.cut:
-        notes.append(f"{test.cut} of {len(test)} test texts were cut to {ready.builder.max_length} tokens")
+        notes.append(f"{test.cut} of {len(test)} test texts truncated to {ready.builder.max_length} tokens")
     notes += learnt_nothing(metrics["validation"])
     return {
         "model": settings.model,

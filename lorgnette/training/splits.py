@@ -50,14 +50,14 @@ def parts_of(settings: TrainingSettings, *, classes: bool = True) -> Parts:
     if given.validation is None:
         count = _size(whole)
         train, validation = _shared(whole, count, settings)
-        notes.append(f"validation is {settings.validation:.0%} of the training texts")
+        notes.append(f"{settings.validation:.0%} of the training texts are used for validation")
     else:
         train, validation = whole, given.validation
     test = given.test
     if test is not None and settings.test_limit is not None:
         test = test.take(settings.test_limit)
     if test is None:
-        notes.append("the corpus has no test split: the numbers are those of validation")
+        notes.append("the corpus has no test split; the numbers are those of the validation texts")
     return Parts(train, validation, test, labels, tuple(notes))
 
 

@@ -41,15 +41,15 @@ class PenalisedTrainer(Trainer):
             super()._load_best_model()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        with outside(f"The checkpoint {resume_from_checkpoint} cannot be gone on from", _DAMAGED):
+        with outside(f"Cannot resume from the checkpoint {resume_from_checkpoint}", _DAMAGED):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with outside(f"The checkpoint {checkpoint} cannot be gone on from", _DAMAGED):
+        with outside(f"Cannot resume from the checkpoint {checkpoint}", _DAMAGED):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with outside(f"The checkpoint {checkpoint} cannot be gone on from", _DAMAGED):
+        with outside(f"Cannot resume from the checkpoint {checkpoint}", _DAMAGED):
             super()._load_rng_state(checkpoint)
 
     def compute_loss(

@@ -164,11 +164,11 @@ def test_the_keyboard_goes_everywhere(opened, page_file):
     assert page.locator(".lv-table caption").text_content() == "From all words, mean"
 
 
-def test_words_become_pieces_and_back(opened, tmp_path):
+def test_words_become_tokens_and_back(opened, tmp_path):
     path = write_page(gathered(SUBJECT, Example("1", "the unbelievable cat")), tmp_path / "pieces.html")
     page = show(opened(), path, "layer=1&head=1&token=3")
     assert page.locator(".lv-table caption").text_content() == "From unbelievable"
-    page.get_by_role("button", name="Pieces").click()
+    page.get_by_role("button", name="Tokens").click()
     assert page.locator(".lv-table caption").text_content() == "From un"
     page.keyboard.press("w")
     assert page.locator(".lv-table caption").text_content() == "From unbelievable"

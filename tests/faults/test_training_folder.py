@@ -127,7 +127,7 @@ def test_the_best_checkpoint_of_a_folder_that_was_moved_is_still_the_best(broken
 def test_a_damaged_checkpoint_is_one_line(cut, name, other):
     last = RunFolder(cut).checkpoint()
     shutil.copy(last / other, last / name)
-    with pytest.raises(UserError, match="cannot be gone on from"):
+    with pytest.raises(UserError, match="Cannot resume from the checkpoint"):
         train(settings(cut, resume=True))
 
 

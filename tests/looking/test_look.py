@@ -50,7 +50,7 @@ def test_odd_texts_work():
     assert encoder.provenance.texts == 5
     decoder = looked(gpt2(), texts)
     assert decoder.provenance.texts == 4
-    assert any("1 texts without a single token" in note for note in decoder.provenance.notes)
+    assert any("1 texts without tokens" in note for note in decoder.provenance.notes)
     with pytest.raises(UserError, match="has no texts to analyse"):
         looked(gpt2(), [""])
 

@@ -283,7 +283,7 @@ def test_a_bug_is_one_line_on_the_page(monkeypatch):
 
     answer = asyncio.run(run())
     assert answer.status_code == 500
-    assert "That is a bug" in detail(answer)
+    assert "This is a bug" in detail(answer)
     assert "content-security-policy" in answer.headers
 
 

@@ -174,7 +174,7 @@ def test_the_smoothed_loss_is_the_trainers_own():
 def test_what_is_cut_is_counted(tmp_path):
     ready = prepare(settings(tmp_path, max_length=5))
     assert ready.train.cut > 0
-    assert any("were cut to 5 tokens a side" in note for note in ready.notes)
+    assert any("truncated to 5 tokens a side" in note for note in ready.notes)
     reader = PairReader(ready.builder.tokenizer, 5)
     for item, _ in reader.read(pairs(30, 4)):
         assert len(item["input_ids"]) <= 5

@@ -1,4 +1,4 @@
-"""Which cheap signal to trust: do weights, norms, relevance and gradients rank the heads as taking them away does?"""
+"""Which cheap signal ranks the heads as ablation does: weights, norms, relevance or gradients?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ SIGNALS_OF = ("weights", "norms", "relevance", "importance")
 PARTITION = ("cls", "sep", "period_comma", "other")
 DESCRIPTIONS = {
     "sharpness": "1 − normalised entropy of the weights (lens weights)",
-    "confidence": "largest weight on a word (lens weights)",
-    "norm": "Σ_j ‖α f(x_j)‖, what the head moves (lens norms)",
-    "relevance": "share of its layer's relevance that goes through the head, with its sign (lens relevance)",
+    "confidence": "mean maximum weight on a word (lens weights)",
+    "norm": "Σ_j ‖α f(x_j)‖, the summed contributions (lens norms)",
+    "relevance": "signed share of its layer's relevance (lens relevance)",
     "slope": "|∂L/∂α| over all pairs (lens gradients)",
     "gradient": "|∂L/∂ξ| of a gate on the head (lens importance)",
-    "ablation_zero": "change of the loss with the head's output at zero (lens importance)",
-    "ablation_mean": "change of the loss with the head's output at its mean (lens importance)",
+    "ablation_zero": "change of the loss when the head's output is set to zero (lens importance)",
+    "ablation_mean": "change of the loss when the head's output is set to its mean (lens importance)",
 }
 
 
@@ -151,9 +151,9 @@ def _result(
     variables["reliability"] = xr.DataArray(trust, dims=dims[:2])
     variables["reliability_count"] = variables["reliability"].notnull().astype("int64")
     variables["spearman"].attrs["description"] = "Spearman's ρ across the heads of a stack"
-    variables["within"].attrs["description"] = "the same of ranks within layers"
+    variables["within"].attrs["description"] = "the same with ranks within each layer"
     variables["reliability"].attrs["description"] = (
-        "share of a signal's variance over heads that is not noise from texts"
+        "share of a signal's variance over heads that is not sampling noise of the texts"
     )
     data = xr.Dataset(variables, coords={axes.STACK: stacks, axes.SIGNAL: names, axes.SIGNAL_B: names})
     data.attrs["signals"] = {name: DESCRIPTIONS[name] for name in names}

@@ -48,7 +48,8 @@ def signal_matrix(frame: "pd.DataFrame", value: str) -> Any:
             y=alt.Y(field="down", type="nominal", title=None, sort=None, axis=axis),
         )
         cells = base.mark_rect().encode(color=alt.Color(field="value", type="quantitative", scale=scale, title="ρ"))
-        text = base.mark_text(fontSize=10).encode(text=alt.Text(field="label", type="nominal"))
+        white = alt.condition("abs(datum.value) > 0.7", alt.value("white"), alt.value("black"))
+        text = base.mark_text(fontSize=10, opacity=1).encode(text=alt.Text(field="label", type="nominal"), color=white)
         panels.append((cells + text).properties(title=str(stack)))
     return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
 

@@ -1,4 +1,4 @@
-"""Whether a translation model's cross-attention aligns words, by weights and by norms."""
+"""Word alignment by the cross-attention of a translation model, from weights and from norms."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +28,8 @@ READINGS = ("output", "input")
 SCORES = ("aer", "precision", "recall")
 _DESCRIPTIONS = {
     "aer": "alignment error rate of each head's links, 1 − (|A∩S| + |A∩P|) / (|A| + |S|)",
-    "precision": "share of the links that are possible ones, |A∩P| / |A|",
-    "recall": "share of the sure links that are found, |A∩S| / |S|",
+    "precision": "precision: share of predicted links that are possible links, |A∩P| / |A|",
+    "recall": "recall: share of sure links that are predicted, |A∩S| / |S|",
 }
 
 

@@ -1,4 +1,4 @@
-"""How much of the tree all heads hold together: a trained combination of their weights, with and without GloVe."""
+"""How much syntax all heads encode together: a trained combination of their weights, with and without GloVe."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -183,7 +183,7 @@ class AttentionProbe(Lens):
         if not there:
             variables["weight"] = variables["weight"] * np.nan
         variables["weight"].attrs["description"] = "weight of a head in the probe of attention alone"
-        variables["uas"].attrs["description"] = "share of held-out words whose head is right, the root's among them"
+        variables["uas"].attrs["description"] = "share of held-out words attached to the correct head, root included"
         result = self.result(variables)
         texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
         result.data.attrs |= {**texts, "texts": self.kept.count}

@@ -1,4 +1,4 @@
-"""What a head's weights say before any text: the spectra of its two circuits, copying, and composition of heads."""
+"""What a head can do according to its weights: spectra of the QK and OV circuits, copying, composition of heads."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,10 +23,10 @@ CIRCUITS = ("qk", "ov")
 WAYS = ("query", "key", "value")
 TOP = 10
 _DESCRIPTIONS = {
-    "effective_rank": "exp of the entropy of the singular values of a circuit: how many directions carry it",
+    "effective_rank": "effective rank: exp of the entropy of the normalised singular values of a circuit",
     "first_share": "share of the largest singular value in Σ σ²",
-    "positive": "Σ Re λ / Σ |λ| of W_V W_O: near 1 it copies directions, near −1 it reverses them",
-    "composition": "‖A B‖ / (‖A‖ ‖B‖): how much the later head reads of what the earlier one writes",
+    "positive": "Σ Re λ / Σ |λ| of W_V W_O: 1 = copies directions, −1 = reverses them",
+    "composition": "‖A B‖ / (‖A‖ ‖B‖): how much of the earlier head's output the later head can read",
     "copied": f"share of sampled tokens that are among the {TOP} tokens their own OV circuit raises most",
     "turns": "the sampled tokens that the OV circuit raises most: token → token",
 }
@@ -80,7 +80,7 @@ class Circuits(Lens):
     variables: dict[str, xr.DataArray]
 
     name: ClassVar[str] = "circuits"
-    summary: ClassVar[str] = "spectra of each head's weights, copying, and which heads read which"
+    summary: ClassVar[str] = "spectra of each head's QK and OV circuits, copying, and composition of heads"
 
     def __init__(self, tokens: int = 256) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whether the direction of a text's vector tells its class: one cone for each class?"""
+"""Whether the texts of each class share a direction: one cone per class?"""
 
 from typing import Any, ClassVar
 
@@ -23,16 +23,15 @@ from lorgnette.texts.batch import Batch
 class Cones(Lens):
     """cos(x, r_c) of every text with representatives r_c of every class c (Fosse et al. 2023).
 
-    x is what enters the classification head (`vector="head"`), or the last state of the first token (`"cls"`). r_c is
-    the vector of a text of class c that the model classifies right: `representative="random"`, averaged over up to
-    `draws` of them, or `"first"`, the first by id. With `keep`, a representative stays among the texts that it is
-    compared with, at cosine 1. Also with class means in place of representatives: all class×class cosines, AUROC of own
-    against other class, correlation with accuracy over classes, and the nearest texts of another class.
+    x is the input of the classification head (`vector="head"`), or the last state of the first token (`"cls"`). r_c is
+    the vector of a correctly classified text of class c: `representative="random"` averages over up to `draws` of them,
+    `"first"` takes the first by id. With `keep`, a representative is also compared with itself (cosine 1). The same is
+    computed with class means as representatives: all class×class cosines, AUROC of own against other class, correlation
+    with accuracy over classes, and the nearest texts of another class. Up to `size` texts are kept, a random sample
+    that is the same in every run; accuracies are over all texts.
 
-    Up to `size` texts are kept, drawn at random but always the same; accuracies are of all texts.
-
-    What it does not tell you: that the direction is what the classifier uses. Length and bias count too; and classes
-    that a linear layer separates may well lie in one narrow cone.
+    What it does not tell you: that the classifier uses the direction. Length and bias count too, and classes that a
+    linear layer separates may all lie in one narrow cone.
     """
 
     representative: str
@@ -43,7 +42,7 @@ class Cones(Lens):
     seed: int
 
     name: ClassVar[str] = "cones"
-    summary: ClassVar[str] = "whether each class of a classifier has a direction of its own"
+    summary: ClassVar[str] = "whether the texts of each class share a direction (cosine, AUROC)"
     uses_labels: ClassVar[bool] = True
     confusion: Tensor
 

@@ -1,4 +1,4 @@
-"""Whether attention chooses: how far the mix of values lies from their plain mean, within the cone that they span."""
+"""How far a head's output departs from the uniform average of the values, within the cone that they span."""
 
 from typing import ClassVar
 
@@ -15,33 +15,31 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
 _DESCRIPTIONS = {
-    "distance": "‖y − v̄‖ / ‖v̄‖: how far what a head gives lies from the plain mean of the values it may see",
+    "distance": "‖y − v̄‖ / ‖v̄‖: distance of a head's output from the uniform average of the visible values",
     "cosine": "cos(y, v̄)",
     "angle": "angle between y and v̄, radians",
-    "cone_widest": "largest angle of a value with v̄, radians: the cone that y cannot leave if it is below π/2",
+    "cone_widest": "largest angle of a value with v̄, radians: if below π/2, y cannot leave this cone",
     "cone_average": "mean angle of the values with v̄, radians",
-    "used": "angle(y, v̄) over the largest angle: how much of the cone attention uses",
+    "used": "angle(y, v̄) divided by the largest angle: share of the cone that attention uses",
     "norm_ratio": "‖y‖ / ‖v̄‖",
-    "beyond": "share of queries whose y lies outside the cone: 0 where cones are narrower than π/2",
+    "beyond": "share of queries whose y lies outside the cone (0 if the cone is narrower than π/2)",
 }
 _NARROWEST = 1e-6
 """Radians: a cone narrower than this has no inside to use."""
 
 
 class Convexity(Lens):
-    """y_i = Σ_j α_ij v_j against v̄_i, the mean of the values that query i may see (Fosse et al. 2023, eq. 3).
+    """y_i = Σ_j α_ij v_j against v̄_i, the mean of the values visible to query i (Fosse et al. 2023, eq. 3).
 
-    If all values lie within an angle θ < π/2 of v̄, so does every y, whatever the weights: where the cone is narrow,
-    attention has little to choose from. Means over queries, then over texts. Before W_O, residual and norm.
+    If all values lie within an angle θ < π/2 of v̄, so does every y, whatever the weights: in a narrow cone, attention
+    can change the output little. Means are over queries, then over texts, before W_O, residual and norm. Queries with
+    v̄ = 0 are excluded and counted in `no_mean`; a cone of a single direction has no `used`.
 
-    Queries whose v̄ is zero have no such numbers: left out, and counted in `no_mean`; cones of one direction have no
-    `used`.
-
-    What it does not tell you: whether a small turn matters. The next layer may read a difference of a few degrees.
+    What it does not tell you: whether a small angle matters. The next layer may use a difference of a few degrees.
     """
 
     name: ClassVar[str] = "convexity"
-    summary: ClassVar[str] = "how far attention's mix of values lies from their mean, in the cone that they span"
+    summary: ClassVar[str] = "how far a head's output departs from the uniform average of the values"
     no_mean: Tensor
 
     def allocate(self, subject: Subject) -> None:
@@ -67,7 +65,7 @@ class Convexity(Lens):
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
         variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
-        variables["no_mean"].attrs["description"] = "queries whose mean value is zero: left out"
+        variables["no_mean"].attrs["description"] = "queries whose mean value vector is zero (excluded)"
         return self.result(variables)
 
 

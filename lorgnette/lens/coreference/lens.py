@@ -1,4 +1,4 @@
-"""Whether a head looks back to who is meant: antecedent accuracy, beside the nearest mention and the same word."""
+"""Which heads attend to the antecedent of a mention; baselines: the nearest mention, the same head word."""
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -29,22 +29,22 @@ ALL_KINDS = ("all", *KINDS)
 
 
 class Coreference(Lens):
-    """Share of mentions whose head word reads the head word of an antecedent most (Clark et al. 2019, §4.3).
+    """Share of mentions whose head word attends most to the head word of an antecedent (Clark et al. 2019, §4.3).
 
         found   argmax_j α_ij is the head of an earlier mention of the same chain, i the head of the mention
 
     α is between words. Candidates j: head words of earlier mentions (`mentions`), or all other words (`words`). Only
     mentions with an antecedent in the same text count. By kind of mention: pronoun, proper, nominal. Baselines: the
-    nearest earlier mention, and the nearest with the same head word (none: not found). A hash of its id puts a text
-    into the development or the held-out part; choose a head on the one and tell the other, as `best_antecedents` does.
-    Shares are over all mentions, standard errors over texts.
+    nearest earlier mention, and the nearest with the same head word (none: not found). A hash of its id assigns a text
+    to the development or the held-out part; choose a head on one and report its accuracy on the other, as
+    `best_antecedents` does. Shares are over all mentions, standard errors over texts.
 
-    What it does not tell you: whether the model resolves anything. Repeated words are found by any head that reads
-    equal words.
+    What it does not tell you: whether the model resolves coreference. Any head that attends to repeated words finds
+    repeated mentions.
     """
 
     name: ClassVar[str] = "coreference"
-    summary: ClassVar[str] = "which head looks back to the antecedent of a mention (treebank with entities, GUM)"
+    summary: ClassVar[str] = "which heads attend to the antecedent of a mention (treebank with entities, such as GUM)"
 
     def __init__(self, development: float = 0.5) -> None:
         super().__init__()
@@ -114,7 +114,9 @@ class Coreference(Lens):
         variables["pairs"] = xr.DataArray(
             self.counted.numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
         )
-        variables["accuracy"].attrs["description"] = "share of mentions whose head word reads an antecedent's most"
+        variables["accuracy"].attrs["description"] = (
+            "share of mentions whose head word attends most to that of an antecedent"
+        )
         variables["baseline_accuracy"].attrs["description"] = "share of mentions whose antecedent the rule finds"
         result = self.result(variables)
         every, counted, unseen = (int(n) for n in self.mentions)

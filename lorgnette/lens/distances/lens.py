@@ -1,4 +1,4 @@
-"""Which heads look alike: Jensen–Shannon divergences between heads, and a map of them."""
+"""Which heads have similar attention: Jensen–Shannon divergences between heads, and a map of them."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -32,31 +32,33 @@ paper asks for .6 on a category: here it is the half that every count of such he
 KINDS = ("previous", "next", "self", "cls", "sep", "period_comma", "broad", "other")
 _DESCRIPTIONS = {
     "divergence": "Jensen–Shannon divergence in nats between the rows of two heads, mean over queries",
-    "x": "place of the head on the map, first axis (metric multidimensional scaling of the divergences)",
-    "y": "place of the head on the map, second axis",
-    "stress": "how much the map distorts the divergences (0: not at all)",
-    "kind": "what the head attends to: mass > .5 on a neighbour or a category of token, entropy > 3.8 nats, or other",
-    "count": "texts seen by the head",
+    "x": "first coordinate of the head on the map (metric multidimensional scaling of the divergences)",
+    "y": "second coordinate of the head on the map",
+    "stress": "stress: how much the map distorts the divergences (0: not at all)",
+    "kind": "pattern: over half of the weight on a neighbour or a category, entropy above 3.8 nats, or other",
+    "count": "number of texts",
 }
 
 
 class Distances(Weights):
-    """The divergence between every two heads of a stack, in 2-D, with what each attends to (Clark et al. 2019, §6).
+    """The divergence between every two heads of a stack, a 2-D map, and each head's pattern (Clark et al. 2019, §6).
 
         d(a, b) = mean_i JS(α^a_i, α^b_i),   α smoothed as (1 − smoothing) α + smoothing / n
 
-    Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools them, which
-    is what the paper does). All layers of a stack are compared, stacks are not: their rows are over different tokens.
+    Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools them, as
+    the paper does). All layers of a stack are compared; heads of different stacks are not, since they attend to
+    different tokens.
 
-    What it does not tell you: two heads with the same weights may read different things from the same tokens, and the
-    threshold of a broad head (3.8 nats) is the paper's, for texts of 128 tokens; shorter texts cannot reach it.
+    What it does not tell you: whether two heads do the same. With the same weights they may read different features of
+    the same tokens. The threshold for broad heads (3.8 nats) is the paper's, for texts of 128 tokens; shorter texts
+    may not reach it.
     """
 
     smoothing: float
     seed: int
 
     name: ClassVar[str] = "distances"
-    summary: ClassVar[str] = "which heads look alike: Jensen–Shannon divergences, and a map of the heads"
+    summary: ClassVar[str] = "which heads have similar attention: Jensen–Shannon divergences and a map"
 
     def __init__(self, by: str = "text", smoothing: float = 0.001, seed: int = 0) -> None:
         super().__init__(by)

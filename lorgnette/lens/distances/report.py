@@ -26,7 +26,10 @@ def figures(result: Result) -> list[Figure]:
     if "kind" not in result.data or not {"x", "y"} <= set(shown(result)):
         return figure_per_variable(result)
     frame = result.data[["x", "y", "kind"]].to_dataframe().dropna().reset_index()
-    caption = "Heads with similar rows (Jensen–Shannon divergence) are close to each other; the axes have no unit."
+    caption = (
+        "Heads with similar rows (Jensen–Shannon divergence) are close to each other; the axes have no unit. "
+        "Heads with a dominant pattern are named where there is room."
+    )
     return [Figure("head_map", "Map of the heads", caption, charts.head_map(result), frame, frame, True)]
 
 

@@ -1,4 +1,4 @@
-"""Whether frequent words are discounted: rank correlation of frequency with what is read, and with what arrives."""
+"""Whether frequent tokens contribute less: rank correlation of frequency with α and with ‖f(x)‖."""
 
 import re
 from collections.abc import Sequence
@@ -37,17 +37,15 @@ _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003
 class Frequency(Lens):
     """Spearman's ρ between a token's frequency rank and α received, and ‖f(x)‖ (Kobayashi et al. 2020, §4.3).
 
-    For every occurrence of a token: α is the mean over the queries that may see it and over heads, ‖f(x)‖ the mean over
-    heads; by layer, and over all layers. Rank 1 is the most frequent, so ρ > 0 says that frequent tokens get less.
+    For every occurrence of a token, α is the mean over heads and over the queries that see it, ‖f(x)‖ the mean over
+    heads; by layer, and over all layers. Rank 1 is the most frequent token, so ρ > 0 means that frequent tokens
+    get less. Ranks: `"corpus"` counts the tokens of the analysed corpus, `"bert"` are counts of bert-base-uncased's
+    tokens in Wikipedia, `"wordfreq"` the words of a `language` (a token has the rank of its word; special tokens and
+    punctuation have none), or your own `FrequencyRanks`, by token id or by word. Uncounted tokens rank last.
+    Correlations are over a random sample of at most `size` occurrences, the same in every run; standard errors and
+    95 % intervals are over texts.
 
-    Ranks: `"corpus"` counts the pieces in what is looked at, `"bert"` are those of bert-base-uncased's pieces in
-    Wikipedia, `"wordfreq"` those of a `language`'s words (a piece has the rank of its word; special tokens and
-    punctuation have none), or `FrequencyRanks` of your own, by piece id or by word. What was never counted ranks last.
-
-    Correlations are of at most `size` occurrences, drawn at random but always the same ones; standard errors and 95 %
-    intervals are over texts.
-
-    What it does not tell you: why. Frequent words differ from rare ones in more than frequency.
+    What it does not tell you: why. Frequent words differ from rare words in more than frequency.
     """
 
     specials: bool
@@ -55,7 +53,7 @@ class Frequency(Lens):
 
     name: ClassVar[str] = "frequency"
     pieces: Tensor
-    summary: ClassVar[str] = "whether frequent words are discounted: Spearman of frequency rank with α and with ‖f(x)‖"
+    summary: ClassVar[str] = "whether frequent tokens contribute less: Spearman's ρ of frequency rank with α and ‖f(x)‖"
 
     def __init__(
         self,
@@ -206,7 +204,7 @@ class Frequency(Lens):
         variables["spearman_all"].attrs["description"] = "the same with α and ‖f(x)‖ averaged over all layers"
         layers = list(range(1, self.layers + 1))
         result = self.result(variables, {axes.STACK: self.stacks, axes.LAYER: layers, axes.MEASURE: list(MEASURES)})
-        source = self.ranks.source if self.ranks is not None else "pieces counted in the corpus itself"
+        source = self.ranks.source if self.ranks is not None else "tokens counted in the corpus itself"
         result.data.attrs |= {"ranks": source, "specials": self.specials and not self.by_word, "size": self.size}
         return result
 

@@ -1,4 +1,4 @@
-"""What shape the vectors make: how alike their directions are, how many directions they use, and who is to blame."""
+"""Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
 from typing import Any, ClassVar
 
@@ -28,28 +28,28 @@ _DESCRIPTIONS = {
     "sim": "mean cosine of all pairs of vectors of a text, mean over texts",
     "intra_similarity": "mean cosine of the vectors of a text with their mean, mean over texts",
     "sim_corpus": "mean cosine of all pairs of vectors of the corpus",
-    "along_mean": "mean cosine of the vectors of the corpus with their mean (vectors of length zero left out)",
-    "mean_share": "squared length of the mean vector over the mean squared length, of all vectors of the corpus",
-    "rogue_1": "share of sim_corpus that one dimension makes up (where sim_corpus is above .01)",
-    "rogue_3": "share of sim_corpus that three dimensions make up",
-    "isoscore": "IsoScore of the corpus: 1 the variance is even in all directions, 0 it is in one",
-    "effective_rank": "exp of the entropy of the singular values over their sum; the vectors are not centred",
-    "vectors_count": "vectors that have a direction",
-    "zero_vectors": "vectors of length zero: left out of every cosine",
-    "short_texts": "texts with fewer than two vectors: they have no pair and are left out of sim",
+    "along_mean": "mean cosine of the vectors of the corpus with their mean (zero vectors excluded)",
+    "mean_share": "squared norm of the mean vector divided by the mean squared norm, over all vectors of the corpus",
+    "rogue_1": "share of sim_corpus due to the largest dimension (if sim_corpus is above .01)",
+    "rogue_3": "share of sim_corpus due to the three largest dimensions",
+    "isoscore": "IsoScore of the corpus: 1 = isotropic, 0 = all variance in one direction",
+    "effective_rank": "effective rank: exp of the entropy of the normalised singular values (vectors not centred)",
+    "vectors_count": "number of non-zero vectors",
+    "zero_vectors": "number of zero vectors (excluded from every cosine)",
+    "short_texts": "number of texts with fewer than two vectors (excluded from sim)",
     "self_similarity": "mean cosine of the occurrences of a word, mean over words",
-    "mev": "share of the squared length of a word's occurrences along one direction, mean over words",
-    "random_cosine": "mean cosine of random words, one from each text: what any two words have in common",
-    "random_mev": "share of the squared length of random words along one direction",
+    "mev": "MEV: share of the squared norm of a word's occurrences along one direction, mean over words",
+    "random_cosine": "baseline: mean cosine of random words, one from each text",
+    "random_mev": "baseline: share of the squared norm of random words along one direction",
 }
 
 
 class Geometry(Lens):
     """Mean pairwise cosine of states, queries, keys and values, and its relatives (Fosse et al. 2023, Ethayarajh 2019).
 
-        SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j)        within a text, then mean over texts; and over all of the corpus
+        SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j)        within a text, then mean over texts; and over the corpus
 
-    for every head, for the heads side by side (`_all`) and for the hidden states (`state_`), with IntraSim, the mean
+    for every head, for the concatenated heads (`_all`) and for the hidden states (`state_`), with IntraSim, the mean
     direction, rogue dimensions; with `covariances`, IsoScore and effective rank (`"states"`: of hidden states only);
     with `words`, SelfSim and MEV of words with at least `least` occurrences, and all of them less what random words
     have in common (`_adjusted`).
@@ -68,7 +68,7 @@ class Geometry(Lens):
     by_word: HashSample
 
     name: ClassVar[str] = "geometry"
-    summary: ClassVar[str] = "anisotropy: mean cosine of states, queries, keys and values; IsoScore, rogue dimensions"
+    summary: ClassVar[str] = "anisotropy: mean cosine of states, queries, keys and values; IsoScore; rogue dimensions"
     wants_hidden_states: ClassVar[bool] = True
 
     def __init__(
@@ -221,8 +221,10 @@ class Geometry(Lens):
             array = clouds.places.grid(values, {axes.MODEL: None}).isel({axes.HEAD: 0}, drop=True)
             out[name] = array.where(count > 0)
             out[f"{name}_count"] = count
-        out["state_mean_direction"].attrs["description"] = "unit vector along the mean of the corpus"
-        out["state_contribution"].attrs["description"] = "what each dimension adds to state_sim_corpus; they sum to it"
+        out["state_mean_direction"].attrs["description"] = "direction of the mean of the corpus (unit vector)"
+        out["state_contribution"].attrs["description"] = (
+            "contribution of each dimension to state_sim_corpus, to which they sum"
+        )
         return out
 
     def _words(self, intra: xr.DataArray) -> dict[str, xr.DataArray]:

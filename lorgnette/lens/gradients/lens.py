@@ -1,4 +1,4 @@
-"""How much the loss would change if a head read a little more of a token: the gradient of the weights."""
+"""How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
 from typing import Any, ClassVar
 
@@ -22,20 +22,20 @@ COLUMNS = (*CATEGORIES, "all")
 
 
 class Gradients(Lens):
-    """Mean |∂L/∂α_ij| by kind of key j, for every head (Clark et al. 2019, §3.3).
+    """Mean |∂L/∂α_ij| by category of key j, for every head (Clark et al. 2019, §3.3).
 
-    L is what the subject was trained for: cross-entropy of the label, of the reference translation, of the next piece,
-    or of 15 % masked pieces. The mean is over the pairs of a text's real queries and the keys of that kind that they
-    may see, then over texts (`by="token"` weights a text by its pairs).
+    L is the training loss of the subject: cross-entropy of the label, of the reference translation, of the next token,
+    or of 15 % masked tokens. The mean is over pairs of a non-padding query and a visible key of that category, then
+    over texts (`by="token"` weights a text by its pairs).
 
-    What it does not tell you: it is a slope at one point. A softmax that cannot move (a sure head) may have large
-    slopes, and weights of a row sum to one, so that one cannot grow alone.
+    What it does not tell you: the effect of a large change. The gradient is local, a saturated softmax may have large
+    gradients, and the weights of a row sum to one, so one cannot grow alone.
     """
 
     seed: int
 
     name: ClassVar[str] = "gradients"
-    summary: ClassVar[str] = "how much the loss depends on what each head reads: |∂loss/∂α| by kind of token"
+    summary: ClassVar[str] = "how sensitive the loss is to the attention weights: |∂loss/∂α| by category of token"
     uses_labels: ClassVar[bool] = True
     wants_gradients: ClassVar[bool] = True
 

@@ -21,7 +21,7 @@ from lorgnette.texts.batch import Batch
 
 
 class HeadMeans(Lens):
-    """What each head gives on average: its output before W_O, mean over all real tokens of the corpus.
+    """The mean output of each head before W_O, over all non-padding tokens of the corpus.
 
     `importance` looks through the corpus with it first, for mean ablation. It is no finding by itself.
     """

@@ -1,4 +1,4 @@
-"""Does it matter? What the loss does when a head is taken away, and how steeply it would change."""
+"""How important each head is: the change of the loss when it is ablated, and the gradient of a gate on it."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ TOKENS = 4096
 
 
 class Gates(Tap):
-    """A gate of 1 on every head of every text: ∂L/∂ξ is what the loss makes of a little less of that head."""
+    """A gate ξ = 1 on every head of every text, for ∂L/∂ξ."""
 
     def __init__(self) -> None:
         self.gates: dict[Site, Float[Tensor, "text head 1 1"]] = {}
@@ -46,17 +46,17 @@ class Gates(Tap):
 
 
 class Importance(Lens):
-    """Leave-one-head-out, and Michel's gradient sensitivity, on what the subject was trained for.
+    """Leave-one-head-out ablation and Michel's gradient sensitivity, with the training loss of the subject.
 
         loss_change   L(x; head h replaced) − L(x)         by 0 (`zero`), or by the head's mean over the corpus (`mean`)
         sensitivity   |∂L(x)/∂ξ_h|, ξ_h = 1 a gate on the head's output       (Michel, Levy & Neubig 2019, eq. 2)
 
-    Means are over texts. A head's output is what it gives before the output projection; the mean is over all tokens of
-    the corpus, which `look` goes through once before. For classifiers also the change of accuracy. Every head costs a
-    pass: `stacks` ("encoder", "decoder", "cross") names those whose heads are taken away, if not all are wanted.
+    Means are over texts. A head's output is its context before the output projection; the mean is over all tokens of
+    the corpus, which `look` reads once before. For classifiers, accuracy is measured too. Every head costs a
+    forward pass; `stacks` ("encoder", "decoder", "cross") restricts ablation to some stacks.
 
-    What it does not tell you: heads stand in for each other. Two heads that can each go alone may not be able to go
-    together, and what the model leans on today a few steps of training might give to others.
+    What it does not tell you: whether several heads can go together. Heads compensate for each other, so two heads that
+    can each be removed alone may not be removable together, and a few training steps can shift importance.
     """
 
     ablations: tuple[str, ...]
@@ -65,7 +65,7 @@ class Importance(Lens):
     taken: tuple[Site, ...]
 
     name: ClassVar[str] = "importance"
-    summary: ClassVar[str] = "what the loss does without each head, and how steeply it depends on it"
+    summary: ClassVar[str] = "change of the loss when each head is ablated, and sensitivity |∂loss/∂gate|"
     uses_labels: ClassVar[bool] = True
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How much of what each head reads arrives: norms of transformed vectors beside the weights, and mixing ratios."""
+"""How much each token contributes to a head's output: norms of transformed values, and mixing ratios."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -41,13 +41,14 @@ _ALL_HEADS = ("all_heads_norm", "all_heads_share")
 class Norms(Lens):
     """‖α f(x)‖ of every head and of all heads, with residual and LayerNorm, and mixing ratios.
 
-    f^h(x) = (x W_V^h + b_V^h) W_O^h; b_O belongs to no token and is left out. Kobayashi et al. 2020 and 2021; the terms
-    and the five ratios are in `docs/lenses/norms.md`. Means are over the non-padding queries of a text (`f_norm`: over
-    tokens), then over texts (`by="token"` pools); `f_mean` … `f_max` and the extremes of `mixing` are over all tokens.
-    With a norm before attention f acts on the normalised vector, the residual is the raw one, and what needs a norm
-    after the sum is missing. In cross-attention nothing with a residual exists.
+    f^h(x) = (x W_V^h + b_V^h) W_O^h; b_O belongs to no token and is excluded. Kobayashi et al. 2020 and 2021; the terms
+    and the five ratios are defined in `docs/lenses/norms.md`. Means are over the non-padding queries of a text
+    (`f_norm`: over tokens), then over texts (`by="token"` pools the tokens); `f_mean` … `f_max` and the extremes of
+    `mixing` are over all tokens. In a pre-norm model, f acts on the normalised vector, the residual is the vector
+    before the norm, and quantities that need a norm after the sum are missing. In cross-attention, quantities with a
+    residual are missing.
 
-    With `contribution`, what each token adds to the output's length, α ‖f(x)‖ cos(f(x), y): its sum over tokens is ‖y‖.
+    `contribution` adds α ‖f(x)‖ cos(f(x), y), the part of the output norm that each token supplies: it sums to ‖y‖.
 
     What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
     """
@@ -57,7 +58,7 @@ class Norms(Lens):
     sample_size: int
 
     name: ClassVar[str] = "norms"
-    summary: ClassVar[str] = "how much of what each head reads arrives: norms beside weights, mixing ratios"
+    summary: ClassVar[str] = "how much each token contributes to a head's output (‖αf(x)‖), and mixing ratios"
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Norms(Lens):
         sample: int = 8192,
         parts: Sequence[str] = (),
     ) -> None:
-        """`all_heads`: norms of the heads' sum; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
+        """`all_heads`: norms of the sum over heads; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
 
         `contribution`: what tokens add to the output's length, with sign, per head and for all heads.
         `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing

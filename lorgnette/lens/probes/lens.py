@@ -1,4 +1,4 @@
-"""What the layers know: probes on frozen states, each beside its control task and its baselines."""
+"""What each layer encodes: probes on frozen states, with control tasks and baselines."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ class Probes(Lens):
     beside the most frequent label, the most frequent label of each word type, and a probe on the input embeddings
     alone. `mixing` is how much a linear probe on a learnt mix of all states takes of each (Peters et al. 2018).
 
-    What it does not tell you: whether the model uses what a probe finds, nor that what it does not find is not there.
+    What it does not tell you: whether the model uses what a probe finds, or that what no probe finds is absent.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Probes(Lens):
     layers: int
 
     name: ClassVar[str] = "probes"
-    summary: ClassVar[str] = "what each layer knows: probes for tags or labels, with control tasks and baselines"
+    summary: ClassVar[str] = "what each layer encodes: probes for tags or labels, with control tasks and baselines"
     beside_accuracy: ClassVar[bool] = True
     wants_hidden_states: ClassVar[bool] = True
 

@@ -12,16 +12,16 @@ from lorgnette import axes
 from lorgnette.lens.probes.probe import Recipe, control_labels, train_mixture, train_probes
 
 DESCRIPTIONS = {
-    "accuracy": "share of test items that the probe labels rightly, mean over seeds",
-    "control": "the same for the control task: a random label for every word type",
-    "selectivity": "accuracy less control: what is not the probe's own memory",
-    "embedding_accuracy": "a probe on the input embeddings alone",
-    "embedding_selectivity": "its accuracy less its control",
-    "mixing": "how much a linear probe on a learnt mix of all states takes of each",
-    "mixing_centre": "the state at which that probe looks on average",
-    "converged": "1 where the linear probe of the task is at its minimum (largest slope ≤ 1e-4), 0 where it is not",
-    "majority": "accuracy of always giving the most frequent label",
-    "type_majority": "accuracy of giving each word type its most frequent label",
+    "accuracy": "test accuracy of the probe, mean over seeds",
+    "control": "test accuracy on the control task (a random label for every word type)",
+    "selectivity": "selectivity: accuracy minus accuracy on the control task",
+    "embedding_accuracy": "accuracy of a probe on the input embeddings",
+    "embedding_selectivity": "selectivity of the probe on the input embeddings",
+    "mixing": "weight of each state in a learnt mix that a linear probe uses",
+    "mixing_centre": "centre of gravity: mean state under those weights",
+    "converged": "1 if the linear probe has converged (largest gradient component ≤ 1e-4), else 0",
+    "majority": "accuracy of always predicting the most frequent label",
+    "type_majority": "accuracy of predicting the most frequent label of each word type",
 }
 
 

@@ -28,9 +28,9 @@ from lorgnette.texts.example import Example
 from lorgnette.texts.treebank import is_tree
 
 DESCRIPTIONS = {
-    "uuas": "share of the gold tree's edges in the minimum spanning tree of the probed distances, punctuation left out",
-    "distance_correlation": "Spearman correlation of probed with tree distance, by word, mean over texts",
-    "chain": "uuas of the tree that joins each word with the next",
+    "uuas": "UUAS: share of gold edges in the minimum spanning tree of the probed distances, without punctuation",
+    "distance_correlation": "Spearman correlation of probed and tree distance, per word, mean over texts",
+    "chain": "UUAS of the chain that links each word with the next",
 }
 
 

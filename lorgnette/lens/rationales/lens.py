@@ -1,4 +1,4 @@
-"""Do explanations point to the words that people marked, and to those that the model needs?"""
+"""Whether explanations are plausible (human rationales) and faithful (what the model uses)."""
 
 import time
 from collections.abc import Sequence
@@ -44,17 +44,18 @@ class Rationales(Lens):
         auprc               area under (recall, precision) of a text's words against its gold words    (ERASER)
         pooled_auprc        average precision of the words of all texts together, scores rescaled within each text
         token_f1, iou_f1    of the k words with the highest scores, by words and by spans of words
-        comprehensiveness   m(x)_j − m(x without its first words)_j; mean over the first 1, 5, 10, 20, 50 % (AOPC)
-        sufficiency         m(x)_j − m(the first words alone)_j; the same mean.  `_top`: of the k words
+        comprehensiveness   m(x)_j − m(x without its top words)_j; mean over the top 1, 5, 10, 20, 50 % (AOPC)
+        sufficiency         m(x)_j − m(the top words alone)_j; the same mean.  `_top`: of the top k words
 
-    m(x)_j is the probability of the class j that is predicted for the whole text, or of `class_name`, which is also
-    what is explained. A word's score is the sum over its pieces, and it goes or stays with all of them. k is `top`
-    words of a text (5, as HateXplain has it), or `share` of them (see `gold_share`, on another split). Beside the
-    `methods` (a name, names, or "all") stand words at random, the first and the last. Means are over texts with at
-    least one gold word that the model sees. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021, "HateXplain", AAAI.
+    m(x)_j is the probability of the class j that is predicted for the whole text, or of `class_name`, which is then
+    the class explained. A word's score is the sum over its tokens, which are deleted or kept together. k is `top` words
+    of a text (5, as in HateXplain), or `share` of them (see `gold_share`, on another split). `methods` is a name,
+    several names, or "all"; the baselines are random words, the first words and the last words. Means are over texts
+    with at least one gold word that is visible to the model. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021,
+    "HateXplain", AAAI.
 
-    What it does not tell you: whether people and the model have the same reasons. A plausible explanation of a model
-    that is right for other reasons is wrong, and a text without some words is no text that the model knows.
+    What it does not tell you: whether people and the model have the same reasons. An explanation can be plausible and
+    wrong about the model, and a text with words deleted is unlike the training texts.
     """
 
     share: float | None
@@ -64,7 +65,9 @@ class Rationales(Lens):
     seed: int
 
     name: ClassVar[str] = "rationales"
-    summary: ClassVar[str] = "do explanations point to the words that people marked, and to those the model needs"
+    summary: ClassVar[str] = (
+        "whether explanations are plausible (human rationales) and faithful (comprehensiveness, sufficiency)"
+    )
     uses_labels: ClassVar[bool] = True
     histogram: Tensor
     counts: Tensor
@@ -260,17 +263,17 @@ def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) ->
 
 def _describe(data: xr.Dataset) -> None:
     words = {
-        "score": "how well an explanation does, mean over texts; sufficiency is better when low, all others when high",
+        "score": "score of an explanation, mean over texts; lower is better for sufficiency, higher for all others",
         "iou_f1": "F1 of the mean precision and recall of spans",
         "pooled_auprc": "average precision over the words of all texts together, scores rescaled within a text",
-        "pooled_auroc": "chance that a gold word scores above another, over the words of all texts together",
-        "chance": "share of gold among a text's words: the precision of scores that know nothing, mean over texts",
-        "pooled_chance": "share of gold among all words",
-        "gold_cut_share": "share of all gold words that the model does not see: the end of a long text is cut off",
-        "gold_cut": "gold words that the model does not see",
-        "texts_without_gold": "texts in which nobody marked a word",
-        "texts_not_marked": "texts that nobody was asked about",
-        "texts_gold_cut": "texts of which the model sees no gold word",
+        "pooled_auroc": "AUROC: probability that a gold word scores above another, over the words of all texts",
+        "chance": "share of gold words in a text, mean over texts: the AUPRC of random scores",
+        "pooled_chance": "share of gold words among all words",
+        "gold_cut_share": "share of gold words lost because a long text was truncated",
+        "gold_cut": "number of gold words lost to truncation",
+        "texts_without_gold": "number of texts in which no annotator marked a word",
+        "texts_not_marked": "number of texts without annotation",
+        "texts_gold_cut": "number of texts with no gold word after truncation",
     }
     for name, text in words.items():
         data[name].attrs["description"] = text

@@ -14,7 +14,7 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
 BLIND = {
-    "random": "words in random order, the same whenever the seed is",
+    "random": "words in random order, fixed by the seed",
     "first": "the first words of the text",
     "last": "the last words of the text",
 }

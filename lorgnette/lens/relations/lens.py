@@ -1,4 +1,4 @@
-"""Which head finds which dependency relation: the head as a parser, beside the best fixed offset."""
+"""Which heads track which dependency relations; baseline: the best fixed offset."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -39,8 +39,8 @@ class Relations(Lens):
         read_by_head   argmax_i α_id = h     the head gives the dependent more than any other word does (Clark)
 
     α is between words (to: sum over pieces, from: mean); the word itself and special tokens are no candidates. Shares
-    are over all pairs of the corpus, with standard errors over texts. A hash of its id puts each text into the
-    development part or the held-out part: choose a head (or an offset) on the one, and report the other, as
+    are over all pairs of the corpus, with standard errors over texts. A hash of its id assigns each text to the
+    development or the held-out part: choose a head (or an offset) on one and report its accuracy on the other, as
     `best_heads` does. The baseline is the best fixed offset: the same word for both ends, so one for all ways.
 
     A relation without a colon takes in its subtypes. `all` is every pair but punctuation.
@@ -55,7 +55,7 @@ class Relations(Lens):
     trees: GoldTrees
 
     name: ClassVar[str] = "relations"
-    summary: ClassVar[str] = "which head finds which dependency relation, beside the best fixed offset (treebank)"
+    summary: ClassVar[str] = "which heads track which dependency relations; baseline: best fixed offset (treebank)"
 
     def __init__(
         self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: float = 0.5
@@ -140,8 +140,8 @@ class Relations(Lens):
         variables = self.of_heads.arrays() | self.of_offsets.arrays()
         variables["pairs"] = xr.DataArray(self.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
         variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
-        variables["offset_accuracy"].attrs["description"] = "share of pairs whose head stands at this offset"
-        variables["pairs"].attrs["description"] = "dependents with their heads, by relation and part"
+        variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
+        variables["pairs"].attrs["description"] = "number of pairs of dependent and head, by relation and part"
         result = self.result(variables)
         seen, unseen, lost = (int(n) for n in self.words)
         result.data.attrs |= {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}

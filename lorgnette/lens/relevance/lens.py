@@ -1,4 +1,4 @@
-"""How much of what a model says goes through each head, and comes from which kinds of token."""
+"""How much of a prediction passes through each head and comes from each category of token."""
 
 from typing import Any, ClassVar
 
@@ -22,25 +22,24 @@ TOKENS = (*CATEGORIES, "target", "positions")
 
 
 class Relevance(Lens):
-    """Relevance of heads, layers and kinds of token for what the model predicts (`lorgnette.explaining`).
+    """Relevance of heads, layers and categories of token for the prediction (`lorgnette.explaining`).
 
         relevance   R_h / Σ_h′ |R_h′| within the layer, R_h summed over the head's output
         layer       Σ_h |R_h| of the layer's attention / the same over all layers of the stack
-        token       Σ R_t over the tokens of a kind / Σ_t |R_t| over all tokens, and what was added to them
+        token       Σ R_t over the tokens of a category / Σ_t |R_t| over all tokens and what is added to their vectors
 
-    Explained is the largest logit of each text, or `target` (see `explain`); for a translation all pieces of the
-    reference, added up before anything is normalised. Means are over texts. One pass forward and one backward, apart
-    from the pass of other lenses.
+    The largest logit of each text is explained, or `target` (see `explain`); for a translation, the sum over all tokens
+    of the reference, before normalisation. Means are over texts. Costs one forward and one backward pass of its own.
 
-    What it does not tell you: what the model would say without the head (see `importance`). Heads whose parts cancel
-    have little relevance though much goes through them.
+    What it does not tell you: what the model would predict without the head (see `importance`). A head whose positive
+    and negative relevance cancel has little, however much passes through it.
     """
 
     method: str
     target: Target
 
     name: ClassVar[str] = "relevance"
-    summary: ClassVar[str] = "how much of the prediction goes through each head, by layer-wise relevance propagation"
+    summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
     beside_accuracy: ClassVar[bool] = True
 
     def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
@@ -76,9 +75,11 @@ class Relevance(Lens):
         """Shares of heads, layers and kinds of token."""
         variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_tokens.arrays()
         variables["relevance"].attrs["description"] = (
-            "relevance of a head for the prediction, as a share of all relevance (regardless of sign) in its layer"
+            "relevance of a head for the prediction, as a share of the absolute relevance of its layer"
         )
-        variables["layer_share"].attrs["description"] = "a layer's share of the relevance that heads of the stack have"
+        variables["layer_share"].attrs["description"] = (
+            "share of the layer in the absolute relevance of all heads of the stack"
+        )
         variables["token_share"].attrs["description"] = (
             "relevance of the tokens of a kind, over that of all tokens of source and target and of what is added to "
             "their vectors, regardless of sign"

@@ -48,8 +48,8 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "positional": Rule("share of queries whose largest weight is at one offset", 0.9, inclusive=True),
     "syntactic": Rule("accuracy in the best relation and way minus the best fixed offset", 0.1, inclusive=True),
-    "rare": Rule("share of texts whose most read piece is one of the two rarest", 0.5),
-    "special": Rule("weight on special tokens (on the first token where there are none), over all queries", HALF),
+    "rare": Rule("share of texts whose most attended token is one of the two rarest", 0.5),
+    "special": Rule("weight on special tokens (on the first token if there are none), over all queries", HALF),
     "punctuation": Rule("weight on punctuation", 0.5),
     "same_word": Rule("weight on the same word elsewhere, over queries that see one", 0.5),
     "induction": Rule("weight on what followed the same word before, over queries that see one", 0.5),
@@ -58,7 +58,7 @@ RULES: Mapping[str, Rule] = {
     "next": Rule("weight on the next token", 0.5),
     "last": Rule("weight on the last token", 0.5),
     "broad": Rule("normalised entropy", 0.8),
-    "dead": Rule("norm of what the head gives over the mean of its layer", 0.1, above=False),
+    "dead": Rule("output norm of the head divided by the mean of its layer", 0.1, above=False),
 }
 """self, previous, next and last are the patterns of Raganato & Tiedemann 2018; the paper gives no threshold."""
 
@@ -111,18 +111,18 @@ def labelled(lens: "Roles", parsed: xr.Dataset | None) -> Table:
 
 
 _DESCRIPTIONS = {
-    "number": "what a role is judged by, in each part: " + "; ".join(f"{n}: {r.about}" for n, r in RULES.items()),
-    "excess": "the number minus that of its control, in each part; missing for roles without a control",
+    "number": "the number that decides a role, in each part: " + "; ".join(f"{n}: {r.about}" for n, r in RULES.items()),
+    "excess": "excess: the number minus that of its control, in each part; missing for roles without a control",
     "q": "p of the held-out excess (one-sided t test over texts), corrected over heads (syntactic: and relations)",
-    "label": "the role fits in both parts (special: over all texts) and beats its control: excess ≥ .1, q ≤ .05",
-    "chosen": "the role fits in the development part",
-    "roles": "the labels in words, each with its held-out excess over the control",
-    "confidence": "largest weight on a word, mean over words (end-of-sentence and other special tokens left out)",
-    "peak": "largest weight on any token, mean over words",
-    "offset": "where a positional head would read: the offset chosen in the development part",
-    "relations": "relations and ways in which a head beats the best offset and both controls, with its held-out excess",
+    "label": "the role holds in both parts (special: over all texts) and beats its control: excess ≥ .1, q ≤ .05",
+    "chosen": "the role holds in the development part",
+    "roles": "the roles of the head, each with its held-out excess over the control",
+    "confidence": "mean maximum weight on a word, over words (special tokens excluded)",
+    "peak": "mean maximum weight on any token, over words",
+    "offset": "offset of a positional head, chosen in the development part",
+    "relations": "relations and directions in which a head beats the best offset and both controls, with its excess",
     "stability": "Spearman's ρ across heads between the numbers of both parts",
-    "agreement": "share of heads for which both parts say the same of the role",
+    "agreement": "share of heads that have the role in both parts or in neither",
 }
 
 

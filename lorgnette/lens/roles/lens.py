@@ -71,14 +71,14 @@ class Roles(Relations):
     of which this is one. Ranks of rare words are counted in the corpus, which `look` goes through once before, or
     `FrequencyRanks` by word-piece id.
 
-    What it does not tell you: what the model does with it. A label is a description of where the weight goes;
-    `importance` says whether the head matters.
+    What it does not tell you: whether the head matters (see `importance`). A label only describes where the attention
+    goes.
     """
 
     least: int
 
     name: ClassVar[str] = "roles"
-    summary: ClassVar[str] = "what each head is for: positional, syntactic, rare words, special tokens, broad, dead …"
+    summary: ClassVar[str] = "roles of heads: positional, syntactic, rare words, special tokens, broad, dead …"
 
     def __init__(
         self,
@@ -318,7 +318,7 @@ class Roles(Relations):
         parsed = Relations.compute(self).data if self.parsing and bool(self.pairs.any()) else None
         result = self.result(labelled(self, parsed))
         source = (
-            self.source.source if isinstance(self.source, FrequencyRanks) else "pieces counted in the corpus itself"
+            self.source.source if isinstance(self.source, FrequencyRanks) else "tokens counted in the corpus itself"
         )
         result.data.attrs |= {"ranks": source, "development": self.development, "least": self.least}
         texts, tokens = (int(count) for count in self.rerun) if self.parsing else (0, 0)

@@ -1,4 +1,4 @@
-"""What is left of each token after several layers: attention rollout, from weights and from norms."""
+"""How much of each input token remains in the states after each layer: attention rollout."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ SHARES = ("self", "cls", "sep", "period_comma", "other")
 
 
 class Rollout(Lens):
-    """Attention rollout by layer: how much of a state is its own token, and which kinds of token the rest comes from.
+    """Attention rollout by layer: the share of its own token in a state, and of each category of token.
 
         weights   M = ½ mean_h α + ½ I                                       (Abnar & Zuidema 2020)
         norms     M_ij = ‖term_ij‖ / Σ_j ‖term_ij‖, term_ij the part of the layer's vector i that comes from token j,
@@ -37,14 +37,14 @@ class Rollout(Lens):
     Self-attention of encoders and of models with nothing but a decoder; a decoder that also reads an encoder has no
     rollout of its own. Norms are missing where a layer is not x + attention (Gemma-2).
 
-    What it does not tell you: feed-forward parts are taken to leave tokens apart, which they do, and alike, which they
-    do not; products of shares know nothing of terms that cancel.
+    What it does not tell you: the effect of feed-forward layers, which is assumed to be the same for all tokens, or of
+    terms that cancel, which products of shares cannot represent.
     """
 
     projections: SiteWeights | None
 
     name: ClassVar[str] = "rollout"
-    summary: ClassVar[str] = "how much of each token is left after several layers, from weights and from norms"
+    summary: ClassVar[str] = "how much of each input token remains after each layer (attention rollout)"
     wants_residual: ClassVar[bool] = True
 
     def __init__(self, by: str = "text") -> None:
@@ -116,7 +116,7 @@ class Rollout(Lens):
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""
         variables = self.shares.arrays() | self.entropies.arrays()
-        variables["share"].attrs["description"] = "share of the input tokens of a kind in a state, mean over tokens"
+        variables["share"].attrs["description"] = "share of the input tokens of a category in a state, mean over tokens"
         variables["entropy"].attrs["description"] = (
             "entropy in nats of the shares of all input tokens, mean over tokens"
         )

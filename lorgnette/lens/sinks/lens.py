@@ -1,4 +1,4 @@
-"""Which tokens take a head's weight over a whole text, what is sent from there, and what the loss does without it."""
+"""Sinks: tokens that receive most of a head's weight, what they contribute, and the loss without them."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -25,18 +25,18 @@ from lorgnette.texts.token_kinds import CATEGORIES
 PLACES = ("all", *CATEGORIES)
 _OF_SINKS = ("arrives", "value_ratio", "activation_ratio")
 _DESCRIPTIONS = {
-    "rate": "share of texts in which one token of this kind receives more than the threshold of the head's weight",
-    "arrives": "share of the summed norms ‖α f(x)‖ that comes from the sink; texts with a sink",
-    "value_ratio": "‖f(x)‖ of the sink over the mean of the other tokens; texts with a sink",
-    "activation_ratio": "largest |component| of the sink's hidden state over that of the median token; texts with one",
-    "learnt": "weight that a learnt sink, which is no token, takes of a row, mean over queries",
+    "rate": "share of texts in which a token of this category receives more than the threshold of the weight",
+    "arrives": "share of the sink in the summed norms ‖α f(x)‖, over texts with a sink",
+    "value_ratio": "‖f(x)‖ of the sink divided by the mean of the other tokens, over texts with a sink",
+    "activation_ratio": "largest |component| of the sink's state over that of the median token, texts with a sink",
+    "learnt": "weight on a learnt sink (which is not a token), mean over queries",
     "loss": "loss of the intact model, mean over texts",
-    "loss_change": "loss without the tokens' values or keys minus the intact loss, all heads with a sink at once",
+    "loss_change": "loss minus intact loss, without the values or keys of these tokens in all heads with a sink",
 }
 
 
 class Sinks(Lens):
-    """Sink rates of every head, the norm of what a sink sends, its activations, and the loss without it.
+    """Sink rates of every head, the contribution and activations of the sink, and the loss without it.
 
         s_j = (1/n) Σ_i α_ij          the share of a head's weight over the text that token j receives
         rate(ε)                       share of texts with max_j s_j > ε (Gu et al. 2025, with means over all queries)
@@ -47,8 +47,8 @@ class Sinks(Lens):
     With `effect` the model runs again on every batch: the sink's value is set to zero, or its key hidden and the other
     weights renormalised, in all heads that have a sink; and the same for the token in the middle of the text.
 
-    What it does not tell you: short texts have larger shares (of n tokens one has at least 1/n). A token that takes the
-    weight and sends nothing is a way not to read; whether the model needs that is the loss's to say, not the rate's.
+    What it does not tell you: whether the model needs the sink (see `effect`). A sink that contributes nothing lets a
+    head attend to nothing. In short texts the shares are larger: one of n tokens receives at least 1/n.
     """
 
     thresholds: tuple[float, ...]
@@ -58,7 +58,9 @@ class Sinks(Lens):
     subject: Subject
 
     name: ClassVar[str] = "sinks"
-    summary: ClassVar[str] = "tokens that take most of a head's weight, what they send, and the loss without them"
+    summary: ClassVar[str] = (
+        "sinks: tokens that receive most of a head's weight, their contribution, and the loss without them"
+    )
     wants_residual: ClassVar[bool] = True
 
     def __init__(

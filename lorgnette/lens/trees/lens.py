@@ -1,4 +1,4 @@
-"""Whether a head's attention holds the dependency tree: the maximum spanning arborescence, scored by UAS."""
+"""Whether a head's attention encodes the dependency tree: maximum spanning arborescence, scored by UAS."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -28,16 +28,16 @@ from lorgnette.syntax.relation_names import SUBTYPES, UNIVERSAL, membership
 from lorgnette.texts.batch import Batch
 
 _DESCRIPTIONS = {
-    "uas": "share of words whose head is right, the root's among them (where it is given, it counts as right)",
-    "uas_nonroot": "share of words whose head is right, without the root",
-    "uas_words": "share of words whose head is right, without punctuation, with the root",
-    "uas_words_nonroot": "share of words whose head is right, without punctuation and without the root",
-    "undirected": "share of gold edges found, whichever end is the head",
-    "undirected_words": "share of gold edges found, whichever end is the head, without punctuation",
-    "recall": "share of a relation's words whose head is right",
+    "uas": "share of words attached to the correct head, root included (a given root counts as correct)",
+    "uas_nonroot": "share of words attached to the correct head, without the root",
+    "uas_words": "share of words attached to the correct head, without punctuation, root included",
+    "uas_words_nonroot": "share of words attached to the correct head, without punctuation and root",
+    "undirected": "share of gold edges found, direction ignored",
+    "undirected_words": "share of gold edges found, direction ignored, without punctuation",
+    "recall": "share of the words of a relation attached to the correct head",
 }
 
-_OF = {"": "", "layer_": ": tree of the mean over heads", "baseline_": ": trees that know nothing of the sentence"}
+_OF = {"": "", "layer_": ": tree of the mean over heads", "baseline_": ": trees that ignore the sentence"}
 
 
 class Trees(Lens):

@@ -1,4 +1,4 @@
-"""What each head's attention weights look like: how spread out, how sure, and where they go."""
+"""The attention weights of each head: entropy, confidence, and the share on each category of token."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
@@ -22,12 +22,12 @@ from lorgnette.texts.token_kinds import CATEGORIES
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
 _DESCRIPTIONS = {
     "entropy": "−Σ α log α of a row, in nats, mean over queries",
-    "entropy_normalised": "entropy over the log of the number of keys the row may see (rows with one key left out)",
+    "entropy_normalised": "entropy divided by the log of the number of visible keys (rows with one key excluded)",
     "peak": "largest weight of a row, mean over queries",
     "confidence": "largest weight on a non-special key, not renormalised, mean over non-special queries",
-    "mass": "share of the weight on a kind of key, mean over queries",
-    "sink": "share of the weight on the single most read key of a text",
-    "special": "share of the weight on all special tokens (on the first where a text has none), mean over queries",
+    "mass": "share of the weight on a category of key, mean over queries",
+    "sink": "share of the weight on the most attended key of a text",
+    "special": "share of the weight on all special tokens (on the first token if a text has none), mean over queries",
 }
 
 
@@ -47,15 +47,15 @@ class Weights(Lens):
     Means are over the non-padding queries of a text, specials included, then over texts (`by="token"` pools them).
     `previous`, `self` and `next` are over the queries that have such a neighbour, and only in self-attention.
 
-    What it does not tell you: a weight is not what arrives. A head may put all its weight on a token whose value vector
-    is nearly zero (see the `norms` lens), and a sure head may not matter for the output.
+    What it does not tell you: how much a token contributes. A head may put all its weight on a token whose value vector
+    is nearly zero (see the lens `norms`), and a confident head may not matter for the output.
     """
 
     name: ClassVar[str] = "weights"
-    summary: ClassVar[str] = "entropy, confidence and where the weight goes, for every head"
+    summary: ClassVar[str] = "entropy, confidence, and share of attention on each category of token"
 
     def __init__(self, by: str = "text", *, parts: Sequence[str] = ()) -> None:
-        """`parts`: further kinds of key, the named parts of the texts (who speaks in a chat: user, assistant, …)."""
+        """`parts`: further categories of key, the named parts of the texts (speakers of a chat: user, assistant, …)."""
         super().__init__()
         if by not in ("text", "token"):
             raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")

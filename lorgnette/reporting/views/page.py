@@ -20,7 +20,7 @@ _KEYS = (
     ("1–6", "choose a view"),
     ("← → ↑ ↓", "move over words, or over heads where the heads have the focus"),
     ("shift + arrow", "another head"),
-    ("w", "words or pieces"),
+    ("w", "words or tokens"),
     ("n", "weight or norm"),
     ("esc", "all words"),
 )

@@ -189,7 +189,7 @@ export class Viewer {
     };
     const tools = [];
     if (scene.stacks.length > 1) tools.push(choice("stack", "Stack", scene.stacks.map(({ name }) => [name, name])));
-    tools.push(choice("unit", "Words or pieces", [["word", "Words"], ["piece", "Pieces"]]));
+    tools.push(choice("unit", "Words or tokens", [["word", "Words"], ["piece", "Tokens"]]));
     if (stack.norms) tools.push(choice("measure", "Measure", [["weight", "Weight"], ["norm", "Norm"]]));
     if (this.told.toggle && !stack.isGone(state.layer, state.head)) {
       const off = state.off.some(([s, l, h]) => s === stack.name && l === state.layer && h === state.head), name = headName(state.layer, state.head);

@@ -174,7 +174,7 @@ def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairRe
         if not len(items):
             raise UserError(f"{parts.train.name} has no {which} pairs.")
         if items.cut:
-            notes.append(f"{items.cut} of {len(items)} {which} pairs were cut to {reader.max_length} tokens a side")
+            notes.append(f"{items.cut} of {len(items)} {which} pairs truncated to {reader.max_length} tokens a side")
     return PreparedPairs(
         parts=parts,
         builder=made,
