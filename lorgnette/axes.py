@@ -48,6 +48,7 @@ CIRCUIT: Final = "circuit"
 THRESHOLD: Final = "threshold"
 CHANGE: Final = "change"
 STEP: Final = "step"
+SHARE: Final = "share"
 METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -90,6 +91,7 @@ DESCRIPTION: Final[dict[str, str]] = {
     CIRCUIT: "what attends to what (qk: W_Q W_Kᵀ), or what is written there (ov: W_V W_O)",
     THRESHOLD: "share of a head's weight above which a token counts as a sink",
     CHANGE: "what was removed: the value or the key of the sink, or of the token in the middle of the text",
+    SHARE: "share of a stack's heads that is removed",
     STEP: "step of the training that a checkpoint was written at",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
     CANDIDATES: '"mentions": head words of earlier mentions; "words": all other words',

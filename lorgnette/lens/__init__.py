@@ -38,6 +38,7 @@ OURS = {
     "gradients": "lorgnette.lens.gradients.lens:Gradients",
     "agreement": "lorgnette.lens.agreement.lens:Agreement",
     "importance": "lorgnette.lens.importance.lens:Importance",
+    "removal": "lorgnette.lens.removal.lens:Removal",
 }
 """name → module:class, as an entry point says it; in the order of the report; loaded when first used."""
 

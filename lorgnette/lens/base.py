@@ -15,6 +15,7 @@ from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.errors import UserError
 from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
+from lorgnette.lens.signals import Signal
 from lorgnette.lens.states import Merge, gathered, merged
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
@@ -42,6 +43,8 @@ class Lens(torchmetrics.Metric):
     beside_accuracy: ClassVar[bool] = False
     """Whether its numbers are about what a classifier says, so that accuracy and loss of the whole model, which `look`
     puts beside them, belong to them. A lens that uses labels has them in any case."""
+    signals: ClassVar[Mapping[str, Signal]] = {}
+    """Numbers of its result that may say how much the model needs a head, by name; no two lenses share a name."""
     full_state_update: bool | None = False
     _update_count: int
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -65,6 +66,17 @@ def text_losses(
     each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
     counts = (labels != IGNORED).sum(-1)
     return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
+
+
+def text_metrics(
+    subject: Subject, task: str, batch: Batch, logits: Tensor, labels: Int[Tensor, "batch token"] | None = None
+) -> tuple[Float[Tensor, "metric text"], Float[Tensor, " text"]]:
+    """Loss (and, of a classifier, whether it is right) of each text, and which texts have one."""
+    losses, exists = text_losses(subject, task, batch, SimpleNamespace(logits=logits), labels)
+    if task != "classification":
+        return losses[None], exists
+    right = logits.argmax(-1) == class_labels(subject, batch).to(logits.device)
+    return torch.stack([losses, right.to(losses.dtype)]), exists
 
 
 def class_labels(subject: Subject, batch: Batch) -> Int[Tensor, " batch"]:

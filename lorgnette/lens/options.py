@@ -15,7 +15,7 @@ from lorgnette.errors import UserError, near
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
 
-Value = str | int | float | bool | None | tuple[str, ...] | tuple[int, ...]
+Value = str | int | float | bool | None | tuple[str, ...] | tuple[float, ...]
 
 
 def split(texts: str | Iterable[str]) -> list[str]:
@@ -86,7 +86,7 @@ def _value(kind: "type[Lens]", name: str, text: str, parameter: inspect.Paramete
 
 def words(annotation: object) -> str:
     """What can be written for an option of this type."""
-    named = {_WORDS.get(m, "numbers between +" if get_args(m)[:1] == (int,) else "words between +"): m
+    named = {_WORDS.get(m, "numbers between +" if get_args(m)[:1] in ((int,), (float,)) else "words between +"): m
              for m in _members(annotation) if m in _WORDS or _is_list(m)}  # fmt: skip
     return " or ".join(named) or "from Python only"
 
@@ -95,15 +95,18 @@ _WORDS: dict[object, str] = {int: "a whole number", float: "a number", bool: "tr
                           Path: "a path", type(None): "none"}  # fmt: skip
 
 
-def _values(kind: "type[Lens]", name: str, text: str, member: object) -> tuple[str, ...] | tuple[int, ...]:
+def _values(kind: "type[Lens]", name: str, text: str, member: object) -> tuple[str, ...] | tuple[float, ...]:
     parts = [part.strip() for part in text.split("+")]
-    if get_args(member)[:1] != (int,):
+    number = next((each for each in (int, float) if get_args(member)[:1] == (each,)), None)
+    if number is None:
         return tuple(parts)
-    if not all(part.isdecimal() for part in parts):
+    try:
+        return tuple(map(number, parts))
+    except ValueError:
+        which = "whole numbers" if number is int else "numbers"
         raise UserError(
-            f"The option {name!r} of the lens {kind.name!r} takes whole numbers separated by +; got {text!r}."
-        )
-    return tuple(map(int, parts))
+            f"The option {name!r} of the lens {kind.name!r} takes {which} separated by +; got {text!r}."
+        ) from None
 
 
 def _members(annotation: object) -> tuple[object, ...]:

@@ -66,7 +66,7 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
     """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
     needed = needed_by([lens for lens in lenses if not lens.looks], besides=lenses)
-    return [*needed, *sorted(lenses, key=lambda lens: not lens.looks)]
+    return [*needed, *sorted(lenses, key=lambda lens: (not lens.looks, not lens.looks and bool(lens.needs())))]
 
 
 def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:

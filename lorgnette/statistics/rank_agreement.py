@@ -24,23 +24,49 @@ def correlations(ranks: Float[np.ndarray, "*draw signal item"]) -> Float[np.ndar
     return np.clip(rho, -1.0, 1.0)
 
 
+def spearman_draws(
+    values: Float[np.ndarray, "signal item"], *, draws: int = DRAWS, seed: int = 0
+) -> Float[np.ndarray, "signal signal2 draw"]:
+    """ρ of every pair of signals over items drawn with replacement, the same items for all pairs."""
+
+    def matrices(drawn: Float[np.ndarray, "signal *draw item"], axis: int = -1) -> Float[np.ndarray, "s s *draw"]:
+        return np.moveaxis(correlations(ranked(np.moveaxis(drawn, 0, -2))), (-2, -1), (0, 1))
+
+    return bootstrap_draws(values, matrices, draws=draws, seed=seed)
+
+
+def bounds_of(drawn: Float[np.ndarray, "*rest draw"]) -> Float[np.ndarray, "2 *rest"]:
+    """The 95 % percentile interval over draws; those in which a signal is constant are left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a constant signal has no draw at all: NaN, as it should be
+        return np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=-1)
+
+
 def spearman_matrix(
     values: Float[np.ndarray, "signal item"], *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[Float[np.ndarray, "signal signal2"], Float[np.ndarray, "2 signal signal2"]]:
     """ρ of every pair of signals, and its 95 % interval: percentiles over items drawn with replacement.
 
     The items (heads) are the sample, so the interval says how far ρ hangs on single heads; it does not hold the noise
-    that each value has from the texts. Draws in which a signal is constant are left out.
+    that each value has from the texts.
     """
+    return correlations(ranked(values)), bounds_of(spearman_draws(values, draws=draws, seed=seed))
 
-    def matrices(drawn: Float[np.ndarray, "signal *draw item"], axis: int = -1) -> Float[np.ndarray, "s s *draw"]:
-        return np.moveaxis(correlations(ranked(np.moveaxis(drawn, 0, -2))), (-2, -1), (0, 1))
 
-    drawn = bootstrap_draws(values, matrices, draws=draws, seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a constant signal has no draw at all: NaN, as it should be
-        bounds = np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=-1)
-    return matrices(values), bounds
+def advantages(
+    rho: Float[np.ndarray, " signal"], drawn: Float[np.ndarray, "signal draw"]
+) -> tuple[Float[np.ndarray, "signal signal2"], ...]:
+    """ρ_a − ρ_b of correlations with one reference, with both ends of the interval and a two-sided p.
+
+    p is twice the smaller share of draws on one side of zero, (1 + count) / (1 + draws), at most 1. The draws are
+    paired: both correlations are over the same items.
+    """
+    difference = drawn[:, None] - drawn[None]
+    known = np.isfinite(difference).sum(-1)
+    sides = np.minimum((difference <= 0).sum(-1), (difference >= 0).sum(-1))
+    p = np.where(known > 0, np.minimum(1.0, 2 * (1 + sides) / (1 + known)), np.nan)
+    low, high = bounds_of(difference)
+    return rho[:, None] - rho[None], low, high, p
 
 
 def within_groups(

@@ -12,6 +12,7 @@ NEEDS = {
     "gradients": {"classifier", "gpt2", "marian"},
     "relevance": {"classifier", "gpt2", "marian"},
     "importance": {"classifier", "gpt2", "marian"},
+    "removal": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
     "cones": {"classifier"},
@@ -46,6 +47,8 @@ def test_laws(name, kind):
 
 @pytest.mark.parametrize("name", sorted(lenses.OURS))
 def test_permuting_heads_permutes_the_result(name):
+    if name == "removal":
+        return  # its random sets are drawn by number; tests/lens/test_removal.py permutes what the signals choose
     if name in ("alignment", "agreement"):
         with pytest.raises(UserError):
             check_head_permutation(lambda: made(name), classifier(), texts(name))

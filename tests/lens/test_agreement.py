@@ -7,11 +7,13 @@ from scipy.stats import spearmanr
 from tiny_subjects import examples, subject
 
 from lorgnette.errors import UserError
+from lorgnette.lens import registered
 from lorgnette.lens.agreement.lens import Agreement, agreement
+from lorgnette.lens.signals import signals_of
 from lorgnette.looking.look import look
 from lorgnette.reporting import figures_of, findings
 from lorgnette.results import Result, Results
-from lorgnette.statistics.rank_agreement import reliability, spearman_matrix, within_groups
+from lorgnette.statistics.rank_agreement import advantages, reliability, spearman_draws, spearman_matrix, within_groups
 
 
 def test_rho_is_scipys():
@@ -85,11 +87,30 @@ def test_it_brings_along_what_it_needs():
         assert found.spearman.item() == pytest.approx(spearmanr(flat[0][there], flat[1][there]).statistic)
         assert found.spearman_count.item() == there.sum() == heads
         assert found.spearman_low <= found.spearman <= found.spearman_high
+    assert {"no_sink", "ov_rank"}.isdisjoint(names)
+    ceiling = data.ceiling.sel(stack="cross", signal="confidence", signal_b="norm").item()
+    assert ceiling == pytest.approx(data.reliability.sel(stack="cross", signal="confidence").item() ** 0.5)
     again = agreement(Results({name: results[name] for name in results if name != "agreement"}), draws=50)
     assert again.data.identical(results["agreement"].data)
     assert Result.from_json(again.to_json()) == again
     assert all(figure.chart.to_dict() for figure in figures_of(again))
     assert any("rho" in finding.numbers for finding in findings(Results([again])))
+
+
+def test_the_advantage_is_the_difference_of_two_correlations_over_the_same_heads():
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=60)
+    near, far = truth + 0.3 * rng.normal(size=60), rng.normal(size=60)
+    values = np.stack([near, far, truth])
+    rho, drawn = spearman_matrix(values, draws=2)[0], spearman_draws(values, draws=400, seed=1)
+    difference, low, high, p = advantages(rho[2, :2], drawn[2, :2])
+    assert difference[0, 1] == pytest.approx(spearmanr(near, truth)[0] - spearmanr(far, truth)[0])
+    chosen = np.random.default_rng(1).integers(60, size=(400, 60))
+    loop = [spearmanr(near[s], truth[s])[0] - spearmanr(far[s], truth[s])[0] for s in chosen]
+    np.testing.assert_allclose([low[0, 1], high[0, 1]], np.quantile(loop, [0.025, 0.975]), atol=1e-12)
+    assert p[0, 1] == p[1, 0] == pytest.approx(2 / 401)  # no draw on the other side
+    same = advantages(rho[2, [0, 0]], drawn[2][[0, 0]])
+    assert same[3][0, 1] == 1
 
 
 def test_a_head_given_twice_is_asked_once():
@@ -109,6 +130,15 @@ def test_gradient_and_ablation_put_the_planted_head_first():
     data = results["importance"].data.sel(stack="encoder")
     for values in (data.sensitivity, abs(data.loss_change.sel(ablation="zero"))):
         assert values.stack(which=("layer", "head")).idxmax().item() == (2, 3)
+
+
+def test_every_signal_of_other_lenses_counts():
+    lenses = ["agreement", "sinks", "circuits", "gradients", "norms:contribution=true"]
+    found = look(subject("bert-classifier"), examples(), lenses, progress=False)
+    names = set(found["agreement"].data.signal.values.tolist())
+    assert {"no_sink", "ov_rank", "copying", "slope", "output_length"} <= names
+    declared = [name for lens in registered() for name in signals_of(lens)]
+    assert len(declared) == len(set(declared))
 
 
 def test_too_little_is_one_line():

@@ -1,7 +1,6 @@
-"""Which cheap signal ranks the heads as ablation does: weights, norms, relevance or gradients?"""
+"""Which cheap signal to trust: do weights, norms, relevance and gradients rank the heads as removing them does?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,58 +9,62 @@ import xarray as xr
 from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.signals import HeadValues, signals_in, table
 from lorgnette.results import Result
-from lorgnette.statistics.rank_agreement import reliability, spearman_matrix, within_groups
+from lorgnette.statistics.rank_agreement import (
+    advantages,
+    bounds_of,
+    correlations,
+    ranked,
+    reliability,
+    spearman_draws,
+    within_groups,
+)
+from lorgnette.statistics.significance import false_discovery
 
 SIGNALS_OF = ("weights", "norms", "relevance", "importance")
-"""Lenses that it brings along; those of `gradients` count where they are there."""
-PARTITION = ("cls", "sep", "period_comma", "other")
-DESCRIPTIONS = {
-    "sharpness": "1 − normalised entropy of the weights (lens weights)",
-    "confidence": "mean maximum weight on a word (lens weights)",
-    "norm": "Σ_j ‖α f(x_j)‖, the summed contributions (lens norms)",
-    "relevance": "signed share of its layer's relevance (lens relevance)",
-    "slope": "|∂L/∂α| over all pairs (lens gradients)",
-    "gradient": "|∂L/∂ξ| of a gate on the head (lens importance)",
-    "ablation_zero": "change of the loss when the head's output is set to zero (lens importance)",
-    "ablation_mean": "change of the loss when the head's output is set to its mean (lens importance)",
+"""Lenses that it brings along; the signals of others count where their results are there."""
+ABLATIONS = ("zero", "mean")
+_DESCRIPTIONS = {
+    "spearman": "Spearman's ρ across the heads of a stack",
+    "within": "the same of ranks within layers",
+    "reliability": "share of a signal's variance over heads that is not noise from texts",
+    "ceiling": "largest ρ that the noise of both signals lets one expect: √(reliability · reliability)",
+    "advantage": "ρ(signal, ablation) − ρ(signal_b, ablation), over the same heads",
+    "advantage_p": "p of that difference by bootstrap over heads, corrected over all pairs (Benjamini–Hochberg)",
 }
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One number for every head, with its standard error over texts where it has one."""
-
-    value: xr.DataArray
-    error: xr.DataArray | None
 
 
 class Agreement(Lens):
     """Spearman's ρ across the heads of a stack, between every two ways to say how important a head is.
 
+        ceiling     √(r_a r_b), r = 1 − mean(se²) / variance over heads: noise of the texts alone keeps ρ below it
+        advantage   ρ(a, ablation) − ρ(b, ablation): which of two signals ranks the heads more like their removal
+
     Signals are read off finished results (`agreement` does it for any you have), so this lens brings along those it
     needs. `spearman` compares all heads of a stack, `within` heads of the same layer only, by their ranks in it.
-    Intervals are from heads drawn with replacement. `reliability` is how much of a signal's spread over heads is not
-    noise from the texts: two signals cannot agree better than their reliabilities let them.
+    Intervals and tests are from heads drawn with replacement, the same heads for every signal. With `joint`, the lens
+    `removal` comes along: what is lost when the least important heads go together.
 
     What it does not tell you: that a signal is right. Ablation is the reference because it is what we ask about, one
-    head at a time.
+    head at a time; heads that stand in for each other look dispensable until both are gone.
     """
 
     draws: int
     seed: int
+    joint: bool
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
     beside_accuracy: ClassVar[bool] = True
 
-    def __init__(self, draws: int = 2000, seed: int = 0) -> None:
+    def __init__(self, draws: int = 2000, seed: int = 0, joint: bool = False) -> None:
         super().__init__()
-        self.draws, self.seed = draws, seed
+        self.draws, self.seed, self.joint = draws, seed, joint
         self.results: Mapping[str, Result] = {}
 
     def needs(self) -> Sequence[str]:
-        return SIGNALS_OF
+        return (*SIGNALS_OF, "removal") if self.joint else SIGNALS_OF
 
     def take(self, results: Mapping[str, Result]) -> None:
         self.results = results
@@ -72,89 +75,68 @@ class Agreement(Lens):
 
 
 def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0) -> Result:
-    """The same from results that are there already: of `weights`, `norms`, `relevance`, `gradients`, `importance`."""
-    signals = _signals(results)
+    """The same from results that are there already: of `weights`, `norms`, `importance` or any lens with signals."""
+    signals = signals_in(results)
     if len(signals) < 2:
         raise UserError(
             "Agreement needs at least two signals of the same heads. Give results of weights, norms, relevance, "
             "gradients or importance (or use `lorgnette look -l agreement`, which runs these lenses too)."
         )
-    names = list(signals)
     by_signal = [signal.value[axes.STACK].values.tolist() for signal in signals.values()]
     stacks = [stack for stack in by_signal[0] if all(stack in others for others in by_signal)]
-    size = (len(stacks), len(names), len(names))
-    cells = {key: np.full(size, np.nan) for key in ("spearman", "within")}
-    cells |= {f"{key}_{end}": np.full(size, np.nan) for key in ("spearman", "within") for end in ("low", "high")}
-    counts, trust = np.zeros(size, dtype="int64"), np.full(size[:2], np.nan)
-    for number, stack in enumerate(stacks):
-        values, group, errors = _table(signals, stack)
-        known = np.isfinite(values).all(1)
-        trust[number] = [
-            reliability(v, e) if np.isfinite(e).all() else np.nan for v, e in zip(values, errors, strict=True)
-        ]
-        for key, table in (("spearman", values), ("within", within_groups(values, group))):
-            rho, bounds = spearman_matrix(table, draws=draws, seed=seed)
-            cells[key][number], cells[f"{key}_low"][number], cells[f"{key}_high"][number] = rho, *bounds
-        counts[number] = np.where(np.isfinite(cells["spearman"][number]), values.shape[1], 0) * known[:, None]
-    return _result(results, stacks, names, cells, counts, trust)
-
-
-def _signals(results: Mapping[str, Result]) -> dict[str, Signal]:
-    """Every signal that these results hold, in the order of `DESCRIPTIONS`."""
-    out: dict[str, Signal] = {}
-    by_lens = {result.lens: result.data for result in results.values()}
-    if (data := by_lens.get("weights")) is not None:
-        out["sharpness"] = Signal(1 - data["entropy_normalised"], data["entropy_normalised_se"])
-        out["confidence"] = Signal(data["confidence"], data["confidence_se"])
-    if (data := by_lens.get("norms")) is not None and "norm" in data:
-        kinds = [kind for kind in PARTITION if kind in data[axes.CATEGORY].values]
-        out["norm"] = Signal(data["norm"].sel({axes.CATEGORY: kinds}).sum(axes.CATEGORY, min_count=1), None)
-    if (data := by_lens.get("relevance")) is not None:
-        out["relevance"] = Signal(data["relevance"], data["relevance_se"])
-    if (data := by_lens.get("gradients")) is not None:
-        pair = (data[name].sel({axes.CATEGORY: "all"}, drop=True) for name in ("gradient", "gradient_se"))
-        out["slope"] = Signal(*pair)
-    if (data := by_lens.get("importance")) is not None:
-        out["gradient"] = Signal(data["sensitivity"], data["sensitivity_se"])
-        for how in data[axes.ABLATION].values.tolist() if axes.ABLATION in data.dims else ():
-            pair = (data[name].sel({axes.ABLATION: how}, drop=True) for name in ("loss_change", "loss_change_se"))
-            out[f"ablation_{how}"] = Signal(*pair)
-    return {name: signal for name, signal in out.items() if bool(signal.value.notnull().any())}
-
-
-def _table(signals: Mapping[str, Signal], stack: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[signal head] of the heads that all signals know, the layer of each, and standard errors."""
-    dims = (axes.LAYER, axes.HEAD)
-    values = [s.value.sel({axes.STACK: stack}).transpose(*dims).values for s in signals.values()]
-    errors = [np.full(v.shape, np.nan) if s.error is None else s.error.sel({axes.STACK: stack}).transpose(*dims).values
-              for v, s in zip(values, signals.values(), strict=True)]  # fmt: skip
-    if len({value.shape for value in values}) > 1:
-        raise UserError("These results are from different models: their layers and heads differ.")
-    there = np.isfinite(values).all(0)
-    layer = np.broadcast_to(np.arange(there.shape[0])[:, None], there.shape)
-    return np.array([v[there] for v in values]), layer[there], np.array([e[there] for e in errors])
-
-
-def _result(
-    results: Mapping[str, Result],
-    stacks: list[str],
-    names: list[str],
-    cells: dict[str, np.ndarray],
-    counts: np.ndarray,
-    trust: np.ndarray,
-) -> Result:
-    dims = (axes.STACK, axes.SIGNAL, axes.SIGNAL_B)
-    variables = {name: xr.DataArray(cell, dims=dims) for name, cell in cells.items()}
-    variables |= {f"{key}_count": xr.DataArray(counts, dims=dims) for key in ("spearman", "within")}
-    known = np.isfinite(cells["within"])
-    variables["within_count"] = variables["within_count"].where(known, 0).astype("int64")
-    variables["reliability"] = xr.DataArray(trust, dims=dims[:2])
-    variables["reliability_count"] = variables["reliability"].notnull().astype("int64")
-    variables["spearman"].attrs["description"] = "Spearman's ρ across the heads of a stack"
-    variables["within"].attrs["description"] = "the same with ranks within each layer"
-    variables["reliability"].attrs["description"] = (
-        "share of a signal's variance over heads that is not sampling noise of the texts"
-    )
-    data = xr.Dataset(variables, coords={axes.STACK: stacks, axes.SIGNAL: names, axes.SIGNAL_B: names})
-    data.attrs["signals"] = {name: DESCRIPTIONS[name] for name in names}
+    parts = [_of_stack(signals, stack, draws, seed) for stack in stacks]
+    data = xr.concat(parts, xr.IndexVariable(axes.STACK, stacks), coords="minimal", compat="override")
+    for name, text in _DESCRIPTIONS.items():
+        if name in data:
+            data[name].attrs["description"] = text
+    data.attrs["signals"] = {name: one.signal.description for name, one in signals.items()}
     return Result("agreement", data, next(iter(results.values())).provenance)
+
+
+def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: int) -> xr.Dataset:
+    values, (layer, _), errors = table(signals, stack)
+    names = list(signals)
+    pair = (axes.SIGNAL, axes.SIGNAL_B)
+    out: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    for key, compared in (("spearman", values), ("within", within_groups(values, layer))):
+        rho, drawn = correlations(ranked(compared)), spearman_draws(compared, draws=draws, seed=seed)
+        low, high = bounds_of(drawn)
+        known = np.where(np.isfinite(rho), values.shape[1], 0).astype("int64")
+        out |= {key: (pair, rho), f"{key}_low": (pair, low), f"{key}_high": (pair, high), f"{key}_count": (pair, known)}
+        if key == "spearman":
+            out |= _advantages(names, rho, drawn)
+    trust = np.array(
+        [reliability(v, e) if np.isfinite(e).all() else np.nan for v, e in zip(values, errors, strict=True)]
+    )
+    out["reliability"] = ((axes.SIGNAL,), trust)
+    out["reliability_count"] = ((axes.SIGNAL,), np.isfinite(trust).astype("int64"))
+    certain = np.where(np.isfinite(trust), trust, 1.0)  # a signal without an error is taken at its word
+    out["ceiling"] = (pair, np.sqrt(certain[:, None] * certain[None]))
+    out["ceiling_count"] = (pair, np.full(out["ceiling"][1].shape, values.shape[1], dtype="int64"))
+    return xr.Dataset(out, coords={axes.SIGNAL: names, axes.SIGNAL_B: names, axes.ABLATION: list(ABLATIONS)})
+
+
+def _advantages(
+    names: Sequence[str], rho: np.ndarray, drawn: np.ndarray
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Which of two signals is nearer to each ablation, with intervals and corrected p."""
+    references = [f"ablation_{how}" for how in ABLATIONS]
+    size = (len(ABLATIONS), len(names), len(names))
+    out = {key: np.full(size, np.nan) for key in ("", "_low", "_high", "_p")}
+    for number, reference in enumerate(references):
+        if reference in names:
+            at = names.index(reference)
+            others = [place for place, name in enumerate(names) if name not in references]
+            some = np.ix_(others, others)
+            found = advantages(rho[at, others], drawn[at, others])
+            for key, array in zip(out, found, strict=True):
+                out[key][number][some] = array
+            upper = np.triu(np.ones((len(others), len(others)), dtype=bool), 1)
+            p = np.where(upper, found[3], np.nan)
+            p = false_discovery(p)
+            out["_p"][number][some] = np.where(upper, p, p.T)
+    dims = (axes.ABLATION, axes.SIGNAL, axes.SIGNAL_B)
+    arrays: dict[str, tuple[tuple[str, ...], np.ndarray]] = {f"advantage{key}": (dims, a) for key, a in out.items()}
+    for name in ("advantage", "advantage_p"):
+        arrays[f"{name}_count"] = (dims, np.isfinite(arrays[name][1]).astype("int64"))
+    return arrays

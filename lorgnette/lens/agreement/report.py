@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from lorgnette.axes import SIGNAL, SIGNAL_B, STACK
+from lorgnette.axes import ABLATION, SIGNAL, SIGNAL_B, STACK
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
+from lorgnette.statistics.significance import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,7 @@ def _words(signal: Any) -> str:
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """The signal that ranks the heads most like ablation does."""
+    """The signal that ranks the heads most like ablation, and which of the others can be told from it."""
     rho = result.data["spearman"]
     reliability = {
         name: _reliability(result, name) for name in ("ablation_mean", "ablation_zero") if name in rho[SIGNAL].values
@@ -71,14 +72,24 @@ def findings(result: Result) -> Iterator[Finding]:
     row = rho.sel({SIGNAL: reference}).sel({SIGNAL_B: others}).dropna(SIGNAL_B)
     if not row.size:
         return
-    best, worst = (str(row[SIGNAL_B].values[place(row.values)]) for place in (np.argmax, np.argmin))
+    best = str(row[SIGNAL_B].values[np.argmax(row.values)])
     cell = {SIGNAL: reference, SIGNAL_B: best}
-    numbers = {"best": _words(best), "rho": float(row.max()), "worst": _words(worst), "least": float(row.min())}
+    numbers: dict[str, Any] = {"best": _words(best), "rho": float(row.max()), "others": len(row) - 1}
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
     words = (
-        "Of the cheap signals, {best} has the highest rank correlation with ablation (ρ = {rho:.2f}, 95 % CI {low:.2f} "
-        "to {high:.2f}), {worst} the lowest ({least:.2f})."
+        "Of {all} signals, {best} has the highest rank correlation with ablation (ρ = {rho:.2f}, 95 % CI {low:.2f} to "
+        "{high:.2f})."
     )
+    numbers["all"] = len(row)
+    p = result.data["advantage_p"].sel({ABLATION: reference.removeprefix("ablation_"), SIGNAL: best})
+    numbers["told"] = int((p.sel({SIGNAL_B: row[SIGNAL_B].values}) < LEVEL).sum())
+    if len(row) > 1:
+        words += (
+            " It is significantly above {told} of the {others} others (paired bootstrap over heads, false discovery "
+            "rate 5 %); it cannot be told from the rest."
+            if numbers["told"] < numbers["others"]
+            else " It is significantly above all others (paired bootstrap over heads, false discovery rate 5 %)."
+        )
     if reliability[reference] < _NOISY:
         numbers["trust"] = reliability[reference]
         words += " Only {trust:.0%} of the variance of ablation scores over heads is not noise: use more texts."

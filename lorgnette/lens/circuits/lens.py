@@ -1,5 +1,6 @@
 """What a head can do according to its weights: spectra of the QK and OV circuits, copying, composition of heads."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
+from lorgnette.lens.signals import Signal, variable
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.offloading import parameter
 from lorgnette.results import Result
@@ -81,6 +83,10 @@ class Circuits(Lens):
 
     name: ClassVar[str] = "circuits"
     summary: ClassVar[str] = "spectra of each head's QK and OV circuits, copying, and composition of heads"
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "ov_rank": Signal("effective rank of W_V W_O", variable("effective_rank", {axes.CIRCUIT: "ov"})),
+        "copying": Signal("Σ Re λ / Σ |λ| of W_V W_O", variable("positive"), signed=True),
+    }
 
     def __init__(self, tokens: int = 256) -> None:
         super().__init__()

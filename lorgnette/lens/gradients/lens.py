@@ -1,5 +1,6 @@
 """How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.gradients.graph import Graph
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -38,6 +40,9 @@ class Gradients(Lens):
     summary: ClassVar[str] = "how sensitive the loss is to the attention weights: |∂loss/∂α| by category of token"
     uses_labels: ClassVar[bool] = True
     wants_gradients: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "slope": Signal("|∂L/∂α| over all pairs", variable("gradient", {axes.CATEGORY: "all"})),
+    }
 
     def __init__(self, by: str = "text", seed: int = 0) -> None:
         super().__init__()

@@ -1,7 +1,6 @@
 """How important each head is: the change of the loss when it is ablated, and the gradient of a gate on it."""
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -13,8 +12,9 @@ from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
-from lorgnette.lens.losses import TASKS, class_labels, masked, task_of, text_losses
+from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import mean_outputs
@@ -67,6 +67,17 @@ class Importance(Lens):
     name: ClassVar[str] = "importance"
     summary: ClassVar[str] = "change of the loss when each head is ablated, and sensitivity |∂loss/∂gate|"
     uses_labels: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "gradient": Signal("|∂L/∂ξ| of a gate on the head", variable("sensitivity")),
+        **{
+            f"ablation_{how}": Signal(
+                f"change of the loss with the head's output at {words}",
+                variable("loss_change", {axes.ABLATION: how}),
+                signed=True,
+            )
+            for how, words in (("zero", "zero"), ("mean", "its mean"))
+        },
+    }
 
     def __init__(
         self, ablations: Sequence[str] = ABLATIONS, seed: int = 0, stacks: Sequence[str] | None = None
@@ -109,7 +120,7 @@ class Importance(Lens):
         rerun, gates = Rerun(self.subject, batch), Gates()
         with torch.enable_grad(), self.subject.tapped(gates), rerun.recording():
             outputs = self.subject.run(batch, **rerun.options)
-            values, there = self._values(batch, outputs.logits, labels)
+            values, there = text_metrics(self.subject, self.task, batch, outputs.logits, labels)
             slopes = gates.gradients((values[0] * there).sum())
         values = values.detach()
         self.intact.add(**{name: (value, there) for name, value in zip(self.metrics, values, strict=True)})
@@ -144,18 +155,8 @@ class Importance(Lens):
             vectors = [None if self.ablations[a] == "zero" or means is None else means[head] for head, a in part]
             replacements = [Replacement(head, vector) for (head, _), vector in zip(part, vectors, strict=True)]
             for (head, a), logits in zip(part, rerun.logits(site, replacements), strict=True):
-                out[:, head, :, a] = (self._values(batch, logits, labels)[0] - intact).T
+                out[:, head, :, a] = (text_metrics(self.subject, self.task, batch, logits, labels)[0] - intact).T
         return out
-
-    def _values(
-        self, batch: Batch, logits: Tensor, labels: Tensor | None
-    ) -> tuple[Float[Tensor, "metric text"], Float[Tensor, " text"]]:
-        """Loss (and, of a classifier, whether it is right) of each text, and which texts have one."""
-        losses, there = text_losses(self.subject, self.task, batch, SimpleNamespace(logits=logits), labels)
-        if self.task != "classification":
-            return losses[None], there
-        right = logits.argmax(-1) == class_labels(self.subject, batch).to(logits.device)
-        return torch.stack([losses, right.to(losses.dtype)]), there
 
     def compute(self) -> Result:
         """Sensitivity, and the change of the loss (and of accuracy) by ablation; `loss` is that of the whole model."""

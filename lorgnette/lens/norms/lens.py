@@ -22,6 +22,8 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.norms.descriptions import DESCRIPTIONS
 from lorgnette.lens.norms.readings import Reading, Readings
+from lorgnette.lens.norms.signals import SIGNALS
+from lorgnette.lens.signals import Signal
 from lorgnette.results import Result
 from lorgnette.statistics.spearman import rounded, spearman
 from lorgnette.subject import Subject
@@ -59,6 +61,7 @@ class Norms(Lens):
 
     name: ClassVar[str] = "norms"
     summary: ClassVar[str] = "how much each token contributes to a head's output (‖αf(x)‖), and mixing ratios"
+    signals: ClassVar[Mapping[str, Signal]] = SIGNALS
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,7 @@ from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import require_head
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -41,6 +43,13 @@ class Relevance(Lens):
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
     beside_accuracy: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "relevance": Signal(
+            "share of its layer's relevance that goes through the head, with its sign",
+            variable("relevance"),
+            signed=True,
+        ),
+    }
 
     def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Sinks: tokens that receive most of a head's weight, what they contribute, and the loss without them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +16,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.lens.sinks.removal import CHANGES, Keys, Removed, middle_keys
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -62,6 +63,12 @@ class Sinks(Lens):
         "sinks: tokens that receive most of a head's weight, their contribution, and the loss without them"
     )
     wants_residual: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "no_sink": Signal(
+            "1 − share of texts in which one token takes more than 30 % of the weight",
+            opposite(variable("rate", {axes.THRESHOLD: 0.3, axes.CATEGORY: "all"})),
+        ),
+    }
 
     def __init__(
         self, thresholds: Sequence[float] = (0.2, 0.3, 0.5, 0.8), threshold: float = 0.3, effect: bool = False

@@ -13,6 +13,7 @@ from lorgnette.attending.sweep import Wanted
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
@@ -53,6 +54,10 @@ class Weights(Lens):
 
     name: ClassVar[str] = "weights"
     summary: ClassVar[str] = "entropy, confidence, and share of attention on each category of token"
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "sharpness": Signal("1 − normalised entropy of the weights", opposite(variable("entropy_normalised"))),
+        "confidence": Signal("largest weight on a word", variable("confidence")),
+    }
 
     def __init__(self, by: str = "text", *, parts: Sequence[str] = ()) -> None:
         """`parts`: further categories of key, the named parts of the texts (speakers of a chat: user, assistant, …)."""

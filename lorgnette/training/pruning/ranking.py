@@ -62,11 +62,12 @@ def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) ->
     head counts by the size of what it does: signals with a sign enter without it.
     """
     from lorgnette.lens import get
-    from lorgnette.lens.agreement.lens import SIGNALS_OF, _signals
+    from lorgnette.lens.agreement.lens import SIGNALS_OF
+    from lorgnette.lens.signals import signals_in
 
     lenses = [get(name) for name in SIGNALS_OF]
-    signals = _signals(look(subject, texts, lenses, truncate=True, progress=progress))
-    return mean_ranks([_cells(subject, abs(signal.value)) for signal in signals.values()])
+    signals = signals_in(look(subject, texts, lenses, truncate=True, progress=progress))
+    return mean_ranks([_cells(subject, signal.size) for signal in signals.values()])
 
 
 def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site, int], float]:

@@ -1,0 +1,253 @@
+"""Which heads can go together? The loss without the heads that a signal calls least important, signal by signal."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import HeadValues, signals_in, signals_of, table
+from lorgnette.results import Result, Results
+from lorgnette.statistics.significance import false_discovery, two_sided_p
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+RANDOM = "random"
+SAME = "the same texts"
+TOKENS = {"cpu": 4096, "cuda": 65536}
+"""Copies of a batch, each without other heads, run together up to this many tokens."""
+SIGNALS_OF = ("weights", "norms", "relevance", "importance")
+_DESCRIPTIONS = {
+    "loss": "loss of the intact model, mean over texts",
+    "accuracy": "accuracy of the intact model",
+    "{}_change": "{} without the heads minus {} with them",
+    "{}_difference": "{} without the heads by one signal minus that by the other, over the same texts",
+    "{}_difference_p": "p of that difference (paired t test over texts), corrected over pairs and shares of a stack",
+}
+
+
+class Job(NamedTuple):
+    """One set of heads that goes: where it is counted."""
+
+    stack: int
+    signal: int
+    share: int
+
+
+class Masked(Tap):
+    """In each copy of a batch other heads give nothing."""
+
+    def __init__(self, gone: Mapping[Site, Bool[Tensor, "copy head"]]) -> None:
+        self.gone = gone
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        gone = self.gone.get(call.site)
+        if gone is None:
+            return context
+        copies = context.unflatten(0, (len(gone), -1))
+        return copies.masked_fill(gone[:, None, :, None, None].to(context.device), 0.0).flatten(0, 1)
+
+
+class Removal(Lens):
+    """The change of the loss when a share of the heads of a stack goes at once, the least important first.
+
+        loss_change      L(x; heads lowest by a signal at zero) − L(x), mean over texts
+        loss_difference  that of one signal minus that of another on the same texts, with a paired t test
+
+    A signal with a sign (relevance, the change of the loss) ranks by its size. `random` is the mean of `controls` sets
+    of as many heads. Nothing is trained in between. Heads are ranked in a first pass over the same texts, or by
+    `ranking`, a folder of results of `look` on other texts: signals that come from the loss, such as ablation, know
+    the texts that they were measured on, and only the second is a fair test of them.
+
+    What it does not tell you: the best set of heads. Every order here is made once; `prune` measures again as it goes.
+    """
+
+    name: ClassVar[str] = "removal"
+    summary: ClassVar[str] = "what is lost without a quarter, half or more of the heads, chosen by each signal"
+    uses_labels: ClassVar[bool] = True
+
+    shares: tuple[float, ...]
+    controls: int
+    seed: int
+    ranking: Path | None
+
+    def __init__(
+        self,
+        shares: Sequence[float] = (0.25, 0.5, 0.75),
+        controls: int = 8,
+        seed: int = 0,
+        ranking: Path | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(shares, str) or not shares or not all(0 < share < 1 for share in shares):
+            raise UserError(f"The 'shares' of Removal must be numbers between 0 and 1. Got {shares!r} instead.")
+        if controls < 1:
+            raise UserError(f"The 'controls' of Removal must be at least 1. Got {controls} instead.")
+        self.shares, self.controls, self.seed = tuple(shares), controls, seed
+        self.ranking = None if ranking is None else Path(ranking)
+        self.ranked_on: str = "" if ranking is None else str(ranking)
+        self.descriptions: dict[str, str] = {}
+        self.jobs: list[Job] = []
+        self.gone: dict[Site, Bool[Tensor, "job head"]] = {}
+
+    def needs(self) -> Sequence[str]:
+        return SIGNALS_OF if self.ranking is None else ()
+
+    def allocate(self, subject: Subject) -> None:
+        self.subject, self.task = subject, task_of(subject)
+        self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
+        given = None if self.ranking is None else Results.load(self.ranking)
+        self.names: list[str] = [*self._known(given), RANDOM]
+        self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
+        one: dict[str, Sequence[str | float]] = {
+            axes.STACK: self.stacks,
+            axes.SIGNAL: self.names,
+            axes.SHARE: self.shares,
+        }
+        two = {**one, axes.SIGNAL_B: self.names}
+        self.intact: Moments = Moments(self, self.metrics, at="corpus")
+        self.changes: Moments = Moments(self, [f"{name}_change" for name in self.metrics], one, at="corpus")
+        self.differences: Moments = Moments(self, [f"{name}_difference" for name in self.metrics], two, at="corpus")
+        self._plan({} if given is None else given)
+
+    def _known(self, given: Mapping[str, Result] | None) -> list[str]:
+        """Names of the signals that there can be, before the first pass has said which there are."""
+        if given is not None:
+            names = list(signals_in(given))
+            if not names:
+                raise UserError(
+                    f"The results in {self.ranking} have no signal to rank heads by: look with 'importance'."
+                )
+            return names
+        return [name for lens in SIGNALS_OF for name in signals_of(lens)]
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self._plan(results)
+
+    def _plan(self, results: Mapping[str, Result]) -> None:
+        """Which heads go in which job."""
+        signals = signals_in(results)
+        self.descriptions = {name: one.signal.description for name, one in signals.items()}
+        self.jobs, sets = [], []
+        for number, stack in enumerate(self.stacks):
+            heads = [(site, head) for site in self.sites if site.name == stack for head in self.numbers[site]]
+            orders = self._orders(signals, stack)
+            for place, share in enumerate(self.shares):
+                size = round(share * len(heads))
+                for name, order in orders.items():
+                    self.jobs.append(Job(number, self.names.index(name), place))
+                    sets.append(order[:size])
+                for control in range(self.controls):
+                    self.jobs.append(Job(number, self.names.index(RANDOM), place))
+                    sets.append(random.Random(f"{self.seed} {stack} {share} {control}").sample(heads, size))
+        self.gone = {site: torch.zeros(len(sets), len(self.numbers[site]), dtype=torch.bool) for site in self.sites}
+        for job, gone in enumerate(sets):
+            for site, head in gone:
+                self.gone[site][job, self.numbers[site].index(head)] = True
+
+    def _orders(self, signals: Mapping[str, HeadValues], stack: str) -> dict[str, list[tuple[Site, int]]]:
+        """The heads of a stack by every signal, the least important first; of equal ones the first in the model."""
+        if not signals:
+            return {}
+        mine = {name: one for name, one in signals.items() if stack in one.value[axes.STACK].values}
+        values, places, _ = table(mine, stack, size=True) if mine else (np.empty(0), np.empty((2, 0), dtype=int), None)
+        sites = {site.layer: site for site in self.sites if site.name == stack}
+        heads = [(sites.get(layer), head) for layer, head in places.T.tolist()]
+        here = [(site, head) for site, head in heads if site is not None and head in self.numbers[site]]
+        if not mine or len(here) < len(heads):
+            raise UserError(f"The ranking {self.ranked_on or 'given'} is of another model: its heads differ.")
+        return {
+            name: [here[at] for at in np.argsort(row, kind="stable")] for name, row in zip(mine, values, strict=True)
+        }
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """The pass as it is, then copies of the batch, each without other heads."""
+        labels = None
+        if self.task == "masked":
+            batch, labels = masked(self.subject, batch, seed=self.seed)
+        intact, exists = (each.detach() for each in self._values(batch, self._logits(batch, None)[0], labels))
+        self.intact.add(**{name: (value, exists) for name, value in zip(self.metrics, intact, strict=True)})
+        sizes = (len(self.stacks), len(self.names), len(self.shares))
+        total = intact.new_zeros(len(self.metrics), len(batch), *sizes)
+        count = intact.new_zeros(sizes)
+        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
+        together = max(1, TOKENS.get(self.subject.device.type, TOKENS["cpu"]) // tokens)
+        for start in range(0, len(self.jobs), together):
+            jobs = range(start, min(start + together, len(self.jobs)))
+            for job, logits in zip(jobs, self._logits(batch, jobs), strict=True):
+                total[(slice(None), slice(None), *self.jobs[job])] += self._values(batch, logits, labels)[0]
+                count[self.jobs[job]] += 1
+        self._add(total / count.clamp(min=1), intact, exists, count > 0)
+
+    def _add(
+        self,
+        values: Float[Tensor, "metric text stack signal share"],
+        intact: Float[Tensor, "metric text"],
+        exists: Float[Tensor, " text"],
+        measured: Bool[Tensor, "stack signal share"],
+    ) -> None:
+        weight = exists[:, None, None, None] * measured
+        both = exists[:, None, None, None, None] * (measured[..., None] & measured.mT[:, None])
+        for name, value, before in zip(self.metrics, values, intact, strict=True):
+            difference = value[..., None] - value.mT[:, :, None]  # [text stack signal share signal_b]
+            self.changes.add(**{f"{name}_change": (value - before[:, None, None, None], weight)})
+            self.differences.add(**{f"{name}_difference": (difference, both)})
+
+    @torch.no_grad()
+    def _logits(self, batch: Batch, jobs: range | None) -> Float[Tensor, "copy text *rest"]:
+        gone = {} if jobs is None else {site: each[jobs.start : jobs.stop] for site, each in self.gone.items()}
+        copies = 1 if jobs is None else len(jobs)
+        inputs = {name: each.repeat(copies, *(1,) * (each.dim() - 1)) for name, each in batch.inputs.items()}
+        with self.subject.tapped(Masked(gone)):
+            return self.subject.run(replace(batch, inputs=inputs), return_dict=True).logits.unflatten(0, (copies, -1))
+
+    def _values(
+        self, batch: Batch, logits: Tensor, labels: Tensor | None
+    ) -> tuple[Float[Tensor, "metric text"], Float[Tensor, " text"]]:
+        return text_metrics(self.subject, self.task, batch, logits, labels)
+
+    def compute(self) -> Result:
+        """Changes by signal and share of heads, and the differences between signals."""
+        variables = self.intact.arrays() | self.changes.arrays() | self.differences.arrays()
+        for name in self.metrics:
+            difference = variables[f"{name}_difference"]
+            p = self._tested(difference, variables[f"{name}_difference_se"], variables[f"{name}_difference_count"])
+            variables |= {f"{name}_difference_p": p, f"{name}_difference_p_count": p.notnull().astype("int64")}
+        data = xr.Dataset(variables)
+        measured = data["loss_change"].notnull().any([axes.STACK, axes.SHARE]).values
+        names = [name for name, known in zip(self.names, measured, strict=True) if known]
+        data = data.sel({axes.SIGNAL: names, axes.SIGNAL_B: names})
+        for pattern, text in _DESCRIPTIONS.items():
+            for metric in self.metrics:
+                if (name := pattern.format(metric)) in data:
+                    data[name].attrs["description"] = text.format(metric, metric)
+        data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed, "controls": self.controls}
+        data.attrs["signals"] = self.descriptions
+        data.attrs["ranked_on"] = self.ranked_on or SAME
+        return Result(self.name, data, self.provenance)
+
+    @staticmethod
+    def _tested(difference: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> xr.DataArray:
+        """p of every pair once, corrected over the pairs and shares of a stack."""
+        size = difference.sizes[axes.SIGNAL]
+        upper = np.triu(np.ones((size, size), dtype=bool), 1)
+        dims = (axes.STACK, axes.SHARE, axes.SIGNAL, axes.SIGNAL_B)
+        arrays = [each.transpose(*dims).values for each in (difference, error, count)]
+        p = two_sided_p(arrays[0], arrays[1], np.maximum(arrays[2] - 1.0, 1.0))
+        p = np.stack([false_discovery(np.where(upper & (arrays[2][n] > 1), p[n], np.nan)) for n in range(len(p))])
+        both = np.where(upper, p, np.swapaxes(p, -1, -2))
+        return xr.DataArray(both, dims=dims, coords={dim: difference[dim] for dim in dims})

@@ -1,0 +1,113 @@
+"""What the pages show of removal: the curves of every signal beside random sets, and which signals differ."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from lorgnette.axes import SHARE, SIGNAL, SIGNAL_B, STACK
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding
+from lorgnette.figures.lens_report import PRUNING, LensReport
+from lorgnette.lens.removal.lens import RANDOM, SAME
+from lorgnette.results import Result
+from lorgnette.statistics.intervals import t_quantile
+from lorgnette.statistics.significance import LEVEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def figures(result: Result) -> list[Figure]:
+    drawn = []
+    for metric in _metrics(result):
+        rows = result.to_dataframe(f"{metric}_change").dropna(subset=[f"{metric}_change"])
+        intact = float(result.data[metric])
+        rows[metric] = intact + rows[f"{metric}_change"]
+        caption = (
+            f"{metric.capitalize()} without that share of the heads, the least important by each signal first; the "
+            f"intact model has {intact:.3f}. Bars: 95 % intervals over texts. Dashed: random sets. "
+            f"Heads were ranked on {_ranked_on(result)}."
+        )
+        title = f"{metric.capitalize()} without the least important heads"
+        chart = curves(rows, metric)
+        drawn.append(Figure(f"{metric}_change", title, caption, chart, rows, rows, rows[STACK].nunique() > 1))
+    return drawn
+
+
+def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatChart":
+    """A line for every signal over the share of heads that is gone, a panel for each stack."""
+    panels = []
+    for stack, part in frame.groupby(STACK, sort=False):
+        half = t_quantile(part[f"{metric}_change_count"].to_numpy(dtype=float) - 1) * part[f"{metric}_change_se"]
+        part = part.assign(low=part[metric] - half, high=part[metric] + half, signal=part[SIGNAL].map(_words))
+        rows = part[["signal", SHARE, metric, "low", "high"]].to_dict("records")
+        base = alt.Chart(alt.Data(values=rows), width=330, height=240).encode(
+            x=alt.X(field=SHARE, type="quantitative", title="share of heads removed", axis=alt.Axis(format="%")),
+            color=alt.Color(field="signal", type="nominal", title="ranked by", sort=None),
+        )
+        dashed = alt.condition(f"datum.signal == '{RANDOM}'", alt.value([5, 4]), alt.value([1, 0]))
+        scale = alt.Scale(zero=False)
+        y = alt.Y(field=metric, type="quantitative", title=metric, scale=scale)
+        lines = base.mark_line(point=True).encode(y=y, strokeDash=dashed)
+        bars = base.mark_rule(opacity=0.4).encode(
+            y=alt.Y(field="low", type="quantitative", scale=scale, title=metric), y2=alt.Y2(field="high")
+        )
+        panels.append((bars + lines).properties(title=str(stack)))
+    return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """With about half of the heads gone: the best signal, random sets, and which signals differ from the best."""
+    metric = _metrics(result)[0]
+    share = _middle(result)
+    at = {SHARE: share}
+    change = result.data[f"{metric}_change"].sel(at).dropna(SIGNAL)
+    names = [name for name in change[SIGNAL].values.tolist() if name != RANDOM]
+    if not names:
+        return
+    signals = change.sel({SIGNAL: names})
+    best = names[int((np.argmax if metric == "accuracy" else np.argmin)(signals.values))]
+    p = result.data[f"{metric}_difference_p"].sel(at | {SIGNAL: best})
+    worse = sum(float(p.sel({SIGNAL_B: name})) < LEVEL for name in names if name != best)
+    intact, random = float(result.data[metric]), float(change.sel({SIGNAL: RANDOM}))
+    numbers: dict[str, Any] = {
+        "share": share, "metric": metric, "intact": intact, "best": _words(best), "worse": worse,
+        "left": intact + float(signals.sel({SIGNAL: best})), "random": intact + random, "others": len(names) - 1,
+        "p": float(p.sel({SIGNAL_B: RANDOM})),
+    }  # fmt: skip
+    words = (
+        "Without {share:.0%} of the heads, {metric} goes from {intact:.3f} to {left:.3f} if {best} "
+        "chooses them and to {random:.3f} if chance does (p = {p:.2g}, paired over texts)."
+    )
+    if len(names) > 1:
+        words += " {worse} of the {others} other signals are significantly worse; the rest cannot be told from it."
+    if _ranked_on(result) == SAME:
+        words += " The heads were ranked on the same texts, which favours signals that use the loss."
+    yield Finding(words, numbers)
+
+
+def _metrics(result: Result) -> list[str]:
+    return [name for name in ("accuracy", "loss") if f"{name}_change" in result.data]
+
+
+def _ranked_on(result: Result) -> str:
+    return str(result.data.attrs.get("ranked_on", SAME))
+
+
+def _middle(result: Result) -> float:
+    return min(result.data[SHARE].values.tolist(), key=lambda share: abs(share - 0.5))
+
+
+def _words(signal: object) -> str:
+    return str(signal).replace("_", " ")
+
+
+REPORT = LensReport(
+    title="Removing the least important heads together",
+    chapter=PRUNING,
+    figures=figures,
+    findings=findings,
+    compared=(),
+)
