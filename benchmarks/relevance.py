@@ -5,22 +5,23 @@ from collections.abc import Callable, Iterator
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from benchmarks.decomposed import decomposed
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import BERT_BASE, subject, texts
 from lorgnette.explaining import explain
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
-BOUNDS = {"ah": 2.6, "attnlrp": 2.6, "gradient_x_input": 3.5, "voita2019": 3.5, "voita2021": 3.5}
+BOUNDS = {"ah": 2.6, "decompx": 2.6, "attnlrp": 2.6, "gradient_x_input": 3.5, "voita2019": 3.5, "voita2021": 3.5}
 TOKENS, COUNT = 128, 4
 
 
-def classifier() -> Subject:
+def classifier(layers: int = BERT_BASE["num_hidden_layers"]) -> Subject:
     """BERT-base with a classifier on top, random weights."""
     plain = subject(BERT_BASE, longest=TOKENS, layers=1)
     torch.manual_seed(0)
     settings = {"vocab_size": len(plain.tokenizer), "max_position_embeddings": TOKENS, "attn_implementation": "sdpa"}
-    model = BertForSequenceClassification(BertConfig(**BERT_BASE, **settings)).eval()
+    model = BertForSequenceClassification(BertConfig(**{**BERT_BASE, "num_hidden_layers": layers}, **settings)).eval()
     return Subject(model, plain.tokenizer, name="random weights")
 
 
@@ -60,4 +61,18 @@ def relevance() -> Iterator[Figure]:
         yield Figure(f"relevance_{method}_n{TOKENS}", ratio.value, bound, details=details)
 
 
-BENCHES = {"relevance": relevance}
+def decompx_against_vectors() -> Iterator[Figure]:
+    """DecompX of one class in one way back against the token×token×model vectors of the paper: four layers, n = 128."""
+    watched = classifier(layers=4)
+    batch = watched.encode(list(texts(1, TOKENS)))
+    ids = batch.source.ids[0]
+    fast, slow = explain(watched, batch, "decompx", 0).tokens[0], decomposed(watched.model, ids)[:-1, 0]
+    ratio = side_by_side(
+        lambda: explain(watched, batch, "decompx", 0), lambda: decomposed(watched.model, ids), seconds=60, least=3
+    )
+    error = float((fast - slow).abs().max() / slow.abs().max())
+    details = ratio.details(batch=1, relative_error=float(f"{error:.1e}"))
+    yield Figure(f"decompx_times_faster_n{TOKENS}", ratio.value, 30.0, higher=True, details=details)
+
+
+BENCHES = {"relevance": relevance, "decompx_against_vectors": decompx_against_vectors}

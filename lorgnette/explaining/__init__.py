@@ -19,12 +19,14 @@ __all__ = ["Explanation", "Next", "Target", "class_number", "edge_relevance", "e
 METHODS = {
     "attnlrp": "relevance propagation with rules for softmax and products (Achtibat et al. 2024)",
     "ah": "relevance propagation with attention weights and LayerNorm scales held constant (Ali et al. 2022)",
+    "decompx": "DecompX: each token's part of the logit through all layers, biases apart (Modarressi et al. 2023)",
     "voita2019": "relevance propagation by ratios, as in the paper (Voita et al. 2019)",
     "voita2021": "relevance propagation by positive and negative parts, as in the released code (Voita et al. 2021)",
     "gradient_x_input": "gradient times word embedding",
     "integrated_gradients": "gradients integrated from a text of mask tokens to the text (Sundararajan et al. 2017)",
     "attention": "attention weights of the last layer, mean over heads, from the predicting position",
     "rollout": "attention rollout: products over layers of ½ weights + ½ identity (Abnar & Zuidema 2020)",
+    "attention_flow": "maximum flow through ½ weights + ½ identity of the layers (Abnar & Zuidema 2020)",
     "norm_rollout": "rollout of norms, with residual and LayerNorm (Kobayashi et al. 2021)",
     "globenc": "GlobEnc: rollout of norms, with both LayerNorms of a layer (Modarressi et al. 2022)",
     "alti": "ALTI: rollout of how close each token's contribution is to the output (Ferrando et al. 2022)",
@@ -63,7 +65,7 @@ def explain(
     model predicts at every token, the predictions of a text are summed (translation: all tokens of the target; masked
     LM: the masked tokens). For a language model, `Next` explains any token of the text, or one candidate against
     another. `steps` is for integrated gradients (None: as many as necessary), whose `gap` is their relative error;
-    `biases` also computes the relevance of the biases, for propagation methods.
+    `biases` also computes the relevance of the biases, for propagation methods (`decompx` always has it).
 
     What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lorgnette.attending import Recorder, Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.explaining.explanation import Explanation, masked
+from lorgnette.explaining.inputs import own_words, states_begun, without_words, word_tables
 from lorgnette.explaining.rules import RULES, Heads, Rules, ruled, unruled
 from lorgnette.explaining.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
@@ -28,7 +29,20 @@ from lorgnette.texts.batch import Batch
 def propagated(
     subject: Subject, batch: Batch, method: str, target: Target = None, *, biases: bool = False
 ) -> Explanation:
-    """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one."""
+    """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one.
+
+    "decompx" (Modarressi et al. 2023, "DecompX", ACL) carries n×n vectors forward: x_i = Σ_k x_{i←k} + what biases add,
+
+        heads      Σ_j α_ij W_V x_{j←k} with α constant        LayerNorm  γ ⊙ (x_{←k} − mean) / s with s constant
+        f (GELU)   f(z)/z ⊙ z_{←k}, z = Σ_k z_{←k}             logit_c = Σ_k logit_{c←k} + bias
+
+    All of this is linear in x_{·←k}, which begins as the state of token k below the first layer. So logit_{c←k} is that
+    state times the gradient of the logit with α, s and f(z)/z held constant: one way back, and no n×n vectors. Biases
+    are a token of their own (`biases`), so that the sum is exact; the paper's default shares every bias out among the
+    tokens by |⟨b, x_{←k}⟩|, which is not linear, its other options by norm, evenly or to [CLS]. The paper has no gated
+    feed-forward parts: each factor of a product takes half here. In contrast to "ah", position and type count as part
+    of their token.
+    """
     return _RelevancePass(subject, batch, RULES[method], biases=biases).explanation(method, target)
 
 
@@ -45,19 +59,6 @@ def edge_relevance(
     if method not in EVEN:
         raise UserError(f"Relevance of edges is for {', '.join(EVEN)}. Got {method!r} instead.")
     return _RelevancePass(subject, batch, RULES[method]).edges(target)
-
-
-def without_words(subject: Subject) -> Float[Tensor, "*model"]:
-    """The vector that stands for no word: that of the mask token, of padding, or zero."""
-    number = subject.tokenizer.mask_token_id
-    number = subject.tokenizer.pad_token_id if number is None else number
-    model = subject.model
-    if number is None:
-        return torch.zeros((), dtype=subject.dtype, device=subject.device)
-    ids = torch.tensor([[number]], device=subject.device)
-    with torch.no_grad():
-        own = [module for module in model.modules() if isinstance(module, WordEmbeddings)]
-        return (own[0].word_vectors(ids) if own else model.get_input_embeddings()(ids))[0, 0]
 
 
 EVEN = ("ah", "attnlrp", "gradient_x_input")
@@ -83,6 +84,8 @@ class _RelevancePass:
         outputs, start, whole = self.forward(target, heads)
         leaked = self._output_bias(outputs, target)
         made = self.backward(method, start.detach(), whole, heads.outputs, leaked)
+        if self.rules.from_states and made.biases is None:
+            made = replace(made, biases=made.start - made.total)
         return replace(made, explained=tuple(named(self.subject, self.batch, outputs.logits.detach(), target)))
 
     def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
@@ -175,7 +178,12 @@ class _RelevancePass:
         """Word vectors, and what is added to them, begin the graph."""
         self.side: list[int] = []
         model = self.subject.model
-        words = {id(module) for module in _word_tables(self.subject)}
+        words = {id(module) for module in word_tables(self.subject)}
+        if self.rules.from_states:
+            with states_begun(self.subject, self.words):
+                self.steps = self.words
+                yield
+            return
 
         def begin(x: Tensor) -> Tensor:
             return x.detach().clone().requires_grad_()
@@ -204,7 +212,7 @@ class _RelevancePass:
                     hook = module.register_forward_hook(lambda m, args, out: args[0] + more(out - args[0]))
                 elif id(module) in words:
                     hook = module.register_forward_hook(lambda m, args, out: word(out))
-                elif isinstance(module, nn.Embedding) and "relative" not in name and not _own_words(model):
+                elif isinstance(module, nn.Embedding) and "relative" not in name and not own_words(model):
                     hook = module.register_forward_hook(lambda m, args, out: more(out))
                 else:
                     continue
@@ -275,29 +283,18 @@ def _refuse_unruled(subject: Subject, rules: Rules) -> None:
     if rules.norm is None:
         return
     subject.anatomy.require("mixing")
+    recurrent = next((type(m).__name__ for m in subject.model.modules() if isinstance(m, nn.RNNBase)), None)
+    if rules.from_states and recurrent is not None:
+        raise UserError(
+            f"{subject.name!r} has a recurrent part ({recurrent}), which decompx cannot decompose. "
+            "Use gradient_x_input or integrated_gradients."
+        )
     strange = unruled(subject.model)
     if strange is not None:
         raise UserError(
             f"{subject.name!r} has a norm of unknown form ({strange}), for which there is no rule of "
             "relevance. Use gradient_x_input or integrated_gradients."
         )
-
-
-def _own_words(model: nn.Module) -> bool:
-    return any(isinstance(module, WordEmbeddings) for module in model.modules())
-
-
-def _word_tables(subject: Subject) -> list[nn.Module]:
-    """The tables of word vectors: one, or one for each stack that has its own."""
-    base = getattr(subject.model, "base_model", subject.model)
-    if _own_words(subject.model):
-        return []  # <cls> has a vector of its own there: the graph begins behind the table
-    found = [subject.model.get_input_embeddings()]
-    for stack in (getattr(base, name, None) for name in ("encoder", "decoder")):
-        table = getattr(stack, "embed_tokens", None)
-        if table is not None:
-            found.append(table)
-    return found
 
 
 def _options(subject: Subject) -> dict[str, Any]:

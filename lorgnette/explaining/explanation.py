@@ -38,7 +38,7 @@ class Explanation(Facts):
     heads: Mapping[Site, Float[Tensor, "batch head"]] = field(default_factory=dict)
     """relevance of every head: the sum over its output, before the output projection; empty for other methods"""
     biases: Float[Tensor, " batch"] | None = None
-    """relevance of all biases together, if requested"""
+    """relevance of all biases together, if requested; decompx: always, as what the tokens leave of `start`"""
     explained: tuple[str, ...] = ()
     """what is explained of each text: the name of a class, or the predicted pieces"""
     gap: Float[Tensor, " batch"] | None = None

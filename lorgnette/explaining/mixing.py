@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call, Recorder, Site
+from lorgnette.contributions.flow import attention_flow
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import LayerNorms
 from lorgnette.contributions.layer_mixing import mixing_of, rollable
@@ -52,6 +53,8 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
             )
         if method == "attention":
             tokens = rows if reader is not None else _through(rows, next(reversed(maps.values())))
+        elif method == "attention_flow":
+            tokens = _flowed(maps, rows, batch)
         else:
             tokens = _rolled(maps, rows)
     names = tuple(named(subject, batch, outputs.logits, target))
@@ -85,10 +88,21 @@ def _reading(reader: Mixing | None, rows: Float[Tensor, "batch row"]) -> Float[T
 
 
 def _rolled(maps: Maps, rows: Float[Tensor, "batch query"]) -> Float[Tensor, "batch key"]:
-    if not maps:
-        return rows
-    layers = [maps[site] for site in sorted(maps, key=lambda site: site.layer)]
-    return _through(rows, rolled_out(torch.stack(layers))[-1])
+    return rows if not maps else _through(rows, rolled_out(_in_order(maps))[-1])
+
+
+def _flowed(maps: Maps, rows: Float[Tensor, "batch query"], batch: Batch) -> Float[Tensor, "batch key"]:
+    """The maximum flow of each text, over its real tokens."""
+    out = torch.zeros_like(rows)
+    mixing = _in_order(maps) if maps else rows.new_zeros(0, *rows.shape, rows.shape[-1])
+    for text, mask in enumerate(batch.source.mask):
+        real = mask.nonzero()[:, 0].to(rows.device)
+        out[text, real] = attention_flow(mixing[:, text][:, real][:, :, real], rows[text, real]).to(rows)
+    return out
+
+
+def _in_order(maps: Maps) -> Float[Tensor, "layer batch query key"]:
+    return torch.stack([maps[site] for site in sorted(maps, key=lambda site: site.layer)])
 
 
 def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor, "batch key"]:
@@ -149,6 +163,7 @@ def _globenc(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
 MEASURES: dict[str, Callable[..., Mixing | None] | None] = {
     "attention": None,
     "rollout": _weights,
+    "attention_flow": _weights,
     "norm_rollout": _norms,
     "globenc": _globenc,
     "alti": _alti,

@@ -103,6 +103,8 @@ class Rules:
     sum: Callable[[Tensor, Tensor], Tensor] | None = None
     one: bool = False
     """Start with a relevance of one for every prediction, not with its logit."""
+    from_states: bool = False
+    """End at the states that enter the first layer, not at word vectors; the biases take what these leave."""
 
 
 def frozen_norm(module: Any, x: Tensor, value: Tensor) -> Tensor:
@@ -147,6 +149,7 @@ def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:
 RULES = {
     "gradient_x_input": Rules(Heads),
     "ah": Rules(ConstantWeights, norm=frozen_norm, activation=passed, product=half_product),
+    "decompx": Rules(ConstantWeights, norm=frozen_norm, activation=passed, product=half_product, from_states=True),
     "attnlrp": Rules(HalfAndQuarter, norm=frozen_norm, activation=passed, product=half_product),
     "voita2019": Rules(
         ValuesBySize,

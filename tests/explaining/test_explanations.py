@@ -163,7 +163,7 @@ def test_every_family(family):
     assert all("forward" not in vars(module) for module in watched.model.modules())
 
 
-MIXING = ("attention", "rollout", "norm_rollout", "globenc", "alti", "value_zeroing")
+MIXING = ("attention", "rollout", "attention_flow", "norm_rollout", "globenc", "alti", "value_zeroing")
 NONE = {"gemma2": {"norm_rollout", "globenc", "alti"}, "gpt2": {"globenc"}, "t5": {"globenc"}}
 
 
@@ -247,7 +247,7 @@ def _hooks(watched: Subject) -> list[int]:
     return [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in watched.model.modules()]
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "voita2021", "rollout"])
+@pytest.mark.parametrize("method", ["attnlrp", "decompx", "voita2021", "rollout", "attention_flow"])
 @pytest.mark.parametrize("family", ["bert-classifier", "marian"])
 def test_a_text_is_explained_alike_alone_and_in_a_padded_batch(family, method):
     watched = headed(family)

@@ -9,13 +9,14 @@ from lorgnette.lens.rationales.gold import gold_share
 from lorgnette.lens.rationales.lens import Rationales
 from lorgnette.looking.look import look
 
-RELEVANCE = ("attnlrp", "ah")
+RELEVANCE = ("attnlrp", "ah", "decompx")
+MIXING = ("attention", "rollout", "attention_flow")
 
 
 @cache
 def found(control: bool = False):
     share = gold_share(texts())
-    lens = Rationales((*RELEVANCE, "attention", "rollout"), share=share)
+    lens = Rationales((*RELEVANCE, *MIXING), share=share)
     return look(classifier(control), texts()[:50], [lens], progress=False)["rationales"].data
 
 
@@ -31,7 +32,7 @@ def test_relevance_finds_what_people_would_mark_and_the_model_needs(method):
         assert sign * gain.item() > 0.1
 
 
-@pytest.mark.parametrize("method", ["attention", "rollout"])
+@pytest.mark.parametrize("method", MIXING)
 def test_uniform_attention_is_at_chance(method):
     row = found().sel(explanation=method)
     assert row.sel(measure="average_precision")["score"].item() == pytest.approx(found()["chance"].item(), abs=0.02)

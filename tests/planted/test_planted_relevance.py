@@ -31,8 +31,11 @@ def texts():
 
 
 @cache
-def classifier(control: bool = False) -> Subject:
-    """Words that decide carry ±d; one head of the first layer, reading all tokens alike, takes d to [CLS] as e."""
+def classifier(control: bool = False, *, looking: bool = False) -> Subject:
+    """Words that decide carry ±d; one head of the first layer, reading all tokens alike, takes d to [CLS] as e.
+
+    `looking`: heads do not read all tokens alike, but prefer words that decide.
+    """
     words = dict.fromkeys(word for example in texts() for word in example.words)
     vocabulary = {word: number for number, word in enumerate((*SPECIAL, *words))}
     torch.manual_seed(0)
@@ -50,6 +53,8 @@ def classifier(control: bool = False) -> Subject:
     if not control:
         with torch.no_grad():
             _plant(model, vocabulary)
+            if looking:
+                _look(model, vocabulary)
     return Subject(model, _tokenizer(vocabulary), name="control" if control else "planted")
 
 
@@ -74,6 +79,20 @@ def _plant(model, vocabulary):
     bert.pooler.dense.weight[0] += write
     model.classifier.weight[1, 0] += 2.0
     model.classifier.weight[0, 0] -= 2.0
+
+
+def _look(model, vocabulary):
+    """Words that decide carry f too, which every head's keys have and every query asks for."""
+    mark = torch.zeros(WIDTH)
+    mark[4], mark[5] = 1.0, -1.0
+    for word, number in vocabulary.items():
+        row = model.bert.embeddings.word_embeddings.weight[number]
+        row[4:6] = 0.0
+        row += 2.0 * mark * word.endswith(("+", "-"))
+    for layer in model.bert.encoder.layer:
+        own = layer.attention.self
+        own.key.weight[:: WIDTH // HEADS] += mark
+        own.query.bias[:: WIDTH // HEADS] = 2.0
 
 
 def _tokenizer(vocabulary):
@@ -105,18 +124,23 @@ def test_the_planted_classifier_is_right():
     assert (said == torch.tensor([example.label for example in texts()])).all()
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "ah", "voita2021"])
+@pytest.mark.parametrize("method", ["attnlrp", "ah", "decompx", "voita2021"])
 def test_relevance_finds_the_decisive_words(method):
     assert precision(classifier(), method) >= 0.95
 
 
-@pytest.mark.parametrize("method", ["attention", "rollout"])
+@pytest.mark.parametrize("method", ["attention", "rollout", "attention_flow"])
 def test_uniform_attention_does_not(method):
     chance = sum(sum(e.rationale) / len(e.rationale) for e in texts()) / len(texts())
     assert precision(classifier(), method) == pytest.approx(chance, abs=0.02)
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "ah", "voita2021"])
+@pytest.mark.parametrize("method", ["attention", "rollout", "attention_flow"])
+def test_attention_to_the_decisive_words_does(method):
+    assert precision(classifier(looking=True), method) >= 0.95
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "ah", "decompx", "voita2021", "attention_flow"])
 def test_nothing_is_found_in_the_control(method):
     assert precision(classifier(control=True), method) < 0.5
 
