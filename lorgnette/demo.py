@@ -5,7 +5,6 @@ import shlex
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
 
 from lorgnette.looking.look import look
 from lorgnette.models.opening import find
@@ -15,6 +14,7 @@ from lorgnette.results import Result, Results
 from lorgnette.subject import load
 from lorgnette.texts import corpus
 from lorgnette.texts.corpus import Corpus
+from lorgnette.types import Json
 
 LENSES = ("weights", "norms", "frequency", "distances", "roles", "geometry")
 """What both subjects are looked at with."""
@@ -66,7 +66,7 @@ def english(planted: int = PLANTED_SHARE) -> Corpus:
     return Corpus.of([*paragraphs, *reviews], name="English paragraphs and planted reviews")
 
 
-def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[dict[str, Any]]]:
+def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[Json]]:
     from lorgnette.training.demo import quick
 
     folder = out / "models" / "classifier"
@@ -79,6 +79,6 @@ def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[
     return Results(told), examples_of(subject, reviews)
 
 
-def _pretrained(command: str, progress: bool) -> tuple[Results, list[dict[str, Any]]]:
+def _pretrained(command: str, progress: bool) -> tuple[Results, list[Json]]:
     subject, texts = load(PRETRAINED), english()
     return look(subject, texts, LENSES, progress=progress, command=command, seed=0), examples_of(subject, texts)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError
 
@@ -22,9 +21,6 @@ try:
     import fcntl
 except ImportError:  # Windows: nothing is locked, and nothing that may belong to a living process is removed
     fcntl = None  # type: ignore[assignment]
-
-Json = dict[str, Any]
-"""An object of a JSON file, whose fields are told where it is written."""
 
 
 def real(path: str | os.PathLike[str]) -> Path:

@@ -18,6 +18,7 @@ ROOT = Path(lorgnette.__file__).parent
 # From the ground up; a module may import its own level and those before it.
 LEVELS = (
     "errors",
+    "types",
     "axes",
     "display",
     "files",

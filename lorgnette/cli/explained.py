@@ -1,7 +1,9 @@
 """`lorgnette trace … --explain METHOD`: the relevance of each word, one column for each method."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,9 +16,7 @@ if TYPE_CHECKING:
 _BAR = 12  # columns of a bar
 
 
-def explained(
-    seen: "Trace", methods: Sequence[str], target: "str | Next | None" = None, *, pieces: bool
-) -> list[dict[str, Any]]:
+def explained(seen: "Trace", methods: Sequence[str], target: "str | Next | None" = None, *, pieces: bool) -> list[Json]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
     from lorgnette.explaining import explain
 
@@ -46,7 +46,7 @@ def _by_word(tokens: "Tokens", scores: "Tensor", pieces: bool) -> tuple[list[str
     return list(units.labels), summed.tolist()
 
 
-def tables(found: list[dict[str, Any]]) -> "list[Table]":
+def tables(found: list[Json]) -> "list[Table]":
     """A table for each side: words in rows, a column with bars for each method; bars are scaled within a method."""
     from rich.markup import escape
     from rich.table import Table

@@ -8,6 +8,7 @@ import typer
 
 from lorgnette.cli import options
 from lorgnette.cli.options import asking, command_line, option
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from lorgnette.training.pruning.prune import Pruned
@@ -95,7 +96,7 @@ class PruneOptions:
     labels: options.Labels = None
     data: options.Data = None
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Json:
         """The same for `lo.prune`."""
         from lorgnette.texts.labels import mapping_of
 
@@ -162,7 +163,7 @@ def _heads(heads: dict[str, dict[str, list[int]]]) -> Any:
     return table
 
 
-def _metric(record: dict[str, Any]) -> str:
+def _metric(record: Json) -> str:
     before = record["before"]
     after, change = record["metrics"][before["split"]], record["difference"]
     name = "bleu" if "bleu" in before else "accuracy"
@@ -174,7 +175,7 @@ def _metric(record: dict[str, Any]) -> str:
     ).replace("[", r"\[")
 
 
-def _beside_random(controls: dict[str, Any]) -> str:
+def _beside_random(controls: Json) -> str:
     values = controls["random"]
     return (
         f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy {controls['chosen']:.4f} "

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lorgnette.cli import options, prompting
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,7 +148,7 @@ def _explained(
 
     found = explained(seen, methods, target, pieces=pieces)
     if as_json:
-        about: dict[str, Any] = {
+        about: Json = {
             "model": seen.subject.name,
             "weights_hash": seen.subject.weights_hash,
             "text": seen.example.text,
@@ -188,7 +189,7 @@ def _one_head(seen: "Trace", weights: "xr.DataArray", stack: str, layer: int, he
     return found
 
 
-def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> dict[str, Any]:
+def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> Json:
     """Everything a program needs; `weights` is [layer head query key], or [query key] of the chosen head."""
     example = seen.example
     chosen = {axis: weights[axis].item() for axis in ("layer", "head") if axis not in weights.dims}

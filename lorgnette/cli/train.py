@@ -8,6 +8,7 @@ import typer
 
 from lorgnette.cli import options
 from lorgnette.cli.options import asking, command_line, option
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from lorgnette.training.functions import Runs
@@ -111,7 +112,7 @@ class TrainOptions:
     labels: options.Labels = None
     data: options.Data = None
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Json:
         """The same for `lo.train`."""
         from lorgnette.texts.labels import mapping_of
 

@@ -61,7 +61,7 @@ class SiteWeights:
         self.sites: dict[Site, AttentionSite] = {site.site: site for site in subject.anatomy.sites}
         self.made: dict[Site, tuple[Any, Projections]] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "SiteWeights":
+    def __deepcopy__(self, memo: dict[int, object]) -> "SiteWeights":
         return self  # a copied lens looks at the same model
 
     def __reduce__(self) -> tuple[Any, ...]:

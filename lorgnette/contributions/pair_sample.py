@@ -14,6 +14,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
 from lorgnette.texts.batch import Batch
+from lorgnette.types import Json
 
 
 @dataclass
@@ -82,7 +83,7 @@ class PairSample:
         self.limits_seen: Any = None
         lens.moments_held.append(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return {**vars(self), "drawn": None, "limits_seen": None}
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:

@@ -7,7 +7,6 @@ really run again, once per token.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,9 +14,12 @@ from torch import Tensor, nn
 
 from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.contributions.mixing import cosine_distance, off_diagonal_share
+from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.switching import switched
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+
+LayerInput = tuple[tuple[object, ...], dict[str, object]]
 
 
 def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
@@ -43,16 +45,16 @@ def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Fl
             yield site, torch.stack(columns, -1)
 
 
-def _layers(subject: Subject) -> list[Any]:
+def _layers(subject: Subject) -> list[AttentionSite]:
     """The self-attention sites in the order of their passes."""
     return [site for stack in subject.anatomy.stacks for site in stack.sites if site.site.kind == "self"]
 
 
-def _layer_inputs(subject: Subject, batch: Batch) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
     """What each layer is called with; layers that share a module are told apart by the order of calls."""
-    kept: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    kept: list[LayerInput] = []
 
-    def keep(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def keep(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         kept.append((arguments, keywords))
 
     options = {"use_cache": False} if hasattr(subject.model.config, "use_cache") else {}
@@ -98,7 +100,7 @@ def _heard(zero: _Zero) -> Iterator[None]:
         ACTIVE.reset(token)
 
 
-def _output(layer: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], zero: _Zero) -> Tensor:
+def _output(layer: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object], zero: _Zero) -> Tensor:
     with _heard(zero):
         output = layer(*arguments, **keywords)
     # 1 − cos of nearly equal vectors needs all the digits there are.

@@ -24,6 +24,7 @@ from lorgnette.models.offloading import parameter
 from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import Json, ModelOutput
 
 
 def propagated(
@@ -88,7 +89,7 @@ class _RelevancePass:
             made = replace(made, biases=made.start - made.total)
         return replace(made, explained=tuple(named(self.subject, self.batch, outputs.logits.detach(), target)))
 
-    def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[Any, Tensor, Tensor]:
+    def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[ModelOutput, Tensor, Tensor]:
         """The outputs, what is explained of them, and where the way back begins."""
         with torch.enable_grad(), ExitStack() as undo:
             undo.enter_context(evaluating(self.subject.model))
@@ -162,7 +163,7 @@ class _RelevancePass:
             leaked,
         )
 
-    def _output_bias(self, outputs: Any, target: Target) -> Float[Tensor, " batch"] | None:
+    def _output_bias(self, outputs: ModelOutput, target: Target) -> Float[Tensor, " batch"] | None:
         """What a bias that is added to the logits themselves (Marian has one) takes of the start."""
         if self.biased is None:
             return None
@@ -223,7 +224,7 @@ class _RelevancePass:
     def kept_biases(self, into: "list[_Biased]") -> Iterator[None]:
         """Keep the output of everything that has a bias, whose relevance is bias ⊙ c."""
 
-        def keep(module: Any, arguments: Any, output: Tensor) -> None:
+        def keep(module: nn.Module, arguments: object, output: Tensor) -> None:
             bias = parameter(module, "bias")
             if output.requires_grad and bias is not None:
                 into.append(_Biased(output, bias.detach(), id(module) in self.shared))
@@ -262,7 +263,7 @@ def _without_texts(subject: Subject, batch: Batch) -> set[int]:
     """
     sizes: list[dict[int, int]] = [{}, {}]
 
-    def note(module: nn.Module, arguments: Any, output: Tensor) -> None:
+    def note(module: nn.Module, arguments: object, output: Tensor) -> None:
         sizes[copies - 1][id(module)] = len(output)
 
     with torch.no_grad(), evaluating(subject.model), ExitStack() as undo:
@@ -297,7 +298,7 @@ def _refuse_unruled(subject: Subject, rules: Rules) -> None:
         )
 
 
-def _options(subject: Subject) -> dict[str, Any]:
+def _options(subject: Subject) -> Json:
     return {"return_dict": True} | ({"use_cache": False} if hasattr(subject.model.config, "use_cache") else {})
 
 

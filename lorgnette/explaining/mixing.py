@@ -4,7 +4,6 @@ They are the same whatever class is asked about, and never negative: they say wh
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,6 +23,7 @@ from lorgnette.explaining.explanation import Explanation, masked
 from lorgnette.explaining.target import Target, explained, named, positions
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 Mixing = Float[Tensor, "batch query key"]
 Maps = dict[Site, Mixing]
@@ -109,7 +109,7 @@ def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor
     return (rows[:, None].to(mixing.dtype) @ mixing)[:, 0]
 
 
-def _rows(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Float[Tensor, "batch query"]:
+def _rows(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) -> Float[Tensor, "batch query"]:
     """Where the prediction is made, as shares that add up to one."""
     logits = outputs.logits
     if logits.dim() == 3:

@@ -212,7 +212,7 @@ def _rule(module: nn.Module, rules: Rules) -> ModuleRule | None:
 
 
 def _hook(rule: ModuleRule, thread: int) -> Callable[..., Tensor | None]:
-    def after(module: nn.Module, arguments: tuple[Any, ...], value: Tensor) -> Tensor | None:
+    def after(module: nn.Module, arguments: tuple[Tensor, ...], value: Tensor) -> Tensor | None:
         x = arguments[0]
         if threading.get_ident() != thread or not (torch.is_grad_enabled() and x.requires_grad):
             return None

@@ -1,7 +1,6 @@
 """Where an explanation starts: which number of a model's output is to be explained."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +10,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 Piece = str | int | Tensor
 
@@ -54,7 +54,7 @@ def require_head(subject: Subject) -> None:
 
 
 def explained(
-    subject: Subject, batch: Batch, outputs: Any, target: Target, *, one: bool = False
+    subject: Subject, batch: Batch, outputs: ModelOutput, target: Target, *, one: bool = False
 ) -> Float[Tensor, " batch"]:
     """The number to be explained, one for each text, inside the graph; with `one`, each prediction counts as 1."""
     logits = getattr(outputs, "logits", None)
@@ -108,7 +108,7 @@ def _words(subject: Subject, ids: list[int], choices: int) -> str:
     )
 
 
-def fixed(subject: Subject, batch: Batch, outputs: Any, target: Target) -> Target:
+def fixed(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) -> Target:
     """The same target with the largest logits written out, so that they stay the same when the input changes."""
     if target is not None and not isinstance(target, Next):
         return target

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -10,6 +10,7 @@ import xarray as xr
 from lorgnette.axes import CATEGORY, HEAD, LAYER, PER_HEAD, STACK, Selected
 from lorgnette.errors import UserError, near
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +152,7 @@ def panels(array: xr.DataArray) -> list[tuple[str, xr.DataArray]]:
     return out
 
 
-def records(result: Result, array: xr.DataArray) -> list[dict[str, Any]]:
+def records(result: Result, array: xr.DataArray) -> list[Json]:
     """A record per number that is there: layer, head, panel, value, and a label that says it all."""
     spread = beside(result, array, "_se")
     out = []
@@ -165,7 +166,7 @@ def records(result: Result, array: xr.DataArray) -> list[dict[str, Any]]:
         for (i, layer), (j, head) in product(enumerate(layers), enumerate(heads)):
             if np.isnan(grid[i, j]):
                 continue
-            record: dict[str, Any] = {"layer": int(layer), "panel": panel, "value": float(grid[i, j])}
+            record: Json = {"layer": int(layer), "panel": panel, "value": float(grid[i, j])}
             where = f"layer {layer}" if head is None else f"layer {layer}, head {head}"
             more = "" if error is None or np.isnan(error[i, j]) else f" ± {number(error[i, j])}"
             record["label"] = f"{f'{panel}, ' if panel else ''}{where}: {number(grid[i, j])}{more}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+import xarray as xr
 
 from lorgnette.axes import CATEGORY, HEAD, LAYER, STACK, Selected
 from lorgnette.errors import UserError
@@ -13,6 +14,7 @@ from lorgnette.figures.cells import beside, chosen, number, panels, partition, r
 from lorgnette.figures.label_places import fitted, label_places
 from lorgnette.results import Result
 from lorgnette.statistics.intervals import t_interval
+from lorgnette.types import Chart, Json
 
 # Okabe and Ito 2008, told apart by all kinds of colour vision; grey is for what is left over.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#9A9A9A")
@@ -27,7 +29,7 @@ _PAGE = 860
 _FEW = 4  # heads below which an interval of their mean says nothing
 
 
-def heat_map(result: Result, variable: str, **selection: Selected) -> Any:
+def heat_map(result: Result, variable: str, **selection: Selected) -> Chart:
     """Layer × head, a cell per head; what else the variable has (categories, stacks) as small multiples.
 
     `heat_map(result, "mass", category="cls")` selects. The colours of small multiples mean the same numbers.
@@ -52,7 +54,7 @@ def heat_map(result: Result, variable: str, **selection: Selected) -> Any:
     return alt.concat(*maps, columns=columns) if len(maps) > 1 else maps[0]
 
 
-def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, left: bool, bottom: bool) -> Any:
+def _cell_map(rows: list[Json], variable: str, step: int, scale: Any, left: bool, bottom: bool) -> Chart:
     # Numbers that would touch each other are left out, every second or more.
     every = 1 if step >= 17 else 2 if step >= 9 else 4
     labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}
@@ -67,7 +69,7 @@ def _cell_map(rows: list[dict[str, Any]], variable: str, step: int, scale: Any, 
     )
 
 
-def class_matrix(frame: Any, down: str, across: str, value: str) -> Any:
+def class_matrix(frame: Any, down: str, across: str, value: str) -> Chart:
     """Class × class, with the number in each cell; cosines, so the scale is centred on the right angle."""
     rows = [
         {"down": str(d), "across": str(a), "value": float(v), "label": f"{v:.2f}"}
@@ -83,7 +85,7 @@ def class_matrix(frame: Any, down: str, across: str, value: str) -> Any:
     return cells + base.mark_text().encode(text=alt.Text(field="label", type="nominal"))
 
 
-def layer_curves(result: Result, variable: str, **selection: Selected) -> Any:
+def layer_curves(result: Result, variable: str, **selection: Selected) -> Chart:
     """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
 
     Fewer than four heads have no interval. A variable without heads is drawn with its standard error over texts
@@ -107,7 +109,7 @@ def layer_curves(result: Result, variable: str, **selection: Selected) -> Any:
     return alt.concat(*charts, columns=2).resolve_scale(y="shared")
 
 
-def _curves(result: Result, array: Any, names: list[str], width: int) -> Any:
+def _curves(result: Result, array: xr.DataArray, names: list[str], width: int) -> Chart:
     variable, means, several = str(array.name), _means(result, array), len(names) > 1
     colour = _series(names) if several else alt.value(COLOURS[0])
     first = "layer (0: embeddings)" if 0 in array[LAYER].values else "layer"
@@ -128,7 +130,7 @@ def _curves(result: Result, array: Any, names: list[str], width: int) -> Any:
     return alt.layer(*layers)
 
 
-def categories_by_layer(result: Result, **selection: Selected) -> Any:
+def categories_by_layer(result: Result, **selection: Selected) -> Chart:
     """How each layer shares out its weight (mean over heads) among kinds of token; with norms, the norm beside it."""
     arrays = {name: partition(chosen(result, variable, selection)) for variable, name in shares(result).items()}
     rows = [row for name, array in arrays.items() for row in _share_rows(name, array)]
@@ -156,7 +158,7 @@ def categories_by_layer(result: Result, **selection: Selected) -> Any:
     return chart.encode(facet=alt.Facet(field="panel", type="nominal", title=None, sort=order, columns=columns))
 
 
-def _share_rows(name: str, array: Any) -> list[dict[str, Any]]:
+def _share_rows(name: str, array: xr.DataArray) -> list[Json]:
     mean = array.mean(HEAD) if HEAD in array.dims else array
     rows = []
     for cell in mean.stack(cell=mean.dims).dropna("cell"):
@@ -176,10 +178,10 @@ def shares(result: Result) -> dict[str, str]:
     return there
 
 
-def head_map(result: Result, **selection: Selected) -> Any:
+def head_map(result: Result, **selection: Selected) -> Chart:
     """Heads as points, near each other where their attention is alike, coloured by what they attend to."""
     arrays = {name: chosen(result, name, selection) for name in ("x", "y", "kind")}
-    maps: dict[str, list[dict[str, Any]]] = {}
+    maps: dict[str, list[Json]] = {}
     for panel, piece in panels(arrays["x"]):
         at = {dim: piece[dim].item() for dim in arrays["x"].dims if dim not in piece.dims}
         for cell in piece.stack(cell=(LAYER, HEAD)).dropna("cell"):
@@ -194,7 +196,7 @@ def head_map(result: Result, **selection: Selected) -> Any:
     return alt.concat(*(_points(rows, kinds, 400).properties(title=panel) for panel, rows in maps.items()), columns=2)
 
 
-def _points(rows: list[dict[str, Any]], kinds: dict[str, str], width: int) -> Any:
+def _points(rows: list[Json], kinds: dict[str, str], width: int) -> Chart:
     height = width * 3 // 4
     pixels = fitted([(row["x"], row["y"]) for row in rows], width, height)
     # Only heads with a pattern are named, where there is room.
@@ -217,7 +219,7 @@ def _points(rows: list[dict[str, Any]], kinds: dict[str, str], width: int) -> An
     return alt.layer(points, text.encode(x=x, y=y, text=alt.Text(field="name", type="nominal")))
 
 
-def _means(result: Result, array: Any) -> list[dict[str, Any]]:
+def _means(result: Result, array: xr.DataArray) -> list[Json]:
     """Mean and interval by layer, a record each."""
     spread = beside(result, array, "_se")
     out = []
@@ -240,7 +242,7 @@ def _means(result: Result, array: Any) -> list[dict[str, Any]]:
     return out
 
 
-def _nothing(variable: str) -> Any:
+def _nothing(variable: str) -> Chart:
     """Where every cell is missing (a corpus of one sentence, say) a chart says so, and the page is whole."""
     words = [{"said": f"{titled(variable)}: no text gives a number"}]
     return alt.Chart(alt.Data(values=words)).mark_text().encode(text=alt.Text(field="said", type="nominal"))

@@ -8,6 +8,7 @@ import altair as alt
 import vl_convert
 
 from lorgnette.errors import UserError, near
+from lorgnette.types import Chart, Json
 
 FORMATS = ("png", "svg", "pdf")
 INK = "#010203"
@@ -31,7 +32,7 @@ ROOM = 1.25
 stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or into the next word."""
 
 
-def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
+def theme(ink: str, *, size: int = 11) -> Json:
     """How every chart looks: one ink in several strengths, no frame, no decoration."""
     faint = {"gridColor": ink, "gridOpacity": 0.12, "domainColor": ink, "tickColor": ink, "domainOpacity": 0.4}
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "titleFontSize": size, "labelLimit": 0}
@@ -56,7 +57,7 @@ def theme(ink: str, *, size: int = 11) -> dict[str, Any]:
     }
 
 
-def inline_svg(chart: Any, prefix: str, label: str) -> str:
+def inline_svg(chart: Chart, prefix: str, label: str) -> str:
     """The chart as an SVG element for a page: its text takes the page's colour, its ids begin with `prefix`.
 
     Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
@@ -71,7 +72,7 @@ def inline_svg(chart: Any, prefix: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
 
 
-def drawn(chart: Any, format_name: str, *, ppi: int = 300) -> bytes:
+def drawn(chart: Chart, format_name: str, *, ppi: int = 300) -> bytes:
     """The chart as a file for a paper: black on white, letters of ten points and more, `ppi` dots per inch (PNG)."""
     config = {**theme("black", size=13), "background": "white"}
     if format_name == "svg":
@@ -106,7 +107,7 @@ def _without_legend_titles(part: Any) -> Any:
     return out
 
 
-def _roomy(spec: dict[str, Any], config: dict[str, Any]) -> str:
+def _roomy(spec: Json, config: Json) -> str:
     """The chart as SVG, laid out with larger text than it is drawn with."""
     config["text"] |= {"fontSize": 11}  # Vega's own, which must be named to grow
     svg = _svg(_larger(spec), _larger(config))
@@ -123,7 +124,7 @@ def _larger(part: Any) -> Any:
     return {name: value * ROOM if name in sizes else _larger(value) for name, value in part.items()}
 
 
-def _svg(spec: dict[str, Any], config: dict[str, Any]) -> str:
+def _svg(spec: Json, config: Json) -> str:
     # No URL is allowed: a chart holds its numbers.
     return str(vl_convert.vegalite_to_svg(spec, config=config, vl_version=_version(), allowed_base_urls=[]))
 

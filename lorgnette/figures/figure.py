@@ -1,9 +1,10 @@
 """A chart with its words and its numbers."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lorgnette.display import NotebookDisplay
+from lorgnette.types import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,7 @@ class Figure(NotebookDisplay):
     name: str
     title: str
     caption: str
-    chart: Any
+    chart: Chart
     table: "pd.DataFrame"
     data: "pd.DataFrame"
     wide: bool = False

@@ -5,7 +5,6 @@ import json
 import os
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import altair as alt
 
@@ -13,6 +12,7 @@ from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near
 from lorgnette.figures.drawing import FORMATS, drawn, inline_svg
 from lorgnette.files import written_whole
+from lorgnette.types import Chart
 
 
 class Plot(NotebookDisplay):
@@ -45,7 +45,7 @@ class Plot(NotebookDisplay):
         return path
 
     @classmethod
-    def below_each_other(cls, charts: dict[str, Any], title: str) -> "Plot":
+    def below_each_other(cls, charts: dict[str, Chart], title: str) -> "Plot":
         """Several charts below each other with their titles, each with its own scales."""
         named = [chart.properties(title=name) for name, chart in charts.items()]
         if len(named) == 1:

@@ -1,7 +1,6 @@
 """Words that the findings of several lenses share, and the sentence of a lens that has none of its own."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import xarray as xr
 
@@ -27,7 +26,7 @@ def stacks(data: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
         yield words, data.sel({STACK: stack}, drop=True)
 
 
-def literal(text: Any) -> str:
+def literal(text: object) -> str:
     """Text from outside, as it is: braces in it are no field of a template."""
     return str(text).replace("{", "{{").replace("}", "}}")
 

@@ -21,6 +21,7 @@ from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 
 class Lens(torchmetrics.Metric):
@@ -141,7 +142,7 @@ class Lens(torchmetrics.Metric):
     def update(self, call: Call, batch: Batch) -> None:
         """Process one attention call of the forward pass."""
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Process what is known only after the forward pass."""
 
     def sums(self, name: str, *shape: int, in_place: bool = True) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from lorgnette.models.discovery.events import small_batch
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
+from lorgnette.types import ModelOutput
 
 VECTORS = ("query", "key", "value")
 
@@ -58,7 +58,7 @@ def any_text(subject: Subject) -> Batch:
     raise UserError(f"The tokenizer of {subject.name!r} has no token for any of the {len(words)} words tried.")
 
 
-def hidden_states(outputs: Any, causal: bool) -> dict[str, tuple[Tensor, ...]]:
+def hidden_states(outputs: ModelOutput, causal: bool) -> dict[str, tuple[Tensor, ...]]:
     """Stack → its hidden states: the embeddings, then the output of every layer."""
     out = {}
     for stack in ("encoder", "decoder"):

@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +12,7 @@ from torch import Tensor
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
 
 TASKS = {
     "classification": "cross-entropy of the example's label",
@@ -47,7 +47,7 @@ def task_of(subject: Subject) -> str:
 
 
 def text_losses(
-    subject: Subject, task: str, batch: Batch, outputs: Any, labels: Int[Tensor, "batch token"] | None = None
+    subject: Subject, task: str, batch: Batch, outputs: ModelOutput, labels: Int[Tensor, "batch token"] | None = None
 ) -> tuple[Float[Tensor, " text"], Float[Tensor, " text"]]:
     """The loss of each text, in the graph, and 1 for texts that have one (0: nothing to predict in it).
 

@@ -1,6 +1,6 @@
 """How good the whole model is on the texts: what numbers about its decisions are read beside."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from lorgnette.results import Result
 from lorgnette.results.result import WHOLE_MODEL
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import Json, ModelOutput
 
 
 class WholeModel(Lens):
@@ -25,7 +26,7 @@ class WholeModel(Lens):
     def allocate(self, subject: Subject) -> None:
         self.moments: Moments = Moments(self, ("loss", "accuracy"), at="corpus")
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         logits = outputs.logits.detach().double()
         given = [-1 if example.label is None else example.label for example in batch.examples]
         labels = torch.tensor(given, device=logits.device)
@@ -39,7 +40,7 @@ class WholeModel(Lens):
         return self.result(self.moments.arrays())
 
 
-def attributes(found: Result) -> dict[str, Any]:
+def attributes(found: Result) -> Json:
     """What stands beside the numbers of other lenses; nothing if no text has a label."""
     texts = int(found.data["accuracy_count"])
     if not texts:

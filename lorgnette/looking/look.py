@@ -26,6 +26,7 @@ from lorgnette.results import Results
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
+from lorgnette.types import Json
 
 
 def look(
@@ -304,7 +305,7 @@ def _size(corpus: Any) -> int | None:
     return len(corpus) if hasattr(corpus, "__len__") else None
 
 
-def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int) -> dict[str, Any]:
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int) -> Json:
     """What must be the same for a kept state to be worth anything."""
     return {
         "weights": texts.subject.weights_hash,

@@ -17,6 +17,7 @@ from lorgnette.files import hidden, written_whole
 from lorgnette.lens.base import Lens
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.models.loading import tensors_hash
+from lorgnette.types import Json
 
 EVERY = 20.0
 """Seconds between two keepings."""
@@ -30,7 +31,7 @@ class Keeper:
     folder: Path
     ranks: ProcessRank
 
-    def __init__(self, folder: Path, fingerprint: dict[str, Any], ranks: ProcessRank, name: str = LOOK) -> None:
+    def __init__(self, folder: Path, fingerprint: Json, ranks: ProcessRank, name: str = LOOK) -> None:
         self.folder, self.ranks = folder, ranks
         self.fingerprint = {**fingerprint, "processes": ranks.world}
         self.file: Path = folder / f"{name}-{ranks.rank}.safetensors"
@@ -38,7 +39,7 @@ class Keeper:
 
     @staticmethod
     def open(
-        out: str | os.PathLike[str], resume: bool, fingerprint: dict[str, Any], ranks: ProcessRank, name: str = LOOK
+        out: str | os.PathLike[str], resume: bool, fingerprint: Json, ranks: ProcessRank, name: str = LOOK
     ) -> "Keeper":
         keeper = Keeper(hidden(out, "unfinished"), fingerprint, ranks, name)
         if not resume and ranks.first:

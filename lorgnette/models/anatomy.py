@@ -149,7 +149,7 @@ class Anatomy:
 
     family: str
     stacks: tuple[LayerStack, ...]
-    shim: Callable[..., Any] | None = None
+    shim: Callable[..., object] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
 
     @property

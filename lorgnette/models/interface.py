@@ -21,7 +21,7 @@ def attention_mask(
     kv_offset: int = 0,
     mask_function: Callable[..., Any] = bidirectional_mask_function,
     attention_mask: Tensor | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Tensor | None:
     """The mask for `attend`: [batch 1 1 key] where every row may see the same keys, n×n only for causal and windows."""
     if mask_function is not bidirectional_mask_function:

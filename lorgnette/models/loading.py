@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
@@ -16,6 +15,7 @@ from lorgnette.models.adapters import base_of, put_on
 from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
+from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Loaded:
     name: str
     files: tuple[Path, ...]
     """What the weights were read from; empty if that is not known."""
-    model: Any
-    tokenizer: Any
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
     missing: tuple[str, ...]
     """Parameters that the checkpoint does not have; the modules that hold them were left out."""
 
@@ -114,7 +114,7 @@ def _file_hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _model_class(config: Any, *, whole: bool = False) -> Any:
+def _model_class(config: PretrainedConfig, *, whole: bool = False) -> type[PreTrainedModel]:
     """The class that a config names; a `whole` model, which names none, is a language model with its head."""
     names = config.architectures or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -135,7 +135,7 @@ def _model_class(config: Any, *, whole: bool = False) -> Any:
     return transformers.AutoModel
 
 
-def _without_new_parts(model: Any, missing: list[str]) -> tuple[Any, tuple[str, ...]]:
+def _without_new_parts(model: PreTrainedModel, missing: list[str]) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """Leave out what loading had to make up, so that random numbers never enter a result."""
     if not missing:
         return model, ()

@@ -15,6 +15,7 @@ from transformers import MarianConfig, MarianTokenizer
 
 from lorgnette.errors import UserError, near
 from lorgnette.models.classifier.presets import Preset
+from lorgnette.types import Json, PreTrainedTokenizerBase
 
 TRANSLATORS: dict[str, Preset] = {
     "marian-small": Preset(
@@ -35,7 +36,7 @@ _LEAST = 40  # pieces; sentencepiece wants more than there are letters
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 
 
-def translator_sizes(name: str, **overrides: Any) -> dict[str, Any]:
+def translator_sizes(name: str, **overrides: Any) -> Json:
     """The sizes of a preset, with some of them replaced."""
     for override in overrides:
         if override not in SETTINGS:
@@ -56,7 +57,7 @@ def translator_sizes(name: str, **overrides: Any) -> dict[str, Any]:
     return sizes
 
 
-def marian_config(sizes: dict[str, Any], tokenizer: Any) -> MarianConfig:
+def marian_config(sizes: Json, tokenizer: PreTrainedTokenizerBase) -> MarianConfig:
     """The config of a model of these sizes for the pieces of this tokenizer, embeddings shared by both sides."""
     return MarianConfig(
         vocab_size=len(tokenizer.encoder),

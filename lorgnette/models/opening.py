@@ -9,11 +9,10 @@ import math
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import transformers
 from safetensors import SafetensorError
@@ -22,6 +21,7 @@ import lorgnette.models  # noqa: F401  (registers our own classifier with the Au
 from lorgnette.errors import UserError, near, optional, outside, reason
 from lorgnette.model_names import UnknownModel, find, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["Checkpoint", "UnknownModel", "find", "known_names"]
 
@@ -75,7 +75,7 @@ class Checkpoint:
         asked = {"revision": self.revision, "gguf_file": self.gguf}
         return {"trust_remote_code": False, **{name: value for name, value in asked.items() if value is not None}}
 
-    def config(self) -> Any:
+    def config(self) -> PretrainedConfig:
         with self._opened("config.json", "Put the config.json that came with the weights beside them."):
             config = transformers.AutoConfig.from_pretrained(self.source, **self._options)
         if getattr(config, "quantization_config", None) is not None:
@@ -84,7 +84,7 @@ class Checkpoint:
             )
         return config
 
-    def model(self, model_class: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def model(self, model_class: type[PreTrainedModel], **options: object) -> tuple[PreTrainedModel, Json]:
         """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""
         to_do = "Download or copy the checkpoint again, with the config.json that came with it."
         with self._opened("weights", to_do), _unpacking(self.gguf is not None) as unpacked:
@@ -102,7 +102,7 @@ class Checkpoint:
         _refuse_unused(self.name, model, sorted(info["unexpected_keys"]))
         return model, info
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         with self._opened("tokenizer", "Put the tokenizer's files that came with the model there."), quiet_tokenizer():
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
             words, longest = len(tokenizer), tokenizer.model_max_length
@@ -250,9 +250,9 @@ def _refuse_odd_config(file: Path) -> None:
             )
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
+def _numbers(config: Json) -> Iterator[tuple[str, int | float]]:
     for name, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _numbers(value)
         elif isinstance(value, int | float):
             yield name, value
@@ -292,7 +292,7 @@ _HARMLESS = ("position_ids", "inv_freq", "masked_bias", "attn.bias", "attention.
 """Endings of what older versions saved though it follows from the config."""
 
 
-def _refuse_unused(name: str, model: Any, unused: list[str]) -> None:
+def _refuse_unused(name: str, model: PreTrainedModel, unused: list[str]) -> None:
     """Weights of the model itself that it does not take: layers that the config drops, parts of another model.
 
     Heads for other tasks (`cls.…`, `qa_outputs.…`) are left out, as ever: they are no part of the model that is looked

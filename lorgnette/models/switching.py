@@ -15,6 +15,7 @@ from torch import nn
 
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.interface import NAME
+from lorgnette.types import PretrainedConfig
 
 _LOCK = threading.RLock()
 
@@ -74,13 +75,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class _Ours(str):
     """Our name in a config, which a copy of the config does not take along: it has what was there before."""
 
-    before: Any
+    before: object
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
         return copy.deepcopy(self.before, memo)
 
 
-def _routed(config: Any) -> Callable[[], None]:
+def _routed(config: PretrainedConfig) -> Callable[[], None]:
     ours = _Ours(NAME)
     ours.before = config._attn_implementation_internal
     config._attn_implementation_internal = ours
@@ -103,19 +104,19 @@ def _evaluated(module: nn.Module) -> Callable[[], None]:
 class _Forward:
     """A shim in place of a module's forward; a copy of the module has the forward of its class again."""
 
-    def __init__(self, shim: Callable[..., Any], module: nn.Module, own: Any) -> None:
+    def __init__(self, shim: Callable[..., object], module: nn.Module, own: object) -> None:
         self.shim, self.module, self.own = shim, module, own
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> object:
         return self.shim(self.module, *arguments, **keywords)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
         if self.own is not None:
             return copy.deepcopy(self.own, memo)
         return type(self.module).forward.__get__(copy.deepcopy(self.module, memo))
 
 
-def _shimmed(shim: Callable[..., Any] | None) -> Callable[[nn.Module], Callable[[], None]]:
+def _shimmed(shim: Callable[..., object] | None) -> Callable[[nn.Module], Callable[[], None]]:
     def put_on(module: nn.Module) -> Callable[[], None]:
         own = module.__dict__.get("forward")
         assert shim is not None

@@ -86,7 +86,7 @@ class _Watch:
             )
 
     def hook(self, stack: LayerStack, undo: ExitStack) -> None:
-        def before(module: nn.Module, arguments: Any) -> None:
+        def before(module: nn.Module, arguments: object) -> None:
             if not self.here():
                 self.elsewhere += not any(watch.contains(module) for watch in ACTIVE.get())
                 return
@@ -96,7 +96,7 @@ class _Watch:
             for tap in self.taps:
                 tap.open(stack.name)
 
-        def after(module: nn.Module, arguments: Any, output: Any) -> None:
+        def after(module: nn.Module, arguments: object, output: object) -> None:
             if self.here():
                 self.close(stack)
 
@@ -157,14 +157,14 @@ class _Hook:
     def __init__(self, hook: Callable[..., None]) -> None:
         self.hook = hook
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: object) -> None:
         self.hook(*arguments)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Hook":
+    def __deepcopy__(self, memo: dict[int, object]) -> "_Hook":
         return _Hook(_nothing)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

@@ -1,8 +1,7 @@
 """The head atlas: one card per head, with what every lens knows of it and a sentence in which it can be seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import xarray as xr
 
@@ -14,6 +13,7 @@ from lorgnette.reporting.contents import in_order
 from lorgnette.reporting.curves import has_steps
 from lorgnette.reporting.head_example import HeadExample, head_examples
 from lorgnette.results import Results
+from lorgnette.types import Json
 
 _NO_ROLE = HeadRole("no role found", "none")
 _NOT_ASKED = HeadRole("", "none")
@@ -46,7 +46,7 @@ class Card:
         return f"{self.layer}.{self.head}"
 
 
-def atlas(results: Results, examples: Sequence[Mapping[str, Any]] = ()) -> list[Card]:
+def atlas(results: Results, examples: Sequence[Json] = ()) -> list[Card]:
     """A card per head that any of the lenses knows a number of, in the order of stacks, layers and heads."""
     known = measures(results)
     if not known:

@@ -25,6 +25,7 @@ from lorgnette.reporting.contents import in_chapters, whole_model
 from lorgnette.reporting.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
 from lorgnette.results import Result, Results
 from lorgnette.statistics.significance import LEVEL, two_sided_p
+from lorgnette.types import Json
 
 MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
 
@@ -166,7 +167,7 @@ def _sentence(
     value = data[one.variable]
     # Heads that only one of the models has are in neither mean.
     before, after = (float(run.where(value.notnull()).mean()) for run in runs)
-    numbers: dict[str, Any] = {"before": before, "after": after, "first": names[0], "second": names[1]}
+    numbers: Json = {"before": before, "after": after, "first": names[0], "second": names[1]}
     what = literal(", ".join([one.words, *labels]))
     words = f"{what[:1].upper()}{what[1:]}: mean {{before:.3g}} in {{first}}, {{after:.3g}} in {{second}}"
     if f"{one.variable}_q" in data:
@@ -184,7 +185,7 @@ def _sentence(
 def _counted_only(result: Result, one: Compared) -> Finding:
     """For numbers of many kinds: no mean over them, only how many differ."""
     value, what = result.data[one.variable], literal(f"{one.words[:1].upper()}{one.words[1:]}")
-    numbers: dict[str, Any] = {"cells": int(value.notnull().sum()), "kinds": len(slices(value))}
+    numbers: Json = {"cells": int(value.notnull().sum()), "kinds": len(slices(value))}
     if f"{one.variable}_q" not in result.data:
         return Finding(f"{what}: {{cells}} numbers of {{kinds}} kinds, without errors.", numbers)
     return Finding(
@@ -194,7 +195,7 @@ def _counted_only(result: Result, one: Compared) -> Finding:
     )
 
 
-def counts(data: xr.Dataset, name: str) -> dict[str, Any]:
+def counts(data: xr.Dataset, name: str) -> Json:
     """Cells that differ significantly, with and without correction, and how many would by chance without it."""
     degrees = (data[f"{name}_count"] - 1.0).values if data[name].attrs.get(PAIRED) else None
     p = two_sided_p(data[name].values, data[f"{name}_se"].values, degrees)

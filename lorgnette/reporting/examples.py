@@ -3,16 +3,16 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import written_whole
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
+from lorgnette.types import Json
 
 FILE, FORMAT, SCHEMA = "examples.json", "lorgnette-examples", 1
 COUNT = 4
@@ -20,7 +20,7 @@ _READ = 512  # texts of the corpus among which they are chosen
 _SHORTEST, _LONGEST = 5, 40  # tokens
 
 
-def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = COUNT) -> list[dict[str, Any]]:
+def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = COUNT) -> list[Json]:
     """A few short texts as documents for the views, always the same ones; none if the corpus has no short text.
 
     For a classifier, those with words that people marked come first: they show most. Texts that `look` has tokenised
@@ -43,9 +43,7 @@ def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = C
         return [gathered(subject, example, methods=()) for example in chosen]
 
 
-def save_examples(
-    documents: Sequence[Mapping[str, Any]], folder: str | os.PathLike[str], weights_hash: str | None
-) -> Path:
+def save_examples(documents: Sequence[Json], folder: str | os.PathLike[str], weights_hash: str | None) -> Path:
     """Writes them beside the results of a run, whole or not at all."""
     path = Path(folder) / FILE
     whole = {"format": FORMAT, "schema": SCHEMA, "weights_hash": weights_hash, "examples": list(documents)}
@@ -55,7 +53,7 @@ def save_examples(
     return path
 
 
-def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[dict[str, Any]]:
+def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[Json]:
     """What `save_examples` wrote; none if nothing was kept. Those of other weights are refused."""
     path = Path(folder) / FILE
     if not path.is_file():
@@ -78,5 +76,5 @@ def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> 
     return examples
 
 
-def _hash(examples: Sequence[Mapping[str, Any]]) -> str:
+def _hash(examples: Sequence[Json]) -> str:
     return hashlib.sha256(json.dumps(list(examples)).encode()).hexdigest()

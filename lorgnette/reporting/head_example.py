@@ -2,12 +2,13 @@
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from lorgnette.types import Json
 
 LEVELS = 9
 _LEAST = 0.02  # a weight below it is not shaded
@@ -25,7 +26,7 @@ class HeadExample:
     weight: float
 
 
-def head_examples(examples: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, int], HeadExample]:
+def head_examples(examples: Sequence[Json]) -> dict[tuple[str, int, int], HeadExample]:
     """For every head of the packed texts, the row with the largest weight on a word other than the reader itself."""
     best: dict[tuple[str, int, int], HeadExample] = {}
     for number, document in enumerate(examples):
@@ -61,7 +62,7 @@ def _between_words(
 
 
 def _example_of(
-    matrix: Float[np.ndarray, "word other"], rows: Mapping[str, Any], cols: Mapping[str, Any], own: bool, number: int
+    matrix: Float[np.ndarray, "word other"], rows: Json, cols: Json, own: bool, number: int
 ) -> HeadExample | None:
     asking, read = _words(rows), _words(cols)
     cells = matrix.copy()
@@ -77,7 +78,7 @@ def _example_of(
     return HeadExample(number, words, rows["words"][i], int(i) if own else None, cols["words"][j], float(matrix[i, j]))
 
 
-def _words(side: Mapping[str, Any]) -> Bool[np.ndarray, " word"]:
+def _words(side: Json) -> Bool[np.ndarray, " word"]:
     """Words with a letter or a digit; all words, if there are none."""
     own = np.array(side["index"]) >= 0
     lettered = own & np.array([any(map(str.isalnum, word)) for word in side["words"]])

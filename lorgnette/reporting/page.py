@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lorgnette import lens as lenses
 from lorgnette.display import NotebookDisplay
@@ -18,13 +18,14 @@ from lorgnette.figures.drawing import drawn, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
-from lorgnette.files import Json, written_whole
+from lorgnette.files import written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
 from lorgnette.reporting.contents import figures_of, findings_of, in_chapters, whole_model
 from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +184,7 @@ def subjects(results: Source) -> dict[str, Results]:
     return named
 
 
-def rendered(template: str, *, views: bool = False, **values: Any) -> str:
+def rendered(template: str, *, views: bool = False, **values: object) -> str:
     """A page from one of our templates, with our style and script, which alone are let run (by their hashes)."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -233,7 +234,7 @@ def _cells(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
     return [str(column) for column in frame.columns], [[_cell(value) for value in row] for row in rows]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return "–" if value != value else number(value)
     return str(value)

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import recover, writing
 from lorgnette.results.texts import texts_file
+from lorgnette.types import Json
 
 SCHEMA_VERSION = 1
 FOLDER_FORMAT = "lorgnette-results"
@@ -70,7 +70,7 @@ def read(path: Path) -> str:
         raise UserError(f"Cannot read {path}: {error}.") from error
 
 
-def parsed(text: str, source: str, format_name: str) -> dict[str, Any]:
+def parsed(text: str, source: str, format_name: str) -> Json:
     """The JSON document, once it is known to be ours and of this schema."""
     try:
         document = json.loads(text)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
-from typing import Any
 
 from lorgnette.errors import UserError
+from lorgnette.types import Json
 
 _RECORDED = ("lorgnette", "torch", "transformers", "torchmetrics", "tokenizers", "numpy", "xarray")
 
@@ -66,12 +66,12 @@ class Provenance:
         """The same with more notes; a note that is already there is not repeated."""
         return dataclasses.replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**fields, "versions": dict(self.versions), "notes": list(self.notes)}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Provenance":
+    def from_dict(cls, fields: Json) -> "Provenance":
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise UserError(f"The provenance has unknown fields: {', '.join(unknown)}. Was the file edited?")

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette.errors import UserError
+from lorgnette.types import Json
 
 # Numbers whose Python form says all that they hold, so that JSON brings back the same bits.
 _NUMBERS = "biuf"
@@ -30,7 +31,7 @@ def plain(value: Any, where: str) -> Any:
     raise UserError(f"{where} is a {type(value).__name__}; only text, numbers, lists and dictionaries can be saved.")
 
 
-def encode(data: xr.Dataset) -> dict[str, Any]:
+def encode(data: xr.Dataset) -> Json:
     return {
         "sizes": {str(dim): int(size) for dim, size in sorted(data.sizes.items())},
         "attrs": plain(data.attrs, "attrs"),
@@ -39,7 +40,7 @@ def encode(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def decode(document: Mapping[str, Any]) -> xr.Dataset:
+def decode(document: Json) -> xr.Dataset:
     sizes = document["sizes"]
     if not isinstance(document["attrs"], dict):
         raise ValueError("attributes without names")
@@ -50,7 +51,7 @@ def decode(document: Mapping[str, Any]) -> xr.Dataset:
     )
 
 
-def _encode_variable(name: str, variable: xr.Variable) -> dict[str, Any]:
+def _encode_variable(name: str, variable: xr.Variable) -> Json:
     values = np.asarray(variable.values)
     if values.dtype.kind in "OTU":
         texts = _nulled(values)
@@ -73,7 +74,7 @@ def _nulled(values: np.ndarray) -> np.ndarray:
     return cells
 
 
-def _decode_variable(entry: Mapping[str, Any], sizes: Mapping[str, int]) -> xr.Variable:
+def _decode_variable(entry: Json, sizes: Mapping[str, int]) -> xr.Variable:
     """The variable as it was written: numbers that do not lie as `dims` and `sizes` say are refused, not rearranged."""
     kind = entry["dtype"]
     dtype = np.dtype({"str": "U", "object": "O"}.get(kind, kind))

@@ -23,11 +23,12 @@ from lorgnette.subject import Subject
 from lorgnette.subject.generation import traced
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
+from lorgnette.types import Json
 
 MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
+_PROBLEMS: dict[int | str, Json] = {
     401: {"model": shapes.Problem, "description": "A token is required."},
     403: {"model": shapes.Problem, "description": "The request came from another site."},
     413: {"model": shapes.Problem, "description": "The request is too large."},
@@ -113,7 +114,7 @@ class Page:
         return subject.example(question.text, question.pair, target=question.target)
 
 
-Work = Callable[[Subject, Example, shapes.Question, Limits], dict[str, Any]]
+Work = Callable[[Subject, Example, shapes.Question, Limits], Json]
 
 
 def make_app(
@@ -134,21 +135,21 @@ def _speak(app: FastAPI) -> None:
     """Errors in one line each."""
 
     @app.exception_handler(UserError)
-    async def wrong(_: Any, error: UserError) -> JSONResponse:
+    async def wrong(_: object, error: UserError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
 
     @app.exception_handler(Busy)
-    async def busy(_: Any, error: Busy) -> JSONResponse:
+    async def busy(_: object, error: Busy) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
     @app.exception_handler(Exception)
-    async def bug(_: Any, error: Exception) -> JSONResponse:
+    async def bug(_: object, error: Exception) -> JSONResponse:
         # The traceback goes to the terminal: whoever sends this on has handed it to the server too.
         said = f"Lorgnette failed ({reason(error)}). This is a bug; see the terminal that runs the page."
         return JSONResponse({"detail": said}, 500)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Any, error: RequestValidationError) -> JSONResponse:
+    async def invalid(_: object, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
         return JSONResponse({"detail": f"{where or 'The request'}: {first['msg']}."}, 422)
@@ -210,12 +211,12 @@ def _questions(app: FastAPI, page: Page) -> None:
         return await page.answer("without", question, request, _without)
 
 
-def _looked(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
+def _looked(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     return document_of(trace, methods=question.methods, without=question.off, target=question.explained)
 
 
-def _without(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> dict[str, Any]:
+def _without(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     methods = methods_of(trace, question.methods)
     return knocked_out(trace, question.off, methods, target=target_of(trace, question.explained))

@@ -34,8 +34,9 @@ HEADERS = {
     "cache-control": "no-store",
 }
 Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 def is_loopback(host: str) -> bool:
@@ -134,7 +135,7 @@ class Guard:
         """The same, with our headers on every answer."""
         headers = HEADERS if not self.access.is_public else {**HEADERS, POLICY: PUBLIC_POLICY}
 
-        async def add(message: dict[str, Any]) -> None:
+        async def add(message: Message) -> None:
             if message["type"] == "http.response.start":
                 there = {name.lower() for name, _ in message["headers"]}
                 more = [(n.encode(), v.encode()) for n, v in headers.items() if n.encode() not in there]
@@ -184,7 +185,7 @@ async def _left(receive: Receive) -> None:
 def _replayed(body: bytes, gone: asyncio.Event) -> Receive:
     given = False
 
-    async def replay() -> dict[str, Any]:
+    async def replay() -> Message:
         nonlocal given
         if given:
             await gone.wait()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from lorgnette.types import Json
+
 MOST_WAITING = 200
 """Questions in the queue: four for each of fifty people."""
 CACHED_BYTES = 64 << 20
@@ -162,5 +164,5 @@ class Answers:
         return answer
 
 
-def as_json(document: dict[str, Any]) -> bytes:
+def as_json(document: Json) -> bytes:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

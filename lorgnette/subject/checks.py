@@ -13,6 +13,7 @@ from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 
 TEXTS = (
@@ -35,7 +36,7 @@ class Check:
 class _Examiner(Tap):
     """Measures, at every site, how far the call is from what it claims to be."""
 
-    def __init__(self, subject: Subject, batch: Any) -> None:
+    def __init__(self, subject: Subject, batch: Batch) -> None:
         self.subject, self.batch = subject, batch
         self.seen: list[Any] = []
         self.rows = self.padding = self.mixing = self.streamed = self.written = 0.0
@@ -50,7 +51,7 @@ class _Examiner(Tap):
                 undo.callback(module.register_forward_hook(self.write).remove)
             yield
 
-    def write(self, module: nn.Module, arguments: Any, output: Tensor) -> None:
+    def write(self, module: nn.Module, arguments: object, output: Tensor) -> None:
         around, context = self.waiting.pop(id(module), (None, None))
         if around is None or context is None:
             return
@@ -140,7 +141,7 @@ def _vectors(subject: Subject) -> tuple[bool, str]:
     return vectors is None or tokens <= vectors, f"{tokens} tokens, {vectors} vectors"
 
 
-def _states(subject: Subject, batch: Any) -> Tensor:
+def _states(subject: Subject, batch: Batch) -> Tensor:
     """The last hidden state of the last stack: what all heads have acted on."""
     output = subject.run(batch, output_hidden_states=True, return_dict=True)
     states = output.decoder_hidden_states if batch.target is not None else output.hidden_states

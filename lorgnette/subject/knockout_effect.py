@@ -1,7 +1,7 @@
 """What a model says with some of its heads and without them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.display import Facts
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from lorgnette.subject.trace import Trace
@@ -54,7 +55,7 @@ class KnockoutEffect(Facts):
         moved = 1 - F.cosine_similarity(intact.hidden_states[-1].double(), without.hidden_states[-1].double(), dim=-1)
         return KnockoutEffect(heads, before, after, said, divergence, max(0.0, moved.mean().item()))
 
-    def to_dict(self, labels: tuple[str, ...] | None = None) -> dict[str, Any]:
+    def to_dict(self, labels: tuple[str, ...] | None = None) -> Json:
         """Plain numbers; the logits by label where they are classes."""
         logits = {}
         if labels is not None and self.before is not None and self.after is not None and self.before.dim() == 1:

@@ -8,7 +8,6 @@ larger than all others by `SHARPNESS`.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -19,6 +18,7 @@ from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
+from lorgnette.types import PreTrainedModel
 
 HEADS = ("previous", "next", "sep", "uniform", "dead", "tree", "rare", "first")
 """What each head of the planted model does, in order. `dead` attends to the previous token and adds nothing."""
@@ -92,7 +92,7 @@ def _blocks() -> dict[str, int]:
     return starts
 
 
-def _set_embeddings(model: Any, vocabulary: dict[str, int]) -> None:
+def _set_embeddings(model: PreTrainedModel, vocabulary: dict[str, int]) -> None:
     embeddings, at = model.embeddings, _blocks()
     for table in (embeddings.word_embeddings, embeddings.position_embeddings, embeddings.token_type_embeddings):
         table.weight.zero_()
@@ -107,7 +107,7 @@ def _set_embeddings(model: Any, vocabulary: dict[str, int]) -> None:
             row[at[flag] + (0 if value else 1)] = 1.0
 
 
-def _set_heads(model: Any) -> None:
+def _set_heads(model: PreTrainedModel) -> None:
     attention = model.encoder.layer[0].attention
     for projection in (attention.self.query, attention.self.key, attention.self.value):
         projection.bias.zero_()

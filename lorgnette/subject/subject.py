@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
 from lorgnette.texts.sides import Encoded
+from lorgnette.types import PreTrainedModel
 
 if TYPE_CHECKING:
     from lorgnette.subject.checks import Check
@@ -58,7 +59,7 @@ class Subject(Facts):
         refuse_compiled(model)
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module  # which it calls, so that what is watched there is what runs
-        self.model: Any = model
+        self.model: PreTrainedModel = model
         self._tokenizer = tokenizer
         self.name: str = name or type(model).__name__
         self.loaded = loaded

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from lorgnette.syntax.edge_scores import EdgeScores
 from lorgnette.syntax.gold_trees import GoldTrees, parsed_sites
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
+from lorgnette.types import Json
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class InducedTree:
         """Which attention drew it, as "encoder 3.5" or "encoder 3, mean over heads"."""
         return f"{self.stack} {self.layer}" + (f".{self.head}" if self.head else ", mean over heads")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Everything, for JSON."""
         return {**asdict(self), "uas": self.uas}
 

@@ -2,12 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from lorgnette.texts.example import Example
 from lorgnette.texts.tables import jsonl_rows
+from lorgnette.types import Json, Row
 
 Mask = Sequence[int]
 
@@ -51,12 +51,10 @@ def hatexplain(path: Path) -> Iterator[Example]:
         yield hate_example(row["id"], row["tokens"], row["label"], row.get("rationales") or [], row)
 
 
-def hate_example(
-    id: str, tokens: Sequence[str], label: str, masks: Sequence[Mask], row: Mapping[str, Any] | None = None
-) -> Example:
+def hate_example(id: str, tokens: Sequence[str], label: str, masks: Sequence[Mask], row: Row | None = None) -> Example:
     row = row or {}
     union = row.get("rationale_union") or [max(marks) for marks in zip(*masks, strict=True)] or [0] * len(tokens)
-    extra = {key: row[key] for key in ("annotator_labels", "targets") if key in row}
+    extra: Json = {key: row[key] for key in ("annotator_labels", "targets") if key in row}
     return Example(
         id=id,
         text=" ".join(tokens),
@@ -72,7 +70,7 @@ def hate_example(
     )
 
 
-def hatexplain_hub(number: int, row: Mapping[str, Any]) -> Example | None:
+def hatexplain_hub(number: int, row: Row) -> Example | None:
     """A row as the hub has it: numbers for labels, one mask per annotator; None without a majority label."""
     names = ("hatespeech", "normal", "offensive")
     votes = Counter(names[vote] for vote in row["annotators"]["label"])
@@ -98,7 +96,7 @@ def yelphat(path: Path, split: str) -> Iterator[Example]:
             yield _yelp_example(number, row)
 
 
-def _yelp_example(number: int, row: Mapping[str, Any]) -> Example:
+def _yelp_example(number: int, row: Row) -> Example:
     maps = [ham["map"] for ham in row["hams"] or []]
     gold = majority(maps) if maps else tuple(float(marks >= 2) for marks in row["ham_sum"])
     return Example(

@@ -6,6 +6,7 @@ from typing import Any
 
 from lorgnette.errors import UserError, near, outside
 from lorgnette.texts.example import Example
+from lorgnette.types import Row
 
 MOST_LABELS = 1000  # more classes than this means that the column holds no classes
 
@@ -34,7 +35,7 @@ class Columns:
                 there = ", ".join(map(repr, present)) or "none"
                 raise UserError(f"{where}: no column {name!r}; the columns are {there}.{near(name, present)}")
 
-    def example(self, row: Mapping[str, Any], where: str, number: int, classes: Mapping[str, int] | None) -> Example:
+    def example(self, row: Row, where: str, number: int, classes: Mapping[str, int] | None) -> Example:
         """The example of one row; `where` names the row in errors, `number` is its id unless a column gives one."""
         self.check(row, where)
         words = None if self.words is None else _strings(row[self.words], where, self.words)
@@ -58,7 +59,7 @@ class Columns:
             extra={name: value for name, value in row.items() if name not in used},
         )
 
-    def labels(self, rows: Iterator[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
+    def labels(self, rows: Iterator[tuple[str, Row]]) -> tuple[str, ...]:
         """The classes of the label column: numbers in their order, anything else sorted as text."""
         if self.label is None:
             return ()
@@ -82,19 +83,19 @@ def _is_integer(text: str) -> bool:
     return text.removeprefix("-").isdecimal() and len(text) < 20  # a longer one is a name
 
 
-def _string(value: Any, where: str, column: str) -> str:
+def _string(value: object, where: str, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{where}: column {column!r} is not text but {_shown(value)}; expected a string.")
     return value
 
 
-def _strings(value: Any, where: str, column: str) -> tuple[str, ...]:
+def _strings(value: object, where: str, column: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise UserError(f"{where}: column {column!r} is {_shown(value)}; expected a list of words.")
     return tuple(value)
 
 
-def _label(value: Any, where: str, column: str) -> str | None:
+def _label(value: object, where: str, column: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool | int | str):
@@ -119,7 +120,7 @@ def _shares(value: Any, where: str, column: str, words: tuple[str, ...] | None) 
     return tuple(float(mark) for mark in value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "null"
     text = repr(value)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
 from lorgnette.texts.sides import Encoded, Side, WordMap, kept_places, uncut
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import by_offset, by_tokenizer
+from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 class Encoder:
     """A model's tokenizer with the two things it does not give: word maps for every family, and no silent cut."""
 
-    tokenizer: Any
-    config: Any
+    tokenizer: PreTrainedTokenizerBase
+    config: PretrainedConfig
     limit: int | None
 
-    def __init__(self, tokenizer: Any, config: Any, limit: int | None) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, limit: int | None) -> None:
         self.tokenizer, self.config, self.limit = tokenizer, config, limit
         # A decoder with a classifier finds the end of a text by the config's id.
         ids = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)

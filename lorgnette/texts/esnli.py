@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lorgnette.texts.annotated import majority, share
 from lorgnette.texts.example import Example
 from lorgnette.texts.tables import csv_rows, tsv_rows
+from lorgnette.types import Json, Row
 
 LABELS = ("entailment", "neutral", "contradiction")
 FILE_LABELS = {"0": "neutral", "1": "entailment", "2": "contradiction"}  # the numbers of the tab-separated files
@@ -33,7 +33,7 @@ def esnli_example(
     id: str, pair: tuple[str, str], label: str, explanations: Sequence[str], marked: Mapping[str, str] | None = None
 ) -> Example:
     premise, hypothesis = (tuple(sentence.split()) for sentence in pair)
-    extra: dict[str, Any] = {"pair_start": len(premise), "explanations": tuple(explanations)}
+    extra: Json = {"pair_start": len(premise), "explanations": tuple(explanations)}
     rationale = None
     if marked is not None:
         sides = [
@@ -72,7 +72,7 @@ def highlighted(sentence: str, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def esnli_hub(number: int, row: Mapping[str, Any]) -> Example | None:
+def esnli_hub(number: int, row: Row) -> Example | None:
     """A row as the hub has it (no highlights there); None without a label."""
     if row["label"] not in (0, 1, 2):
         return None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lorgnette.files import Json
+from lorgnette.types import Json
 
 TEMPLATE = "template"
 """The part of a chat that its template adds: who speaks, where a turn ends, a system message of its own."""

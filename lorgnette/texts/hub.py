@@ -8,6 +8,7 @@ from lorgnette.errors import UserError, near, optional
 from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
+from lorgnette.types import Row
 
 GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
 
@@ -66,7 +67,7 @@ def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus
 
 def load_hub(
     name: str, config: str | None = None, *, split: str, revision: str | None = None, what_else: str = GIVE_A_FILE
-) -> Iterable[Mapping[str, Any]]:
+) -> Iterable[Row]:
     """Rows of a data set of the hub, streamed; a `UserError` says when there is no hub or no such data set.
 
     `what_else` ends that message: what the user can do instead.

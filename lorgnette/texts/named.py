@@ -1,11 +1,10 @@
 """The data sets that Lorgnette knows by name, and where it finds them."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, near
 from lorgnette.texts import annotated, sets
@@ -15,9 +14,10 @@ from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import COMPRESSED, content, lines
 from lorgnette.texts.treebank import treebank_corpus
+from lorgnette.types import Row
 
 SAME_SPLIT = ("val", "dev", "validation", "valid")  # four names for one thing
-Rows = Iterable[Mapping[str, Any]]
+Rows = Iterable[Row]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _parallel_files(split: str, variant: str) -> tuple[str, ...]:
     return (names[variant],)
 
 
-def _each(convert: Callable[[int, Mapping[str, Any]], Example | None]) -> Callable[[Rows], Iterator[Example]]:
+def _each(convert: Callable[[int, Row], Example | None]) -> Callable[[Rows], Iterator[Example]]:
     """Rows one by one, leaving out those for which `convert` gives None."""
     return lambda rows: (example for number, row in enumerate(rows) if (example := convert(number, row)) is not None)
 

@@ -1,15 +1,15 @@
 """Readers of the named data sets that need a few lines each."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import lines
 from lorgnette.texts.tables import jsonl_rows, tsv_rows
+from lorgnette.types import Row
 
 
 def alternating(read: Callable[[], Iterable[Example]], classes: int) -> Iterator[Example]:
@@ -98,11 +98,11 @@ def wikitext(texts: Iterable[tuple[int, str]]) -> Iterator[Example]:
             yield Example(str(number), " ".join(words), words=words, extra={"document": str(document), **where})
 
 
-def imdb_hub(number: int, row: Mapping[str, Any]) -> Example:
+def imdb_hub(number: int, row: Row) -> Example:
     return Example(id=str(number), text=row["text"], label=row["label"])
 
 
-def sst2_hub(number: int, row: Mapping[str, Any]) -> Example:
+def sst2_hub(number: int, row: Row) -> Example:
     words = tuple(row["sentence"].split())
     label = None if row["label"] == -1 else row["label"]  # the hub's test labels are hidden
     return Example(id=str(row.get("idx", number)), text=" ".join(words), words=words, label=label)

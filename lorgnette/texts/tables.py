@@ -4,15 +4,13 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import LONGEST_LINE, content, found, inner_suffix, lines
-
-Row = dict[str, Any]
+from lorgnette.types import Row
 
 
 def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None) -> Corpus:

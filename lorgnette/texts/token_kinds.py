@@ -3,11 +3,12 @@
 import string
 import unicodedata
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 CATEGORIES = ("cls", "sep", "punctuation", "period_comma", "other", "first", "last")
 """Kinds of token that can be read. cls, sep, period_comma and other share out all tokens (Clark et al. 2019, §3.2):
@@ -20,11 +21,13 @@ _MARKS = "▁Ġ"
 class TokenKinds:
     """Which pieces of a vocabulary are of which kind."""
 
-    tokenizer: Any
-    config: Any
+    tokenizer: PreTrainedTokenizerBase
+    config: PretrainedConfig
     translates: bool
 
-    def __init__(self, tokenizer: Any, config: Any, at_least: int, *, translates: bool) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, at_least: int, *, translates: bool
+    ) -> None:
         self.tokenizer, self.config, self.translates = tokenizer, config, translates
         self.at_least = at_least  # pieces, since a model may pad with an id that its tokenizer does not have
 

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import content, found, lines, refuse_long
+from lorgnette.types import Json
 
 Span = tuple[int, int, str]  # first word, word after the last, type
 
@@ -87,7 +87,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(held) + "\n"
 
 
-def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], Mapping[str, str | None]]:
+def _parsed(block: str, path: Path, start: int) -> tuple[list[Json], Mapping[str, str | None]]:
     """The words (integer ids only) and the comments of one sentence."""
     conllu = optional("conllu", "syntax")
 
@@ -108,7 +108,7 @@ def _parsed(block: str, path: Path, start: int) -> tuple[list[dict[str, Any]], M
 
 def _example(
     id: str,
-    words: list[dict[str, Any]],
+    words: list[Json],
     metadata: Mapping[str, str | None],
     document: str | None,
     entity_format: str | None,
@@ -116,7 +116,7 @@ def _example(
     forms = tuple(word["form"] for word in words)
     tags = {name: tuple(str(word[name] or "_") for word in words) for name in ("upos", "xpos", "feats", "lemma")}
     misc = tuple(word["misc"] or "_" for word in words)
-    extra: dict[str, Any] = {"misc": misc}
+    extra: Json = {"misc": misc}
     if document is not None:
         extra["document"] = document
     if entity_format is not None:

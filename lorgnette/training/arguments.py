@@ -1,6 +1,6 @@
 """What Hugging Face's Trainer is told for a run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import TrainingArguments
@@ -9,6 +9,7 @@ from lorgnette.errors import optional
 from lorgnette.training.build import is_preset, translates
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.settings import TrainingSettings
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -69,7 +70,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
     )
 
 
-def _defaults(settings: TrainingSettings) -> dict[str, Any]:
+def _defaults(settings: TrainingSettings) -> Json:
     """What suits the model where the settings say nothing; of translators what Vaswani et al. 2017 found."""
     if not translates(settings):
         usual = {"label_smoothing": 0.0, "beta2": 0.999}

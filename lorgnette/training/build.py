@@ -22,6 +22,7 @@ from lorgnette.texts import Example
 from lorgnette.texts.vectors import read_vectors
 from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_LENGTH = 500  # of the presets, as in the starter code of TP 9
 GLOVE = "glove_100d"
@@ -95,7 +96,7 @@ class PresetBuilder:
         self.config: SelfAttentionClassifierConfig = self._config(len(self.tokenizer))
         self.known_words: int | None = None
 
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """A new model; its weights come from torch's generator, so set the seed first."""
         model = SelfAttentionClassifier(SelfAttentionClassifierConfig.from_dict(self.config.to_dict()))
         if self.donor is not None:
@@ -142,7 +143,9 @@ class PresetBuilder:
             )
         return words, torch.from_numpy(array), source
 
-    def _tokenizer(self, config: SelfAttentionClassifierConfig, texts: Callable[[], Iterable[Example]]) -> Any:
+    def _tokenizer(
+        self, config: SelfAttentionClassifierConfig, texts: Callable[[], Iterable[Example]]
+    ) -> PreTrainedTokenizerBase:
         settings = self.settings
         which = settings.vocabulary or ("vectors" if config.freeze_embeddings and self.vectors else "train")
         options: dict[str, Any] = {
@@ -166,7 +169,7 @@ class PretrainedBuilder:
     """Opens a pretrained encoder with a head for these classes: its own if it has one for them, else a new one."""
 
     labels: tuple[str, ...]
-    overrides: dict[str, Any]
+    overrides: Json
     name: str
 
     vectors = None
@@ -190,13 +193,13 @@ class PretrainedBuilder:
             raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be batched.")
         self.max_length: int | None = _longest(settings.max_length, self.config, self.tokenizer, self.name)
 
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """The pretrained weights; the head's, if it is new, come from torch's generator."""
         names = dict(enumerate(self.labels))
         wanted = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
         return self.weights_in(transformers.AutoModelForSequenceClassification, **wanted)
 
-    def weights_in(self, model_class: Any, **options: Any) -> Any:
+    def weights_in(self, model_class: type[PreTrainedModel], **options: object) -> PreTrainedModel:
         """A model of that class with the weights of the checkpoint, which has all but the head."""
         model, info = self.checkpoint.model(model_class, dtype=torch.float32, **options, **self.overrides)
         prefix = f"{model.base_model_prefix}."
@@ -235,7 +238,7 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
     return Path(root) / GLOVE
 
 
-def _longest(asked: int | None, config: Any, tokenizer: Any, name: str) -> int | None:
+def _longest(asked: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str) -> int | None:
     limit = longest_text(config, tokenizer)
     if asked is not None and limit is not None and asked > limit:
         raise UserError(f"max_length {asked} is more than {name!r} takes, which is {limit} tokens.")

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 from lorgnette.errors import UserError, outside
 from lorgnette.texts import Corpus, Example
 from lorgnette.texts.encoding import Encoder, refuse_half_characters
+from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 Item = dict[str, Any]
 """One text: input_ids, labels, perhaps token_type_ids and maps over tokens ("gold", "heuristic")."""
@@ -38,8 +39,8 @@ class Reader:
     `maps` says which values per word the penalties want per token; a piece has the value of its word.
     """
 
-    tokenizer: Any
-    config: Any
+    tokenizer: PreTrainedTokenizerBase
+    config: PretrainedConfig
     max_length: int | None
     maps: dict[str, Mapper] = field(default_factory=dict)
 

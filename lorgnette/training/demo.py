@@ -5,8 +5,9 @@ from typing import Any
 
 from lorgnette.training.run import Trained, train
 from lorgnette.training.settings import TrainingSettings
+from lorgnette.types import Json
 
-DEMO: dict[str, Any] = {
+DEMO: Json = {
     "model": "tp9-residual",
     "corpus": "planted",
     "embeddings": "random",

@@ -16,6 +16,7 @@ from lorgnette.training.penalties import Penalty
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.trainer import PenalisedTrainer, Tally
+from lorgnette.types import PreTrainedModel
 
 
 @cache
@@ -27,7 +28,7 @@ def gated(trainer: Any) -> Any:
 def trainer_of(
     settings: TrainingSettings,
     ready: Prepared,
-    model: Any,
+    model: PreTrainedModel,
     arguments: TrainingArguments,
     *,
     tally: Tally,

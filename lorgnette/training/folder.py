@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import is_zipfile
 
 from safetensors import SafetensorError, safe_open
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import cleared, hidden, is_locked, locked, recover, writing, written_whole
+from lorgnette.types import Json
 
 RECORD = "training.json"
 _RUN = "run.json"
@@ -41,13 +41,13 @@ class RunFolder:
             "folder with --out."
         )
 
-    def refuse_another(self, settings: dict[str, Any], resume: bool) -> None:
+    def refuse_another(self, settings: Json, resume: bool) -> None:
         """Before any work: nothing that lies there may be lost, and only the same run may go on."""
         if is_locked(self.work):
             raise UserError(self._busy())
         self.refuse_other_run(settings, resume)
 
-    def refuse_other_run(self, settings: dict[str, Any], resume: bool) -> None:
+    def refuse_other_run(self, settings: Json, resume: bool) -> None:
         """The same once this process has the folder for itself."""
         with writing(self.out):
             recover(self.out)
@@ -58,7 +58,7 @@ class RunFolder:
         elif self.checkpoint() is not None:
             self._refuse_unfinished(settings, resume)
 
-    def _refuse_finished(self, settings: dict[str, Any], resume: bool) -> None:
+    def _refuse_finished(self, settings: Json, resume: bool) -> None:
         record = self.out / RECORD
         if not record.is_file():
             raise UserError(f"{self.out} contains something other than a training run: choose a new folder with --out.")
@@ -69,14 +69,14 @@ class RunFolder:
             )
         _refuse_changes(_read(record).get("settings", {}), settings, self.out)
 
-    def _refuse_unfinished(self, settings: dict[str, Any], resume: bool) -> None:
+    def _refuse_unfinished(self, settings: Json, resume: bool) -> None:
         if not resume:
             raise UserError(
                 f"an unfinished run into {self.out} lies in {self.work}: pass --resume to go on with it, or delete it."
             )
         _refuse_changes(_read(self.work / _RUN).get("settings"), settings, self.work)
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> Json | None:
         """The record of a run that is complete."""
         record = self.out / RECORD
         return _read(record) if record.is_file() else None
@@ -104,7 +104,7 @@ class RunFolder:
             with written_whole(file) as partial:
                 partial.write_text(json.dumps({**state, "best_model_checkpoint": str(best)}), encoding="utf-8")
 
-    def begin(self, settings: dict[str, Any], fingerprint: str) -> None:
+    def begin(self, settings: Json, fingerprint: str) -> None:
         """Makes the working folder; what an earlier run left there without a checkpoint goes."""
         started = {"settings": settings, "corpus_fingerprint": fingerprint}
         if self.checkpoint() is not None:
@@ -161,7 +161,7 @@ def _has_weights(checkpoint: Path) -> bool:
     return bool(files)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Json:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -171,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _refuse_changes(before: object, now: dict[str, Any], where: Path) -> None:
+def _refuse_changes(before: object, now: Json, where: Path) -> None:
     before = before if isinstance(before, dict) else {}
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if changed:

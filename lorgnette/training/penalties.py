@@ -5,7 +5,7 @@ rows it needs, so that fused attention does the rest.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,6 +21,7 @@ from lorgnette.training.penalty_terms import (
     mean_over,
     soft_jaccard,
 )
+from lorgnette.types import Json
 
 ROWS: Final = ("cls", "all")
 LOSSES: Final = ("jaccard", "kl")
@@ -47,7 +48,7 @@ class Penalty(Tap):
         self._terms: list[Tensor] = []
         self._mask: Tensor | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """The settings, as plain values."""
         layers = None if self.layers is None else list(self.layers)
         return {"penalty": self.name, "weight": self.weight, "layers": layers}
@@ -97,7 +98,7 @@ class EntropyPenalty(Penalty):
         self.rows, self.looks_at_cls = rows, rows == "cls"
         self.normalise = normalise
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return {**super().record(), "rows": self.rows, "normalise": self.normalise}
 
     def term(self, call: Call) -> Float[Tensor, ""]:
@@ -143,7 +144,7 @@ class MapPenalty(Penalty):
         self._target: Tensor | None = None
         self._there: Tensor | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return {**super().record(), "loss": self.loss}
 
     def begin(self, mask: Bool[Tensor, "batch token"] | None, extra: Mapping[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, S
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts, check_labels, parts_of
 from lorgnette.training.trainer import PenalisedTrainer, Tally, metrics_of
+from lorgnette.types import Json, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Prepared:
     trainer_class: ClassVar[type[PenalisedTrainer]] = PenalisedTrainer
     tally_class: ClassVar[type[Tally]] = Tally
 
-    def trainer_parts(self) -> dict[str, Any]:
+    def trainer_parts(self) -> Json:
         """What the Trainer is given to read batches and to score them."""
         return {
             "processing_class": self.builder.tokenizer,
@@ -49,11 +50,11 @@ class Prepared:
             f"{len(self.validation):,} to validate, in batches of {settings.batch_size}."
         )
 
-    def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
+    def more_metrics(self, model: PreTrainedModel, split: str) -> Json:
         """What is measured of the trained model on "validation" or "test" besides the Trainer's numbers."""
         return {}
 
-    def write(self, folder: Path, record: dict[str, Any]) -> None:
+    def write(self, folder: Path, record: Json) -> None:
         """What goes into the folder of a run beside its model and record."""
         self.builder.tokenizer.save_pretrained(folder)
 

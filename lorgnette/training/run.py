@@ -15,7 +15,7 @@ import transformers
 from transformers import EarlyStoppingCallback, set_seed
 
 from lorgnette.errors import UserError
-from lorgnette.files import Json, cleared, folder_written_whole, writing
+from lorgnette.files import cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
@@ -28,6 +28,7 @@ from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.progress import Progress
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.trainer import Diverged, PenalisedTrainer, Record, curve_of
+from lorgnette.types import Json, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ class Trained:
 
 
 def train(
-    settings: TrainingSettings, *, prepared: Prepared | None = None, adjust: Callable[[Any], None] | None = None
+    settings: TrainingSettings,
+    *,
+    prepared: Prepared | None = None,
+    adjust: Callable[[PreTrainedModel], None] | None = None,
 ) -> Trained:
     """Train one model by these settings and write it to `settings.out`: an ordinary Hugging Face checkpoint.
 
@@ -129,7 +133,7 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
 
 
 def fitted(
-    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: Any, *, title: str
+    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: PreTrainedModel, *, title: str
 ) -> tuple[PenalisedTrainer, bool]:
     """Trains a model in place, to the weights that are to be kept; its Trainer, and whether it went on."""
     tally = ready.tally_class()
@@ -147,7 +151,9 @@ def fitted(
     return trainer, resumed
 
 
-def _trained(settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust: Callable[[Any], None] | None) -> None:
+def _trained(
+    settings: TrainingSettings, ready: Prepared, run: RunFolder, adjust: Callable[[PreTrainedModel], None] | None
+) -> None:
     started = time.monotonic()
     set_seed(settings.seed)
     model = ready.builder.model()
@@ -208,7 +214,7 @@ def _refuse_precision(settings: TrainingSettings) -> None:
         raise UserError("fp16 needs a GPU, and there is none here: use bf16, or neither.")
 
 
-def _check_layers(settings: TrainingSettings, model: Any) -> None:
+def _check_layers(settings: TrainingSettings, model: PreTrainedModel) -> None:
     """Penalties must find their layers, and their <cls> row, before any step is made."""
     sites = [site.site for site in anatomy_of(model).sites] if settings.penalties else []
     deepest = max((site.layer + 1 for site in sites), default=0)
@@ -225,7 +231,7 @@ def _check_layers(settings: TrainingSettings, model: Any) -> None:
             )
 
 
-def _has_cls(model: Any, sites: list[Any]) -> bool:
+def _has_cls(model: PreTrainedModel, sites: list[Any]) -> bool:
     if all(site.stack == "pooler" for site in sites):
         return True
     own = getattr(model.config, "uses_cls", None)
@@ -297,7 +303,7 @@ def learnt_nothing(validation: Json) -> list[str]:
     ]
 
 
-def _write(folder: Path, model: Any, ready: Prepared, record: Json, run: RunFolder) -> None:
+def _write(folder: Path, model: PreTrainedModel, ready: Prepared, record: Json, run: RunFolder) -> None:
     with folder_written_whole(folder, lambda _: set()) as partial:
         model.save_pretrained(partial)
         ready.write(partial, record)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lorgnette.errors import UserError, near
 from lorgnette.texts.corpus import Corpus
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from lorgnette.training.penalties import Penalty
@@ -121,9 +122,9 @@ class TrainingSettings:
     def replace(self, **changes: Any) -> "TrainingSettings":
         return dataclasses.replace(self, **changes)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """The settings as plain values: what is written beside the model and must be the same to go on."""
-        out: dict[str, Any] = {}
+        out: Json = {}
         for each in dataclasses.fields(self):
             if each.name in _NOT_THE_RUN:
                 continue

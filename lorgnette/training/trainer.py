@@ -12,6 +12,7 @@ from transformers.trainer_utils import EvalPrediction
 from lorgnette.errors import UserError, outside
 from lorgnette.training.data import MAPS
 from lorgnette.training.penalties import Penalty
+from lorgnette.types import Json, PreTrainedModel
 
 CURVE = "curve"
 """The key of our entries in the Trainer's history, which is saved with every checkpoint."""
@@ -30,7 +31,7 @@ class PenalisedTrainer(Trainer):
     penalties: tuple[Penalty, ...]
     tally: "Tally"
 
-    def __init__(self, *args: Any, penalties: Sequence[Penalty] = (), tally: "Tally", **kwargs: Any) -> None:
+    def __init__(self, *args: object, penalties: Sequence[Penalty] = (), tally: "Tally", **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.penalties, self.tally = tuple(penalties), tally
         # Our loss is a mean over the batch whatever the model could do with a number of items.
@@ -40,7 +41,7 @@ class PenalisedTrainer(Trainer):
         with outside(f"The checkpoint {self.state.best_model_checkpoint} cannot be read", "Start the run again."):
             super()._load_best_model()
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         with outside(f"Cannot resume from the checkpoint {resume_from_checkpoint}", _DAMAGED):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
@@ -53,7 +54,7 @@ class PenalisedTrainer(Trainer):
             super()._load_rng_state(checkpoint)
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: object
+        self, model: PreTrainedModel, inputs: dict[str, Tensor], return_outputs: bool = False, **_: object
     ) -> Tensor | tuple[Tensor, Any]:
         extra = {key: inputs[key] for key in MAPS if key in inputs}
         given = {key: value for key, value in inputs.items() if key not in extra}
@@ -146,7 +147,7 @@ class Record(TrainerCallback):
         state.log_history.append({"step": state.global_step, "epoch": state.epoch, CURVE: entry})
 
 
-def curve_of(state: TrainerState) -> list[dict[str, Any]]:
+def curve_of(state: TrainerState) -> list[Json]:
     """One entry per evaluation: epoch, step, train, validation, seconds."""
     return [
         {"epoch": round(entry["epoch"], 4), "step": entry["step"], **entry[CURVE]}

@@ -12,6 +12,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
 from lorgnette.statistics.significance import LEVEL
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ def figures(result: Result) -> list[Figure]:
     return drawn
 
 
-def signal_matrix(frame: "pd.DataFrame", value: str) -> Any:
+def signal_matrix(frame: "pd.DataFrame", value: str) -> Chart:
     """Signal × signal with ρ in each cell, a panel for each stack."""
     scale = alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0, reverse=True)
     panels = []
@@ -74,7 +75,7 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     best = str(row[SIGNAL_B].values[np.argmax(row.values)])
     cell = {SIGNAL: reference, SIGNAL_B: best}
-    numbers: dict[str, Any] = {"best": _words(best), "rho": float(row.max()), "others": len(row) - 1}
+    numbers: Json = {"best": _words(best), "rho": float(row.max()), "others": len(row) - 1}
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
     words = (
         "Of {all} signals, {best} has the highest rank correlation with ablation (ρ = {rho:.2f}, 95 % CI {low:.2f} to "

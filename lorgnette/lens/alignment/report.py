@@ -1,7 +1,6 @@
 """What the pages show of alignment: which head of the cross-attention links words as people do."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from lorgnette.axes import MEASURE, READING
 from lorgnette.figures.figure import Figure
@@ -9,6 +8,7 @@ from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -33,7 +33,7 @@ def findings(result: Result) -> Iterator[Finding]:
             best[measure] = min(cells)
     if set(best) != {"weights", "norms"}:
         return
-    numbers: dict[str, Any] = {}
+    numbers: Json = {}
     for measure, (value, head, reading) in best.items():
         numbers |= {measure: value, f"{measure}_head": head, f"{measure}_row": f"{reading} row"}
     yield Finding(

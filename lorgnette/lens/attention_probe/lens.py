@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from lorgnette.syntax.gold_trees import GoldTrees, Sentence, sites_between_words
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.vectors import read_vectors
+from lorgnette.types import ModelOutput
 
 DECODINGS = ("argmax", "tree")
 FEATURES: dict[str, Callable[[int, int], torch.nn.Module]] = {
@@ -123,7 +124,7 @@ class AttentionProbe(Lens):
         padding = (0, 0, 0, 0, 0, self.heads - weights.shape[1])
         self.found[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Keep the sentences of this batch, now that all layers have been seen."""
         keys, chosen = [], []
         for sentence in self.trees.sentences():

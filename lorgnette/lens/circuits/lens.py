@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.offloading import parameter
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.types import PreTrainedTokenizerBase
 
 CIRCUITS = ("qk", "ov")
 WAYS = ("query", "key", "value")
@@ -184,7 +185,7 @@ def _ways(early: Maps, late: Maps) -> np.ndarray:
     return np.stack([pair.double().cpu().numpy() for pair in pairs])
 
 
-def _turns(logits: Float[Tensor, "token vocabulary"], ids: Tensor, tokenizer: Any) -> str:
+def _turns(logits: Float[Tensor, "token vocabulary"], ids: Tensor, tokenizer: PreTrainedTokenizerBase) -> str:
     """The three largest entries, as "cat → dog"."""
     width = logits.shape[1]
     places = logits.flatten().topk(3).indices.tolist()

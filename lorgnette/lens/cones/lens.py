@@ -18,6 +18,7 @@ from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 
 class Cones(Lens):
@@ -104,14 +105,14 @@ class Cones(Lens):
         if self.vector == "head":
             handle: Any = None
 
-            def note(_: Any, given: tuple[Any, ...]) -> None:
+            def note(_: object, given: tuple[Tensor, ...]) -> None:
                 self.entered = given[0].detach()
                 handle.remove()
 
             handle = self.head.register_forward_pre_hook(note)
         return ()
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Keep the vector, label and prediction of every text."""
         labels = self._labels(batch)
         predicted = outputs.logits.detach().argmax(-1).cpu()
@@ -120,7 +121,7 @@ class Cones(Lens):
         self.add_texts([example.id for example in batch.examples], labels, predicted, self._vectors(batch, outputs))
         self.entered = None
 
-    def _vectors(self, batch: Batch, outputs: Any) -> Float[Tensor, "text dim"]:
+    def _vectors(self, batch: Batch, outputs: ModelOutput) -> Float[Tensor, "text dim"]:
         if self.vector == "cls":
             (states,) = hidden_states(outputs, self.causal).values()
             return states[-1][:, 0].detach()

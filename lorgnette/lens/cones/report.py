@@ -1,7 +1,6 @@
 """What the pages show of cones: the angles between classes, and the texts of each class in the cone of each."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, LensReport
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -34,7 +34,7 @@ def findings(result: Result) -> Iterator[Finding]:
     if not auroc.sizes[DIRECTION]:
         return
     worst = str(auroc[DIRECTION].values[int(auroc.values.argmin())])
-    numbers: dict[str, Any] = {"mean": float(auroc.mean()), "least": float(auroc.min()), "worst": worst}
+    numbers: Json = {"mean": float(auroc.mean()), "least": float(auroc.min()), "worst": worst}
     words = (
         "In {mean:.0%} of comparisons, a text is closer (cosine) to one of its own class than to one of another "
         "(lowest for {worst}, {least:.0%})"

@@ -1,6 +1,6 @@
 """Which heads attend to the antecedent of a mention; baselines: the nearest mention, the same head word."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 import xarray as xr
@@ -21,6 +21,7 @@ from lorgnette.syntax.gold_trees import sites_between_words
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.coreference import KINDS, mentions_of
 from lorgnette.texts.example import Example
+from lorgnette.types import ModelOutput
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,7 @@ class Coreference(Lens):
             rules = rules.expand(*rules.shape[:-1], len(PARTS))
             self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.weights[:, None]))
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Let go of the batch."""
         self.batch = None
 

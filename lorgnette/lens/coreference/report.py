@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
 from lorgnette.figures.figure import Figure
@@ -11,6 +10,7 @@ from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.coreference.lens import best_antecedents
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -33,7 +33,7 @@ def findings(result: Result) -> Iterator[Finding]:
     best = ranked[0]
     value = float(held_out.sel({LAYER: best.layer, HEAD: best.head}))
     rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
-    numbers: dict[str, Any] = {"best": str(HeadValue(best.layer, best.head, value))}
+    numbers: Json = {"best": str(HeadValue(best.layer, best.head, value))}
     numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
     yield Finding(
         "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "

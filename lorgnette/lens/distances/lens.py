@@ -19,6 +19,7 @@ from lorgnette.lens.weights.lens import Weights
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 BLOCK = 2**21
 """Floats of all heads' rows that are built at a time."""
@@ -77,7 +78,7 @@ class Distances(Weights):
         self.recorder = Recorder(_lean)
         return (self.recorder,)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Compare the heads of every text, now that all its layers are there."""
         with torch.no_grad():
             stacks: dict[str, list[Call]] = {}

@@ -26,6 +26,7 @@ from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.frequency import FrequencyRanks, bert_ranks, counted, wordfreq_ranks
+from lorgnette.types import ModelOutput
 
 MEASURES = ("weights", "norms")
 SOURCES = ("corpus", "bert", "wordfreq")
@@ -115,7 +116,7 @@ class Frequency(Lens):
         mean = rows["received"].mean(1) / _askers(call, asked).clamp(min=1)
         self.found.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Draw from the occurrences of this batch, now that all layers have been seen."""
         for side, tokens in enumerate((batch.source, batch.target)):
             if tokens is not None:

@@ -1,6 +1,6 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
 
 MOST_MEMORY = 2**32
 _DESCRIPTIONS = {
@@ -147,7 +148,7 @@ class Geometry(Lens):
         ordinary = ~tokens.special
         return tokens.mask & (ordinary | tokens.categories["cls"] if self.specials == "cls" else ordinary)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Take in the hidden states, now that they are all there."""
         with torch.no_grad():
             for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):

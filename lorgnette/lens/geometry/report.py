@@ -1,7 +1,6 @@
 """What the pages show of the geometry: how alike the vectors of a text are, and how evenly the space is used."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from lorgnette.axes import LAYER, STATE, VECTORS
 from lorgnette.figures.figure import Figure
@@ -10,6 +9,7 @@ from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
 from lorgnette.figures.sentences import at_state
 from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -39,7 +39,7 @@ def _states(result: Result) -> Iterator[Finding]:
     sim = result.data["state_sim"].dropna(STATE)
     if sim.sizes[STATE] > 1:
         top = int(sim[STATE].values[-1])
-        numbers: dict[str, Any] = {"first": float(sim[0]), "last": float(sim[-1]), "top": top}
+        numbers: Json = {"first": float(sim[0]), "last": float(sim[-1]), "top": top}
         numbers |= {"most": float(sim.max()), "where": int(sim.idxmax(STATE))}
         yield Finding(
             "Tokens of a text have a mean cosine similarity of {first:.2f} in the embeddings and {last:.2f} after "
@@ -52,7 +52,7 @@ def _isoscore(result: Result) -> Iterator[Finding]:
     """Where the space is used least evenly."""
     score = result.data["state_isoscore"].dropna(STATE)
     if score.sizes[STATE]:
-        numbers: dict[str, Any] = {"least": float(score.min()), "most": float(score.max())}
+        numbers: Json = {"least": float(score.min()), "most": float(score.max())}
         numbers["where"] = int(score.idxmin(STATE))
         yield Finding(
             f"Isotropy is lowest {at_state(numbers['where'])} (IsoScore {{least:.2f}}); the maximum is {{most:.2f}}.",
@@ -70,7 +70,7 @@ def _vectors(result: Result) -> Iterator[Finding]:
             tops[str(kind)] = (float(part.mean()), float(part.max()), int(part.idxmax(LAYER)))
     if "key" not in tops or "value" not in tops:
         return
-    numbers: dict[str, Any] = {}
+    numbers: Json = {}
     for kind, (mean, most, layer) in tops.items():
         numbers |= {f"{kind}_mean": mean, f"{kind}_most": most, f"{kind}_layer": layer}
     yield Finding(

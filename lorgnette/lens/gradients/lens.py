@@ -1,7 +1,7 @@
 """How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +19,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.types import ModelOutput
 
 COLUMNS = (*CATEGORIES, "all")
 
@@ -62,7 +63,7 @@ class Gradients(Lens):
         self.graph = Graph()
         return (self.graph,)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One backward pass."""
         graph, labels = self.graph, None
         with torch.enable_grad():

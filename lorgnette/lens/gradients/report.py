@@ -1,7 +1,6 @@
 """What the pages show of the gradients: which weights the loss depends on."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
@@ -11,6 +10,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import categories_present, variable_figure
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 _DRAWN = ("all", "cls", "sep", "punctuation", "other")
 
@@ -30,7 +30,7 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     mean = float(every.mean())
     named = ", ".join(f"{one.layer}.{one.head} ({one.value / mean:.1f}× the mean)" for one in steepest[:NAMED])
-    numbers: dict[str, Any] = {"named": named}
+    numbers: Json = {"named": named}
     words = "The loss is most sensitive to the attention weights of heads {named}"
     special = categories_present(result, "gradient", ("cls", "sep"))
     ratios = {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean for kind in special}

@@ -78,7 +78,7 @@ class Rerun:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        def keep(module: nn.Module, arguments: Any, output: Any) -> None:
+        def keep(module: nn.Module, arguments: object, output: object) -> None:
             self.kept[id(module)] = _mapped(output, Tensor.detach)
 
         with ExitStack() as undo:

@@ -1,7 +1,7 @@
 """How important each head is: the change of the loss when it is ablated, and the gradient of a gate on it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 ABLATIONS = ("zero", "mean")
 TOKENS = 4096
@@ -112,7 +113,7 @@ class Importance(Lens):
         self.changes: Moments = Moments(self, changes, {axes.ABLATION: self.ablations})
         self.intact: Moments = Moments(self, self.metrics, at="corpus")
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One pass forwards and backwards, then one per site with a copy of the batch for every head."""
         labels = None
         if self.task == "masked":

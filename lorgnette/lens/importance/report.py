@@ -1,7 +1,7 @@
 """What the pages show of importance: what the loss does without each head, and which heads it can do without."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 import xarray as xr
@@ -16,6 +16,7 @@ from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.importance.order import need
 from lorgnette.results import Result
 from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+from lorgnette.types import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def ranked(result: Result) -> Figure:
     return Figure("order", "Heads by how much the loss depends on them", caption, _line(frame), table, frame, wide=True)
 
 
-def _line(frame: "pd.DataFrame") -> Any:
+def _line(frame: "pd.DataFrame") -> Chart:
     """Heads in a line, each with its interval; those that are needed are named, as far as there is room."""
     rows = [
         {

@@ -1,7 +1,7 @@
 """How much each token contributes to a head's output: norms of transformed values, and mixing ratios."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import xarray as xr
@@ -29,6 +29,7 @@ from lorgnette.statistics.spearman import rounded, spearman
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.types import ModelOutput
 
 RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
 """Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""
@@ -164,7 +165,7 @@ class Norms(Lens):
         sides = batch.queries(call.site), batch.keys(call.site)
         self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         if "value_zeroing" in self.measures and self.around is not None:
             for site, share in value_zeroing(self.around.subject, batch):
                 query = batch.queries(site).mask

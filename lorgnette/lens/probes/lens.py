@@ -1,7 +1,7 @@
 """What each layer encodes: probes on frozen states, with control tasks and baselines."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
 
 MOST_MEMORY = 2**32
 CODE = 2**24 - 1
@@ -99,7 +100,7 @@ class Probes(Lens):
         self.rows: HashSample = HashSample(self, "items", {"codes": codes, "vectors": vectors}, size=self.words)
         self.sums("offered", 1)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Take in words (or texts) with their vectors, now that all states are there."""
         states = hidden_states(outputs, self.causal)[self.stack]
         with torch.no_grad():

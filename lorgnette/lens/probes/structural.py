@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from lorgnette.texts.treebank import is_tree
+from lorgnette.types import ModelOutput
 
 DESCRIPTIONS = {
     "uuas": "UUAS: share of gold edges in the minimum spanning tree of the probed distances, without punctuation",
@@ -68,7 +69,7 @@ class ProbedTrees(Lens):
         self.sample: HashSample = HashSample(self, "sentences", columns, size=None)
         self.sums("left_out")
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         states = next(iter(hidden_states(outputs, self.causal).values()))
         chosen: list[tuple[Example, Tensor]] = []
         for text, example in enumerate(batch.examples):

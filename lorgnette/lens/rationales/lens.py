@@ -24,6 +24,7 @@ from lorgnette.lens.rationales.words import BLIND, ranks, word_scores
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 CHEAP = ("attnlrp", "ah", "gradient_x_input", "attention", "rollout")
 TOP = 5
@@ -115,7 +116,7 @@ class Rationales(Lens):
         self.sums("counts", len(COUNTS))
         self.sums("seconds", len(self.methods))
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One explanation per method of the texts that have gold, then passes over what is left of them."""
         texts = self._texts(batch)
         if not texts:

@@ -14,6 +14,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
 from lorgnette.statistics.significance import LEVEL, two_sided_p
 from lorgnette.texts.annotated import HUMAN
+from lorgnette.types import Chart, Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +44,7 @@ def figures(result: Result) -> list[Figure]:
     return [Figure("score", title, caption, chart, table, data, wide=True)]
 
 
-def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Any:
+def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Chart:
     rows = []
     for row in frame.to_dict("records"):
         error = row.get("score_se")
@@ -82,7 +83,7 @@ def plausible(result: Result) -> Finding | None:
     if not scores:
         return None
     best = max(scores, key=lambda name: scores[name][0])
-    numbers: dict[str, Any] = {"best": best, "auprc": scores[best][0], "chance": float(result.data["chance"])}
+    numbers: Json = {"best": best, "auprc": scores[best][0], "chance": float(result.data["chance"])}
     numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
     numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
     numbers["tied"] = ", ".join(tied(scores, best))
@@ -101,7 +102,7 @@ def faithful(result: Result) -> Finding | None:
         return None
     ranked = sorted(scores, key=lambda name: scores[name][0])
     most, least = ranked[-1], ranked[0]
-    numbers: dict[str, Any] = {"most": most, "drop": scores[most][0], "least": least, "small": scores[least][0]}
+    numbers: Json = {"most": most, "drop": scores[most][0], "least": least, "small": scores[least][0]}
     numbers |= {"guess": random["random"][0], "tied": ", ".join(tied(scores, most))}
     numbers["explained"] = result.data.attrs.get("explained", "the predicted class")
     better = scores[most][0] > random["random"][0] and not tied({most: scores[most], **random}, most)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.rationales.faithfulness import deleted, masked, packed, predicted_drop
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import Json
 
 PERTURBATIONS = ("delete", "mask")
 TOKENS = 4096
@@ -87,7 +87,7 @@ class WordRemoval:
         drop = predicted_drop(self.whole.repeat(len(gone), 1), changed, self.target)
         return drop.unflatten(0, gone.shape[:2]).cpu(), there.cpu()
 
-    def _inputs(self, gone: Bool[Tensor, "text token"], copies: int) -> dict[str, Any]:
+    def _inputs(self, gone: Bool[Tensor, "text token"], copies: int) -> Json:
         inputs = {name: tensor.repeat(copies, 1) for name, tensor in self.batch.inputs.items()}
         ids, real = inputs["input_ids"], self.batch.source.mask.repeat(copies, 1)
         if self.how == "mask":

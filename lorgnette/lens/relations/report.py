@@ -1,7 +1,7 @@
 """What the pages show of dependency relations: the best head for each, beside the best fixed offset."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -14,6 +14,7 @@ from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.relations.lens import best_heads
 from lorgnette.results import Result
+from lorgnette.types import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ def figures(result: Result) -> list[Figure]:
     return [best, variable_figure(result, "accuracy", title, relation="all", part="held_out")]
 
 
-def _dots(rows: "pd.DataFrame", title: str) -> Any:
+def _dots(rows: "pd.DataFrame", title: str) -> Chart:
     values = [
         {
             "relation": row.relation,

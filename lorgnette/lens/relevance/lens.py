@@ -1,7 +1,7 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.types import ModelOutput
 
 TOKENS = (*CATEGORIES, "target", "positions")
 
@@ -66,7 +67,7 @@ class Relevance(Lens):
         self.of_layers: Moments = Moments(self, "layer_share", at="layer")
         self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         found = explain(self.subject, batch, self.method, self.target)
         stacks: dict[str, Tensor] = {}
         for site, heads in found.heads.items():

@@ -1,7 +1,6 @@
 """What the pages show of relevance: which heads, layers and kinds of token the prediction goes through."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import altair as alt
 
@@ -14,6 +13,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Me
 from lorgnette.figures.sentences import NAMED, has
 from lorgnette.figures.variables import titled_figures, variable_figure
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -43,7 +43,7 @@ def findings(result: Result) -> Iterator[Finding]:
     carriers = heads(result.data["relevance"])
     if not carriers:
         return
-    numbers: dict[str, Any] = {
+    numbers: Json = {
         "named": ", ".join(map(str, carriers[:NAMED])),
         "against": sum(one.value < 0 for one in carriers),
         "heads": len(carriers),

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from lorgnette.results import Result, Results
 from lorgnette.statistics.significance import false_discovery, two_sided_p
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 RANDOM = "random"
 SAME = "the same texts"
@@ -174,7 +175,7 @@ class Removal(Lens):
             name: [here[at] for at in np.argsort(row, kind="stable")] for name, row in zip(mine, values, strict=True)
         }
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """The pass as it is, then copies of the batch, each without other heads."""
         labels = None
         if self.task == "masked":

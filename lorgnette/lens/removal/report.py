@@ -1,7 +1,7 @@
 """What the pages show of removal: the curves of every signal beside random sets, and which signals differ."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -14,6 +14,7 @@ from lorgnette.lens.removal.lens import RANDOM, SAME
 from lorgnette.results import Result
 from lorgnette.statistics.intervals import t_quantile
 from lorgnette.statistics.significance import LEVEL
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,7 @@ def findings(result: Result) -> Iterator[Finding]:
     p = result.data[f"{metric}_difference_p"].sel(at | {SIGNAL: best})
     worse = sum(float(p.sel({SIGNAL_B: name})) < LEVEL for name in names if name != best)
     intact, random = float(result.data[metric]), float(change.sel({SIGNAL: RANDOM}))
-    numbers: dict[str, Any] = {
+    numbers: Json = {
         "share": share, "metric": metric, "intact": intact, "best": _words(best), "worse": worse,
         "left": intact + float(signals.sel({SIGNAL: best})), "random": intact + random, "others": len(names) - 1,
         "p": float(p.sel({SIGNAL_B: RANDOM})),

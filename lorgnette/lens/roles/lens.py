@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -42,6 +42,7 @@ from lorgnette.syntax.relations import found, found_by_others, peaks
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.frequency import FrequencyRanks, counted
 from lorgnette.texts.shuffled import shuffled_words
+from lorgnette.types import ModelOutput
 
 REACH = 5
 SHIFTS = tuple(range(-REACH, REACH + 1))
@@ -164,7 +165,7 @@ class Roles(Relations):
         excess = (self.intact[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
         self.of_parser.add(site, **{over_control(control): (excess, self.weights[:, None])})
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """The control: the same texts with their words shuffled, where there are trees that heads could find."""
         if self.intact:
             shuffled = shuffled_words(batch)

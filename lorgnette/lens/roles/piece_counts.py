@@ -1,6 +1,6 @@
 """How often each word piece stands in the corpus: by that a word is rare."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import xarray as xr
@@ -12,6 +12,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.frequency import FrequencyRanks
+from lorgnette.types import ModelOutput
 
 
 class PieceCounts(Lens):
@@ -25,7 +26,7 @@ class PieceCounts(Lens):
         vocabulary = max(len(subject.tokenizer), int(getattr(subject.model.config, "vocab_size", 0) or 0))
         self.sums("pieces", 2, vocabulary)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         for side, tokens in enumerate((batch.source, batch.target)):
             if tokens is not None:
                 ids = tokens.ids[tokens.mask & ~tokens.special].to(self.pieces.device)

@@ -1,7 +1,6 @@
 """What the pages show of roles: what each head is for, and which heads have another role in another run."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -13,6 +12,7 @@ from lorgnette.figures.finding import Finding, head_places
 from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure
 from lorgnette.figures.sentences import NAMED, has
 from lorgnette.results import Result
+from lorgnette.types import Chart, Json
 
 FAMILIES = {
     "dead": ("dead",),
@@ -58,10 +58,10 @@ def family(labels: list[str]) -> str:
     return next((name for name, members in FAMILIES.items() if set(members) & set(labels)), "none")
 
 
-def role_map(result: Result) -> Any:
+def role_map(result: Result) -> Chart:
     """Layer × head, coloured by what the head is for; stacks side by side."""
     peaks = result.data["peak_count"].sum(PART)
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Json]] = {}
     for place in head_places(peaks.where(peaks > 0)):
         stack, layer, head = place
         words = str(result.data["roles"].sel({STACK: stack, LAYER: layer, HEAD: head}).item())
@@ -72,7 +72,7 @@ def role_map(result: Result) -> Any:
     return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
 
 
-def _panel(rows: list[dict[str, Any]]) -> Any:
+def _panel(rows: list[Json]) -> Chart:
     axis = alt.Axis(labelAngle=0, ticks=False, domain=False)
     scale = alt.Scale(domain=list(_FAMILY_COLOURS), range=list(_FAMILY_COLOURS.values()))
     chart = alt.Chart(alt.Data(values=rows), width=alt.Step(22), height=alt.Step(22)).mark_rect(stroke="white")

@@ -1,7 +1,7 @@
 """How much of each input token remains in the states after each layer: attention rollout."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from lorgnette.results import Result
 from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
 
 MEASURES = ("weights", "norms")
 SHARES = ("self", "cls", "sep", "period_comma", "other")
@@ -88,7 +89,7 @@ class Rollout(Lens):
                 self.product[site.name, measure] = layer if before is None else layer @ before
         self._add(site, [self.product[site.name, measure] for measure in MEASURES], batch.queries(site))
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Let go of the products of this batch."""
         self.batch, self.product = None, {}
 

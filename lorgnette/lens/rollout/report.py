@@ -1,7 +1,6 @@
 """What the pages show of rollout: how much of the input is left in the states, layer by layer."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE
 from lorgnette.figures.figure import Figure
@@ -9,6 +8,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import READING, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -28,7 +28,7 @@ def findings(result: Result) -> Iterator[Finding]:
     if not own.sizes[LAYER]:
         return
     last = own.isel({LAYER: -1})
-    numbers: dict[str, Any] = {name: float(last.sel({MEASURE: name})) for name in ("weights", "norms")}
+    numbers: Json = {name: float(last.sel({MEASURE: name})) for name in ("weights", "norms")}
     if any(value != value for value in numbers.values()):
         return
     numbers["layer"] = int(last[LAYER])

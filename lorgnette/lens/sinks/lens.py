@@ -1,7 +1,7 @@
 """Sinks: tokens that receive most of a head's weight, what they contribute, and the loss without them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.types import ModelOutput
 
 PLACES = ("all", *CATEGORIES)
 _OF_SINKS = ("arrives", "value_ratio", "activation_ratio")
@@ -146,7 +147,7 @@ class Sinks(Lens):
             values["activation_ratio"] = (torch.zeros_like(own), torch.zeros_like(exists))
         self.of_sinks.add(call.site, **values)
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """With `effect`: the loss as it is, and with values or keys of the sinks, or of the middle token, removed."""
         if not self.effect:
             return

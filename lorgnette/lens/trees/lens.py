@@ -1,7 +1,7 @@
 """Whether a head's attention encodes the dependency tree: maximum spanning arborescence, scored by UAS."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from lorgnette.syntax.edge_scores import EdgeScores
 from lorgnette.syntax.gold_trees import GoldTrees, Sentence, sites_between_words
 from lorgnette.syntax.relation_names import SUBTYPES, UNIVERSAL, membership
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 _DESCRIPTIONS = {
     "uas": "share of words attached to the correct head, root included (a given root counts as correct)",
@@ -157,7 +158,7 @@ class Trees(Lens):
             ways.append(_shares(trees, sentence, members))
         return np.stack([shares for shares, _ in ways], 1), ways[0][1]
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Relevance is known only now; let go of the batch."""
         if self.scores == "relevance":
             for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.there.shape[1]):

@@ -1,6 +1,6 @@
 """The configuration of `SelfAttentionClassifier`: one family that spans the models of TP 8, TP 9, Fosse and Nguyen."""
 
-from typing import Any, Final, no_type_check
+from typing import Final, no_type_check
 
 from transformers import PreTrainedConfig
 
@@ -64,7 +64,7 @@ class SelfAttentionClassifierConfig(PreTrainedConfig):
     unk_token_id: int = 1
     cls_token_id: int = 2
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         if self.embedding_width is None:
             self.embedding_width = self.width
         if self.feed_forward_width is None:

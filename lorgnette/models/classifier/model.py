@@ -1,7 +1,5 @@
 """`SelfAttentionClassifier`: a small text classifier as an ordinary Hugging Face model, whose attention is `attend`."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -80,7 +78,7 @@ class SelfAttentionClassifier(PreTrainedModel):
         return output if as_dict else output.to_tuple()
 
     @classmethod
-    def from_pretrained(cls, *arguments: Any, **keywords: Any) -> Any:
+    def from_pretrained(cls, *arguments: object, **keywords: object) -> "SelfAttentionClassifier":
         """As in transformers; a table that was frozen is frozen again, which loading forgets."""
         loaded = super().from_pretrained(*arguments, **keywords)
         model = loaded[0] if isinstance(loaded, tuple) else loaded

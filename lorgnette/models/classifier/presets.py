@@ -5,6 +5,7 @@ from typing import Any
 
 from lorgnette.errors import UserError, near
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
+from lorgnette.types import Json
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Preset:
     """One line of description, and what it sets in the config."""
 
     description: str
-    overrides: dict[str, Any] = field(default_factory=dict)
+    overrides: Json = field(default_factory=dict)
 
 
 _GLOVE = {"embedding_source": "glove", "width": 100}

@@ -125,14 +125,14 @@ def explored(model: nn.Module) -> Iterator[Pass]:
     seen = Pass()
     explorer = _Explorer(model, seen)
 
-    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, Any]) -> None:
         seen.called.add(id(module))
         states = arguments[0] if arguments else keywords.get("hidden_states")
         if isinstance(states, Tensor) and states.is_floating_point():
             explorer.given[id(module)] = states
 
     def after(kind: str) -> Any:
-        def note(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        def note(module: nn.Module, arguments: tuple[object, ...], output: Any) -> None:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
                 seen.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
 
@@ -183,7 +183,7 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     return given, torch.ones(len(LENGTHS), TARGET, dtype=torch.bool, device=parameter.device)
 
 
-def small_batch(model: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+def small_batch(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
     """Inputs for the base model that its forward takes, and which tokens of its output are real."""
     sensed = _sensed(model)
     if sensed is not None:

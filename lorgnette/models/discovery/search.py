@@ -15,11 +15,12 @@ from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of,
 from lorgnette.models.families.table import drift
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.switching import evaluating, switched
+from lorgnette.types import PreTrainedModel
 
 _KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.WeakKeyDictionary()
 
 
-def discovered(model: Any) -> Anatomy:
+def discovered(model: PreTrainedModel) -> Anatomy:
     """Every attention site, found by running the model twice on a small batch: as it is, and through `attend`.
 
     The two outputs must be equal up to rounding, else the model is refused. What could not be proved of a site is named
@@ -32,14 +33,14 @@ def discovered(model: Any) -> Anatomy:
     return _KNOWN[model][1]
 
 
-def _base(model: Any) -> Any:
+def _base(model: PreTrainedModel) -> PreTrainedModel:
     """The model below a head; what takes something else than the model's inputs is a part of it (DINOv3's encoder)."""
     base = getattr(model, "base_model", model)
     takes = inspect.signature(base.forward).parameters
     return base if getattr(model, "main_input_name", "input_ids") in takes else model
 
 
-def _explore(model: nn.Module, base: Any) -> Pass:
+def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
     given, real = small_batch(base)
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
@@ -58,7 +59,7 @@ def _explore(model: nn.Module, base: Any) -> Pass:
     return seen
 
 
-def _mixes(model: nn.Module, base: Any, given: dict[str, Tensor], real: Tensor) -> bool:
+def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> bool:
     """Whether another first token changes what later tokens are while attention gives nothing: a convolution, a
     recurrence beside it.
     """
@@ -74,7 +75,7 @@ def _mixes(model: nn.Module, base: Any, given: dict[str, Tensor], real: Tensor) 
     return not unchanged(one[:, 1:][later], other[:, 1:][later]) <= TOLERANCE.get(one.dtype, 1e-4)
 
 
-def _output(base: Any, given: dict[str, Tensor], how: str) -> Tensor:
+def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor:
     options: dict[str, Any] = {"use_cache": False} if hasattr(base.config, "use_cache") else {}
     try:
         output = base(**given, **options, return_dict=True)
@@ -86,7 +87,7 @@ def _output(base: Any, given: dict[str, Tensor], how: str) -> Tensor:
     return next(tensor for tensor in output.values() if isinstance(tensor, Tensor) and tensor.is_floating_point())
 
 
-def _anatomy(base: Any, seen: Pass) -> Anatomy:
+def _anatomy(base: PreTrainedModel, seen: Pass) -> Anatomy:
     stacks = [
         LayerStack(found.name, found.module, tuple(_site(place, seen, found) for place in found.places))
         for found in stacks_of(base, seen)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +10,7 @@ from torch import nn
 from lorgnette.attending import Site
 from lorgnette.models.discovery.events import TARGET, Attended, Event, Pass
 from lorgnette.models.families.table import drift
+from lorgnette.types import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _kind(event: Attended, crosses: bool) -> str:
     return "cross" if crosses and queries == TARGET and keys != TARGET else "self"
 
 
-def _names(base: Any, events: Sequence[Event], owners: dict[str, list[int]]) -> dict[str, str]:
+def _names(base: PreTrainedModel, events: Sequence[Event], owners: dict[str, list[int]]) -> dict[str, str]:
     translates = bool(getattr(base.config, "is_encoder_decoder", False))
     names: dict[str, str] = {}
     for owner, places in owners.items():

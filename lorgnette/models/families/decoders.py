@@ -1,12 +1,12 @@
 """Decoders: GPT-2, OPT, GPT-NeoX, GPT-Neo, GPT-J, BLOOM, Falcon, and Llama with what was built on it."""
 
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
 from lorgnette.models.shims import bloom, falcon, gpt_neo, gptj
+from lorgnette.types import PretrainedConfig
 
 GPT2 = Family(
     "gpt2",
@@ -89,17 +89,17 @@ BLOOM = Family(
 
 def _falcon_order(layer: nn.Module) -> str:
     """7B and later run attention and feed-forward side by side; the RW models do not."""
-    config: Any = layer.config
+    config: PretrainedConfig = layer.config
     return "none" if config.new_decoder_architecture or config.parallel_attn else "pre"
 
 
-def _falcon_groups(config: Any) -> int:
+def _falcon_groups(config: PretrainedConfig) -> int:
     if config.new_decoder_architecture:
         return int(config.num_kv_heads)
     return 1 if config.multi_query else int(config.num_attention_heads)
 
 
-def _twice(config: Any) -> str | None:
+def _twice(config: PretrainedConfig) -> str | None:
     if config.alibi and config._attn_implementation == "eager":
         return "transformers' eager attention adds its slopes (alibi) twice; load it with attn_implementation='sdpa'"
     return None

@@ -7,6 +7,7 @@ from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
 from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet
+from lorgnette.types import PretrainedConfig
 
 
 def _albert_layers(transformer: Any) -> list[nn.Module]:
@@ -143,7 +144,7 @@ DEBERTA_V2 = Family(
 )
 
 
-def _talks(config: Any) -> str | None:
+def _talks(config: PretrainedConfig) -> str | None:
     talks = getattr(config, "talking_head", False)
     return "its heads are mixed before and after the softmax (talking_head)" if talks else None
 
@@ -177,7 +178,7 @@ DEBERTA = replace(
 ROFORMER = replace(BERT, name="roformer", model_types=("roformer", "rembert"), cut=None, shim=bert)
 
 
-def _sparse(config: Any) -> str | None:
+def _sparse(config: PretrainedConfig) -> str | None:
     if config.attention_type == "original_full":
         return None
     return (

@@ -12,6 +12,7 @@ from lorgnette.models.families import record
 from lorgnette.models.families.record import Family, Part
 from lorgnette.models.families.table import REFUSED, drift, family_of, record_of
 from lorgnette.models.grouping import alternating, groups_left
+from lorgnette.types import PretrainedConfig, PreTrainedModel
 
 Kept = Mapping[str, Sequence[Sequence[int]]]
 """stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
@@ -29,7 +30,7 @@ def anatomy_of(model: nn.Module) -> Anatomy:
     return whole_anatomy(model, getattr(config, "kept_heads", None))
 
 
-def without_adapter(model: Any) -> Any:
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """The model itself where PEFT has put one of its own around it; the adapter's parts are inside the model."""
     if not hasattr(model, "get_base_model"):
         return model
@@ -38,7 +39,7 @@ def without_adapter(model: Any) -> Any:
     return model.get_base_model()
 
 
-def whole_anatomy(model: Any, kept: Kept | None = None) -> Anatomy:
+def whole_anatomy(model: PreTrainedModel, kept: Kept | None = None) -> Anatomy:
     """The sites as if these heads were there (stack → layer → numbers), whatever the config says; None: all."""
     model = without_adapter(model)
     family = family_of(model)
@@ -76,20 +77,20 @@ def _sites(
     return tuple(sites)
 
 
-def _count_heads(config: Any, stack: record.Stack, family: Family) -> int:
+def _count_heads(config: PretrainedConfig, stack: record.Stack, family: Family) -> int:
     if isinstance(stack.heads, int):
         return stack.heads
     names = stack.heads or family.heads
     return next((int(getattr(config, name)) for name in names if hasattr(config, name)), 0)
 
 
-def _count_groups(config: Any) -> int:
+def _count_groups(config: PretrainedConfig) -> int:
     """0: every query head has its own."""
     return int(getattr(config, "num_key_value_heads", None) or 0)
 
 
 def _site(
-    model: Any,
+    model: PreTrainedModel,
     layer: nn.Module,
     attention: record.AttentionLayout,
     site: Site,

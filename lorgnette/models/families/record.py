@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from lorgnette.types import PretrainedConfig
+
 
 @dataclass(frozen=True)
 class Part:
@@ -96,12 +98,12 @@ class Family:
     stacks: tuple[Stack, ...]
     heads: tuple[str, ...] = ("num_attention_heads",)
     """what the config may call the number of heads, the first that is there"""
-    groups: Callable[[Any], int] | None = None
+    groups: Callable[[PretrainedConfig], int] | None = None
     """the number of key/value heads by the config, where it is not called num_key_value_heads"""
     positions: Positions = Positions()
-    shim: Callable[..., Any] | None = None
+    shim: Callable[..., object] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
-    refuses: Callable[[Any], str | None] | None = None
+    refuses: Callable[[PretrainedConfig], str | None] | None = None
     """why a config of the family cannot be watched exactly, if it cannot"""
     cut: Cut | None = None
     """None: heads cannot be removed"""

@@ -1,7 +1,5 @@
 """All records, and the one of a model."""
 
-from typing import Any
-
 from torch import nn
 
 from lorgnette.errors import CaptureError, near
@@ -10,6 +8,7 @@ from lorgnette.models.families.encoders import ENCODERS
 from lorgnette.models.families.own import CLASSIFIER
 from lorgnette.models.families.record import Family, Positions
 from lorgnette.models.families.translators import TRANSLATORS
+from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 FAMILIES: tuple[Family, ...] = (*ENCODERS, *DECODERS, *TRANSLATORS, CLASSIFIER)
 
@@ -40,7 +39,7 @@ def prunable_types() -> tuple[str, ...]:
     return tuple(name for family in FAMILIES if family.cut is not None for name in family.model_types)
 
 
-def record_of(config: Any) -> Family | None:
+def record_of(config: PretrainedConfig) -> Family | None:
     """The record of a config's model type, if there is one."""
     kind = getattr(config, "model_type", "").removeprefix(PRUNED)
     return next((family for family in FAMILIES if kind in family.model_types), None)
@@ -59,7 +58,7 @@ def family_of(model: nn.Module) -> Family:
     raise drift(model, f"its family {kind!r} is not known.{near(kind, model_types())} Known families: {known}")
 
 
-def longest_text(config: Any, tokenizer: Any) -> int | None:
+def longest_text(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The longest text, in tokens, specials included, that model and tokenizer take; None if any."""
     family = record_of(config)
     positions = Positions() if family is None else family.positions

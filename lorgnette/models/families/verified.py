@@ -3,7 +3,8 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from lorgnette.types import Json
 
 FILE = Path(__file__).with_name("verified.json")
 
@@ -33,7 +34,7 @@ class Verified:
     relevance: bool = False
     why: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Json:
         return {name: value for name, value in asdict(self).items() if value}
 
     @property

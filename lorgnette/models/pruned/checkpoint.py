@@ -16,6 +16,7 @@ from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 from lorgnette.models.families import PRUNED, prunable_types
 from lorgnette.models.families.reading import Kept
 from lorgnette.models.pruned.slicing import slice_heads
+from lorgnette.types import PretrainedConfig, PreTrainedModel
 
 AUTO = (
     "AutoModel",
@@ -52,10 +53,10 @@ def pruned_config(base: Any) -> Any:
 
 
 @cache
-def pruned_class(base: Any) -> Any:
+def pruned_class(base: Any) -> type[PreTrainedModel]:
     """The pruned subclass of a model class."""
 
-    def __init__(self: Any, config: Any, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self: Any, config: PretrainedConfig, *arguments: object, **keywords: object) -> None:
         base.__init__(self, config, *arguments, **keywords)
         slice_heads(self, config.kept_heads or {})
 
@@ -82,7 +83,7 @@ def register_models(config: Any, base: Any) -> None:
             auto.register(config, pruned_class(each), exist_ok=True)
 
 
-def pruned_architecture(config: Any) -> Any:
+def pruned_architecture(config: PretrainedConfig) -> type[PreTrainedModel] | None:
     """The class that a pruned checkpoint's config names, or None if it is no such checkpoint."""
     names = config.architectures or []
     if not names or not config.model_type.startswith(PRUNED):
@@ -96,7 +97,7 @@ def pruned_architecture(config: Any) -> Any:
     return pruned_class(base)
 
 
-def as_pruned(model: Any, kept: Kept) -> Any:
+def as_pruned(model: PreTrainedModel, kept: Kept) -> PreTrainedModel:
     """A copy of a model with only these heads, of its family's pruned class; the model itself is left alone."""
     new = copy.deepcopy(model)
     before = getattr(model.config, "kept_heads", None)

@@ -263,10 +263,10 @@ class NoHeads(nn.Module):
     def forward(
         self,
         hidden_states: Float[Tensor, "batch token model"],
-        *_: Any,
+        *_: object,
         past_key_values: Any = None,
         layer_past: object = None,  # GPT-NeoX's name for it
-        **__: Any,
+        **__: object,
     ) -> Any:
         cache = layer_past if past_key_values is None else past_key_values
         if cache is not None and not self.is_cross:

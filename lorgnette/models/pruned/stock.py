@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from lorgnette.models.pruned.slicing import slice_heads
+from lorgnette.types import PretrainedConfig, PreTrainedModel
 
 
 @torch.no_grad()
-def stock_model(pruned: Any) -> Any:
+def stock_model(pruned: PreTrainedModel) -> PreTrainedModel:
     """The same function with all heads in their places: those that were removed have only zeros and add nothing.
 
     It is as large and as slow as the whole model. Every number of a stock model is replaced by its own address, and
@@ -33,7 +34,7 @@ def stock_model(pruned: Any) -> Any:
     return whole.eval()
 
 
-def _stock_config(config: Any) -> Any:
+def _stock_config(config: PretrainedConfig) -> PretrainedConfig:
     base: Any = type(config).__mro__[1]
     fields = {name: value for name, value in config.to_dict().items() if name not in ("kept_heads", "model_type")}
     plain = base.from_dict(fields)
@@ -41,7 +42,7 @@ def _stock_config(config: Any) -> Any:
     return plain
 
 
-def _copy_buffers(whole: Any, pruned: Any) -> None:
+def _copy_buffers(whole: PreTrainedModel, pruned: PreTrainedModel) -> None:
     there: dict[str, Tensor] = dict(whole.named_buffers())
     for name, buffer in pruned.named_buffers():
         if name in there and there[name].shape == buffer.shape:

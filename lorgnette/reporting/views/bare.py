@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError
-from lorgnette.files import Json
 from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
 from lorgnette.reporting.views.page import notebook_html, write_page
+from lorgnette.types import Json
 
 Weights = Tensor | np.ndarray | Sequence[Tensor]
 _ROUNDING = 1e-2  # of weights in half precision

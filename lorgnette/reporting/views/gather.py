@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +19,7 @@ from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.subject.trace import Trace
 from lorgnette.syntax.arborescence import free_trees, rooted_trees
 from lorgnette.texts.example import Example
+from lorgnette.types import Json
 
 METHODS = ("attnlrp", "gradient_x_input")
 """What is computed unless something else is asked for: one backward pass each."""
@@ -35,7 +35,7 @@ def gathered(
     target: str | Next | None = None,
     trees: bool = True,
     generate: int | Generation | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """One text as a document for the views; `without` names heads to be switched off, whose effect comes along.
 
     `target` is the class to explain (None: the one that is predicted). A model without logits (an encoder alone) has
@@ -52,7 +52,7 @@ def document_of(
     without: Iterable[Head] = (),
     target: str | Next | None = None,
     trees: bool = True,
-) -> dict[str, Any]:
+) -> Json:
     """The same of a trace that is there."""
     chosen, wanted = methods_of(trace, methods), target_of(trace, target)
     induced = induced_trees(trace) if trees else None
@@ -95,7 +95,7 @@ def relevance(trace: Trace, methods: Sequence[str], *taps: Tap, target: Target) 
     return out
 
 
-def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, target: Target) -> dict[str, Any]:
+def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, target: Target) -> Json:
     """What the model says without these heads, the relevance for the same prediction, and how far the output moved.
 
     Moved: 1 − cosine of the last states, mean over tokens.

@@ -8,7 +8,6 @@ is near zero: what an eye can tell on the root scale that the views use. The nor
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.subject.trace import Trace
 from lorgnette.texts.batch import Tokens
+from lorgnette.types import Json
 
 FORMAT, VERSION = "lorgnette-view", 1
 Relevance = Mapping[str, Float[Tensor, " token"]]
@@ -31,7 +31,7 @@ def pack(
     relevance: Relevance | None = None,
     induced: Int[np.ndarray, "layer head word"] | None = None,
     norms: bool = True,
-) -> dict[str, Any]:
+) -> Json:
     """One text as a document for the views.
 
     `relevance` gives each method's value per source piece; `induced` the 1-based head of each word (0: root) in the
@@ -60,7 +60,7 @@ def pack(
     }
 
 
-def prediction(trace: Trace) -> dict[str, Any] | None:
+def prediction(trace: Trace) -> Json | None:
     """What a classifier says of the text, by class; of a language model, the likeliest next pieces."""
     shares = trace.probabilities
     if shares is not None:
@@ -73,7 +73,7 @@ def prediction(trace: Trace) -> dict[str, Any] | None:
     return {"what": "Next piece", "labels": labels, "shares": best.values.tolist()}
 
 
-def explanations(trace: Trace, relevance: Relevance, side: int = 0) -> list[dict[str, Any]]:
+def explanations(trace: Trace, relevance: Relevance, side: int = 0) -> list[Json]:
     """Each method's value per piece of the source; signed if a value is below zero."""
     count, out = len(trace.batch.source.pieces[0]), []
     for method, values in relevance.items():
@@ -92,7 +92,7 @@ def deflated(array: np.ndarray) -> str:
     return base64.b64encode(squeeze.compress(np.ascontiguousarray(array).tobytes()) + squeeze.flush()).decode()
 
 
-def floats(array: np.ndarray) -> dict[str, Any]:
+def floats(array: np.ndarray) -> Json:
     """An array as 32-bit floats, little-endian."""
     return {"shape": list(array.shape), "data": deflated(array.astype("<f4"))}
 
@@ -102,7 +102,7 @@ def root_bytes(weights: Float[Tensor, "*rest"]) -> np.ndarray:
     return np.rint(255 * np.sqrt(weights.detach().cpu().float().clamp(0, 1).numpy())).astype(np.uint8)
 
 
-def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> dict[str, Any]:
+def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
     """One stack under the original numbers of its layers and heads; what was removed is zero, and named in `gone`."""
     calls = [(trace.subject.anatomy[site], call) for site, call in trace.calls.items() if site.name == name]
     layers, heads = 1 + max(around.site.layer for around, _ in calls), max(around.total for around, _ in calls)
@@ -154,14 +154,14 @@ def _place(tokens: Tokens, sides: list[Tokens]) -> int:
     return len(sides) - 1
 
 
-def _side(tokens: Tokens) -> dict[str, Any]:
+def _side(tokens: Tokens) -> Json:
     """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
     units = tokens.units()
     numbers = {"word": units.number.tolist(), "index": list(units.index)}
     return {"pieces": list(tokens.pieces[0]), "words": list(units.labels), **numbers, "parts": tokens.part_names()}
 
 
-def _trees(trace: Trace, induced: "np.ndarray | None") -> dict[str, Any] | None:
+def _trees(trace: Trace, induced: "np.ndarray | None") -> Json | None:
     """The gold tree, if the example has one, and the trees of the heads, if they were given."""
     example = trace.example
     if induced is None and example.heads is None:

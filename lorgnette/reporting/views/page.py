@@ -9,9 +9,9 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from lorgnette.files import written_whole
+from lorgnette.types import Json
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', flags=re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", flags=re.MULTILINE)
@@ -26,7 +26,7 @@ _KEYS = (
 )
 
 
-def page_html(document: dict[str, Any], *, title: str | None = None, notebook: bool = False) -> str:
+def page_html(document: Json, *, title: str | None = None, notebook: bool = False) -> str:
     """One page that needs no network: its script and its style are let run by their hashes, everything else is refused.
 
     The document stands in it as JSON with `<` escaped, so that no text can end the element that holds it.
@@ -57,7 +57,7 @@ def page_html(document: dict[str, Any], *, title: str | None = None, notebook: b
     )
 
 
-def write_page(document: dict[str, Any], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+def write_page(document: Json, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Writes the page, whole or not at all."""
     html = page_html(document, title=title)
     with written_whole(path) as partial:
@@ -65,7 +65,7 @@ def write_page(document: dict[str, Any], path: str | os.PathLike[str], *, title:
     return Path(path)
 
 
-def notebook_html(document: dict[str, Any], *, height: int = 840) -> str:
+def notebook_html(document: Json, *, height: int = 840) -> str:
     """The page in a frame of its own, which can neither see the notebook around it nor reach the network."""
     page = escape(page_html(document, notebook=True), quote=True)
     return (
@@ -74,7 +74,7 @@ def notebook_html(document: dict[str, Any], *, height: int = 840) -> str:
     )
 
 
-def inline_json(value: Any) -> str:
+def inline_json(value: object) -> str:
     """JSON that can stand inside a script element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,13 +1,16 @@
 """Training a model and its gates together: what the Trainer must do for parameters that are not the model's."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.penalties import Penalty
 from lorgnette.training.trainer import PenalisedTrainer
+from lorgnette.types import PreTrainedModel
 
 
 class GatesLearn:
@@ -21,13 +24,13 @@ class GatesLearn:
     gates: HeadGates
     gates_learning_rate: float
 
-    def __init__(self, *args: Any, gates: HeadGates, gates_learning_rate: float = 0.05, **kwargs: Any) -> None:
+    def __init__(self, *args: object, gates: HeadGates, gates_learning_rate: float = 0.05, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.gates, self.gates_learning_rate = gates, gates_learning_rate
         gates.to(self.args.device)  # type: ignore[attr-defined]
         self.add_callback(_Steps(self))  # type: ignore[attr-defined]
 
-    def create_optimizer(self, model: Any = None) -> Any:
+    def create_optimizer(self, model: PreTrainedModel | None = None) -> Any:
         fresh = self.optimizer is None  # type: ignore[has-type]
         self.optimizer = super().create_optimizer(model)  # type: ignore[misc]
         if fresh:
@@ -35,19 +38,19 @@ class GatesLearn:
             self.optimizer.add_param_group(group)
         return self.optimizer
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+    def training_step(self, *args: object, **kwargs: object) -> Tensor:
         self.gates.train()
         return super().training_step(*args, **kwargs)  # type: ignore[misc]
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+    def evaluation_loop(self, *args: object, **kwargs: object) -> Any:
         self.gates.eval()
         return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: Mapping[str, Tensor] | None = None) -> None:
         super()._save(output_dir, state_dict)  # type: ignore[misc]
         self.gates.save(output_dir or self.args.output_dir)  # type: ignore[attr-defined]
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         self.gates.restore(resume_from_checkpoint)
 
@@ -59,17 +62,19 @@ class GatesLearn:
 class GatedTrainer(GatesLearn, PenalisedTrainer):
     """A classifier with gates: loss = cross-entropy + Σ weight · penalty.value, the gates among the penalties."""
 
-    def __init__(self, *args: Any, gates: HeadGates, penalties: Any = (), **kwargs: Any) -> None:
+    def __init__(self, *args: object, gates: HeadGates, penalties: Sequence[Penalty] = (), **kwargs: Any) -> None:
         super().__init__(*args, gates=gates, penalties=(*penalties, gates), **kwargs)
 
 
 class _Steps(TrainerCallback):
     """Around each step of the optimizer: gradients of all processes, clipped, and gone afterwards."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: "GatesLearn") -> None:
         self.trainer = trainer
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         gradient = self.trainer.gates.log_alpha.grad
         if gradient is None:
             return
@@ -79,6 +84,8 @@ class _Steps(TrainerCallback):
         if args.max_grad_norm:
             torch.nn.utils.clip_grad_norm_([self.trainer.gates.log_alpha], args.max_grad_norm)
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         self.trainer.gates.advance()
         self.trainer.gates.zero_grad()  # the Trainer clears only the model's

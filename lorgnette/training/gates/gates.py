@@ -20,6 +20,7 @@ from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of
 from lorgnette.training.gates.hard_concrete import deterministic, even_odds, probability_open, sampled
 from lorgnette.training.penalties import Penalty
+from lorgnette.types import Json, PreTrainedModel
 
 VOITA: Final = 0.33
 LOUIZOS: Final = 2 / 3
@@ -96,7 +97,7 @@ class HeadGates(nn.Module, Penalty):
         self._drawn: Tensor | None = None
 
     @classmethod
-    def of(cls, model: Any, stacks: Sequence[str] | None = None, **options: Any) -> "HeadGates":
+    def of(cls, model: PreTrainedModel, stacks: Sequence[str] | None = None, **options: Any) -> "HeadGates":
         """Gates on the heads of a subject or model: of all its stacks, or some of encoder, decoder, cross."""
         gates = cls(heads_of(model, stacks), **options)
         return gates.to(next(getattr(model, "model", model).parameters()).device)
@@ -214,7 +215,7 @@ class HeadGates(nn.Module, Penalty):
 
     # On disk.
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """The settings, as plain values."""
         heads = [[site.stack, site.kind, site.layer, list(numbers)] for site, numbers in self.heads.items()]
         return {
@@ -260,7 +261,7 @@ class HeadGates(nn.Module, Penalty):
         self.steps = int(tensors["steps"])
 
 
-def heads_of(model: Any, stacks: Sequence[str] | None = None) -> dict[Site, tuple[int, ...]]:
+def heads_of(model: PreTrainedModel, stacks: Sequence[str] | None = None) -> dict[Site, tuple[int, ...]]:
     """The heads of a subject or model that could go, by their original numbers: of all its stacks, or of some."""
     anatomy: Anatomy = model.anatomy if hasattr(model, "anatomy") else anatomy_of(model)
     # The one query of an attention pooler has one head, without which there is no model.
@@ -336,7 +337,7 @@ def _initial_log_alpha(start: str | float) -> float:
     return float(start)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path) -> tuple[Json, dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as stream:
             record = json.loads((stream.metadata() or {})["gates"])

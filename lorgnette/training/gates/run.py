@@ -5,9 +5,8 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
-from transformers import set_seed
+from transformers import TrainerControl, TrainerState, TrainingArguments, set_seed
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
@@ -20,6 +19,7 @@ from lorgnette.training.preparation import Prepared
 from lorgnette.training.progress import Progress
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.trainer import CURVE, Record, Tally, curve_of
+from lorgnette.types import Json, PreTrainedModel
 
 WARMUP = 0.1
 """The share of the steps over which λ grows."""
@@ -29,8 +29,8 @@ some 30 steps cannot close a gate (the step size is at most 0.5): `prune` notes 
 
 
 def fit_gates(
-    settings: PruningSettings, ready: Prepared, run: RunFolder, model: Any
-) -> tuple[HeadGates, list[dict[str, Any]]]:
+    settings: PruningSettings, ready: Prepared, run: RunFolder, model: PreTrainedModel
+) -> tuple[HeadGates, list[Json]]:
     """Trains gates on a model's heads, and the model with them, in place; the gates and the curve.
 
     Goes on from the last checkpoint in the folder.
@@ -97,7 +97,7 @@ class GateProgress(Progress):
     def said(self) -> str:
         return f"{self._open()} · {super().said()}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         super().on_evaluate(args, state, control)
         if state.is_world_process_zero and self.bars is None and CURVE in state.log_history[-1]:
             print(f"{self.title}: {self._open()}", file=sys.stderr)

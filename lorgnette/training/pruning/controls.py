@@ -3,7 +3,6 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from lorgnette.models.tapping import tapped
 from lorgnette.subject.knockout import Knockout
 from lorgnette.training.data import Items
 from lorgnette.training.preparation import Prepared
+from lorgnette.types import Json, PreTrainedModel
 
 BATCH = 64
 TEXTS = 1000
@@ -42,7 +42,7 @@ class Controls:
         """Whether the choice is better than more than half of the random sets."""
         return not self.random or 2 * self.as_good < len(self.random)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return {"chosen": self.chosen, "random": list(self.random), "texts": self.texts, "split": self.split}
 
     def note(self) -> str | None:
@@ -56,7 +56,9 @@ class Controls:
         )
 
 
-def measure_controls(model: Any, ready: Prepared, heads: Heads, kept: Heads, *, sets: int, seed: int) -> Controls:
+def measure_controls(
+    model: PreTrainedModel, ready: Prepared, heads: Heads, kept: Heads, *, sets: int, seed: int
+) -> Controls:
     """Accuracy (of translations: per token of the reference) without the heads that are not kept, and without others.
 
     Other sets have as many heads at every site, drawn at random: what is compared is the choice within layers. Where
@@ -75,7 +77,9 @@ def measure_controls(model: Any, ready: Prepared, heads: Heads, kept: Heads, *, 
     return Controls(values[0], tuple(values[1:]), len(numbers), split)
 
 
-def _accuracy(model: Any, ready: Prepared, items: Items, numbers: Sequence[int], heads: Heads, gone: Heads) -> float:
+def _accuracy(
+    model: PreTrainedModel, ready: Prepared, items: Items, numbers: Sequence[int], heads: Heads, gone: Heads
+) -> float:
     collate = ready.trainer_parts()["data_collator"]
     places = {site: [list(heads[site]).index(number) for number in chosen] for site, chosen in gone.items() if chosen}
     right = total = 0

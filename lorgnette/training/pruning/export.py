@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.training.pruning.removal import plain_copy
+from lorgnette.types import PreTrainedModel
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids")
 """What a graph may be given, in this order."""
@@ -24,7 +25,7 @@ TOLERANCE = 1e-4
 class _Logits(nn.Module):
     """The graph: token ids in, logits (or, of an encoder without a head, the last states) out."""
 
-    def __init__(self, model: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, model: PreTrainedModel, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model, self.names = model, names
         taken = inspect.signature(model.forward).parameters.values()
@@ -37,7 +38,7 @@ class _Logits(nn.Module):
         return output["logits"] if "logits" in output else output["last_hidden_state"]
 
 
-def export_onnx(model: Any, path: Path | str, *, example: dict[str, Tensor]) -> Path:
+def export_onnx(model: PreTrainedModel, path: Path | str, *, example: dict[str, Tensor]) -> Path:
     """Write a model as ONNX: any batch, any length up to the model's, logits as the only output; then try it.
 
     `example` is a batch as the model takes it (labels are left out). A translation model becomes its teacher-forced

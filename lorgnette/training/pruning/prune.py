@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from transformers import set_seed
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.files import Json, cleared, folder_written_whole, writing, written_whole
+from lorgnette.files import cleared, folder_written_whole, writing, written_whole
 from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.stock import stock_model
 from lorgnette.results.provenance import versions
@@ -35,6 +34,7 @@ from lorgnette.training.pruning.sentences import forecast_lines, readme
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.pruning.speed import Savings, forecast, savings
 from lorgnette.training.run import fitted, quiet
+from lorgnette.types import Json, PreTrainedModel
 
 ONNX, README = "model.onnx", "README.md"
 _RUN, _KEPT = "run.json", "kept.json"
@@ -98,7 +98,7 @@ def prune(settings: PruningSettings) -> Pruned:
     return Pruned.load(training.folder)
 
 
-def _run(work: _Work, whole: Any) -> None:
+def _run(work: _Work, whole: PreTrainedModel) -> None:
     batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
     expected = _forecast(work, whole, batch)
     before = score(whole, work.ready)
@@ -113,7 +113,7 @@ def _run(work: _Work, whole: Any) -> None:
     _write(work, model, gates, record)
 
 
-def _forecast(work: _Work, whole: Any, batch: Mapping[str, Tensor]) -> Savings:
+def _forecast(work: _Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Savings:
     """What the wished size can save, said before anything is trained; with λ, what no head at all would save."""
     settings, heads = work.settings, sum(map(len, work.heads.values()))
     stay = 0 if settings.keep is None else wanted(settings, work.heads)
@@ -135,7 +135,7 @@ def _refuse(settings: PruningSettings) -> None:
         refuse_without_packages()
 
 
-def _refuse_format(settings: PruningSettings, whole: Any) -> None:
+def _refuse_format(settings: PruningSettings, whole: PreTrainedModel) -> None:
     known = any(base.__module__.startswith("transformers.models.") for base in type(whole).__mro__)
     if settings.format == "stock" and not known:
         raise UserError(
@@ -163,7 +163,7 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
 
-def _controls(work: _Work, whole: Any, kept: Mapping[Site, Sequence[int]]) -> Controls:
+def _controls(work: _Work, whole: PreTrainedModel, kept: Mapping[Site, Sequence[int]]) -> Controls:
     """The choice beside random sets; a note where it is no better than they are."""
     settings = work.settings
     made = measure_controls(whole, work.ready, work.heads, kept, sets=settings.controls, seed=settings.training.seed)
@@ -172,7 +172,9 @@ def _controls(work: _Work, whole: Any, kept: Mapping[Site, Sequence[int]]) -> Co
     return made
 
 
-def _pruned(work: _Work, whole: Any) -> tuple[Any, HeadGates | None, list[Any], dict[Site, list[int]]]:
+def _pruned(
+    work: _Work, whole: PreTrainedModel
+) -> tuple[PreTrainedModel, HeadGates | None, list[Json], dict[Site, list[int]]]:
     """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
     settings = work.settings
     if settings.method != "gates":
@@ -228,7 +230,7 @@ def _factors(gates: HeadGates, kept: dict[Site, list[int]]) -> dict[Site, Tensor
     return factors
 
 
-def _ranked(work: _Work, whole: Any) -> dict[Site, list[int]]:
+def _ranked(work: _Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     settings, file = work.settings, work.root / _KEPT
     if file.is_file():
         return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
@@ -243,7 +245,7 @@ def _ranked(work: _Work, whole: Any) -> dict[Site, list[int]]:
     return kept
 
 
-def _settle(work: _Work, model: Any) -> None:
+def _settle(work: _Work, model: PreTrainedModel) -> None:
     """Trains the pruned model a little more, in place: ordinary training, which resumes by itself."""
     if work.settings.settling == 0:
         return
@@ -258,7 +260,7 @@ def _settle(work: _Work, model: Any) -> None:
     model.requires_grad_(True)
 
 
-def _refuse_empty(settings: PruningSettings, model: Any) -> None:
+def _refuse_empty(settings: PruningSettings, model: PreTrainedModel) -> None:
     empty = [
         f"{name} layer {n + 1}" for name, layers in count_heads(model).items() for n, h in enumerate(layers) if not h
     ]
@@ -278,7 +280,9 @@ def _sample(ready: Prepared) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
-def _record(work: _Work, whole: Any, model: Any, before: Score, after: Score, saved: Savings) -> Json:
+def _record(
+    work: _Work, whole: PreTrainedModel, model: PreTrainedModel, before: Score, after: Score, saved: Savings
+) -> Json:
     training, change = work.settings.training, after.minus(before)
     return {
         "model": training.model,
@@ -311,7 +315,7 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
     return done
 
 
-def _write(work: _Work, model: Any, gates: HeadGates | None, record: Json) -> None:
+def _write(work: _Work, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
     settings, folder = work.settings, work.settings.training.folder
     with folder_written_whole(folder, lambda _: set()) as partial:
         (stock_model(model) if settings.format == "stock" else model).save_pretrained(partial)

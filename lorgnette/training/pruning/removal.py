@@ -14,11 +14,12 @@ from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.slicing import scale_heads
 from lorgnette.subject import Subject
 from lorgnette.training.gates.gates import HeadGates
+from lorgnette.types import PreTrainedModel
 
 
 def remove_heads(
-    model: Any, kept: Mapping[Site, Sequence[int]], *, factors: Mapping[Site, Tensor] | None = None
-) -> Any:
+    model: PreTrainedModel, kept: Mapping[Site, Sequence[int]], *, factors: Mapping[Site, Tensor] | None = None
+) -> PreTrainedModel:
     """A copy of a model (or subject) with only the kept heads, named by their original numbers from 0.
 
     Sites that `kept` does not name keep all their heads. Projections are sliced; a site without heads becomes its
@@ -39,7 +40,7 @@ def remove_heads(
     return as_pruned(model, _table(model, there, kept))
 
 
-def plain_copy(model: Any) -> Any:
+def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy that computes with its own weights."""
     copied = copy.deepcopy(model)
     # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
@@ -48,19 +49,21 @@ def plain_copy(model: Any) -> Any:
     return copied
 
 
-def prune_by_gates(model: Any, gates: HeadGates, rule: str = "code") -> Any:
+def prune_by_gates(model: PreTrainedModel, gates: HeadGates, rule: str = "code") -> PreTrainedModel:
     """The model that gates leave in evaluation: closed heads removed, half-open gates in the weights."""
     return remove_heads(model, gates.kept(rule), factors=gates.values())
 
 
-def count_heads(model: Any) -> dict[str, list[int]]:
+def count_heads(model: PreTrainedModel) -> dict[str, list[int]]:
     """Heads per layer of each stack, 0 where none is left."""
     anatomy = anatomy_of(model)
     table = _table(model, {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}, {})
     return {name: [len(heads) for heads in layers] for name, layers in table.items()}
 
 
-def _table(model: Any, there: Mapping[Site, Any], kept: Mapping[Site, Sequence[int]]) -> dict[str, list[list[int]]]:
+def _table(
+    model: PreTrainedModel, there: Mapping[Site, Any], kept: Mapping[Site, Sequence[int]]
+) -> dict[str, list[list[int]]]:
     """stack → layer → heads, for every layer of the model, also those emptied before."""
     before = getattr(model.config, "kept_heads", None) or {}
     table: dict[str, list[list[int]]] = {name: [[] for _ in layers] for name, layers in before.items()}

@@ -13,6 +13,7 @@ from lorgnette.statistics.intervals import bootstrap_mean_interval, percentile_i
 from lorgnette.training.data import Collator
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.translation.task import PreparedPairs
+from lorgnette.types import Json, PreTrainedModel
 
 BATCH = 64
 
@@ -38,12 +39,12 @@ class Score:
         gains = self.outcomes.astype(float) - other.outcomes.astype(float)
         return float(gains.mean()), bootstrap_mean_interval(gains)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         own = {self.metric: self.value, "interval": list(self.interval), "texts": self.texts, "split": self.split}
         return own | ({"signature": self.outcomes.signature} if isinstance(self.outcomes, Bleu) else {})
 
 
-def score(model: Any, ready: Prepared) -> Score:
+def score(model: PreTrainedModel, ready: Prepared) -> Score:
     """On the test texts; on those of validation if there is no test."""
     split = "test" if ready.parts.test is not None else "validation"
     if isinstance(ready, PreparedPairs):
@@ -58,7 +59,7 @@ def score(model: Any, ready: Prepared) -> Score:
     return Score("accuracy", float(right.mean()), bounds, len(right), "validation" if test is None else "test", right)
 
 
-def _right(model: Any, items: Any, padding: int) -> Bool[np.ndarray, " text"]:
+def _right(model: PreTrainedModel, items: Any, padding: int) -> Bool[np.ndarray, " text"]:
     collate, found = Collator(padding), []
     model.eval()
     with torch.inference_mode():

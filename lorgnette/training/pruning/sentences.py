@@ -1,9 +1,10 @@
 """What a pruning can save and did save, in a few lines; and the page beside its checkpoint."""
 
 from pathlib import Path
-from typing import Any
 
-RECORDED = dict[str, Any]
+from lorgnette.types import Json
+
+RECORDED = Json
 UNSTEADY = 1.5
 """The middle half of the speed-ups may span so much."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from lorgnette.errors import UserError, near
 from lorgnette.training.gates.gates import STACKS, TRAINS, VOITA, check_options, check_rule
 from lorgnette.training.settings import TrainingSettings
+from lorgnette.types import Json
 
 METHODS: Final = ("gates", "importance", "agreement")
 FORMATS: Final = ("pruned", "stock")
@@ -125,7 +126,7 @@ class PruningSettings(HeadChoice):
             return self.settle
         return 0 if self.keep is None or self.train == "none" else 1
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """The settings as plain values: what must be the same to go on with an interrupted run."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("training", "controls", "allow_empty", "onnx"):  # what is done with the pruned model may change

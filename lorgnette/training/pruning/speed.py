@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from lorgnette.attending import Site
 from lorgnette.training.pruning.removal import remove_heads
+from lorgnette.types import Json, PreTrainedModel
 
 SECONDS = 4.0
 """How long two models are timed."""
@@ -49,7 +49,7 @@ class SpeedUp:
         """If time were proportional to multiplications and additions."""
         return 1 / (1 - self.saved)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         quartiles = np.quantile(1000 * self.times, [0.25, 0.5, 0.75], axis=0).T
         return {
             "measured": self.measured,
@@ -71,13 +71,15 @@ class Savings:
     batch: tuple[int, int]
     """texts and tokens of the batch that was timed"""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         sizes = {"parameters": self.parameters, "bytes": self.bytes}
         both = {name: dict(zip(("before", "after"), pair, strict=True)) for name, pair in sizes.items()}
         return both | {"speed": self.speed.record() | {"batch": list(self.batch)}}
 
 
-def savings(whole: Any, smaller: Any, batch: Mapping[str, Tensor], *, seconds: float | None = None) -> Savings:
+def savings(
+    whole: PreTrainedModel, smaller: PreTrainedModel, batch: Mapping[str, Tensor], *, seconds: float | None = None
+) -> Savings:
     """Both models counted, and timed on one batch."""
     texts, tokens = batch["input_ids"].shape
     numbers = [sum(p.numel() for p in model.parameters()) for model in (whole, smaller)]
@@ -86,7 +88,9 @@ def savings(whole: Any, smaller: Any, batch: Mapping[str, Tensor], *, seconds: f
     return Savings((numbers[0], numbers[1]), (sizes[0], sizes[1]), speed, (int(texts), int(tokens)))
 
 
-def forecast(whole: Any, heads: Mapping[Site, Sequence[int]], count: int, batch: Mapping[str, Tensor]) -> Savings:
+def forecast(
+    whole: PreTrainedModel, heads: Mapping[Site, Sequence[int]], count: int, batch: Mapping[str, Tensor]
+) -> Savings:
     """What keeping `count` of these heads can save: of a model without the others, whichever they will be.
 
     Heads of a stack have equal sizes, so that the numbers hold for any choice; layers are thinned evenly.
@@ -98,10 +102,10 @@ def forecast(whole: Any, heads: Mapping[Site, Sequence[int]], count: int, batch:
     return savings(whole, remove_heads(whole, kept), batch, seconds=SECONDS / 4)
 
 
-def operations(model: Any, batch: Mapping[str, Tensor]) -> int:
+def operations(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> int:
     """Multiplications and additions of the matrix products of one forward pass."""
 
-    def fused(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    def fused(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: object, **__: object) -> int:
         return sdpa_flop_count(query, key, value)
 
     mapping = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused}
@@ -110,7 +114,9 @@ def operations(model: Any, batch: Mapping[str, Tensor]) -> int:
     return int(counter.get_total_flops())
 
 
-def speed_up(whole: Any, pruned: Any, batch: Mapping[str, Tensor], *, seconds: float | None = None) -> SpeedUp:
+def speed_up(
+    whole: PreTrainedModel, pruned: PreTrainedModel, batch: Mapping[str, Tensor], *, seconds: float | None = None
+) -> SpeedUp:
     """Passes over one batch, whole and pruned in turns for some seconds; the first pair warms up and is left out."""
     saved = 1 - operations(pruned, batch) / operations(whole, batch)
     times: list[list[float]] = []
@@ -121,7 +127,7 @@ def speed_up(whole: Any, pruned: Any, batch: Mapping[str, Tensor], *, seconds: f
     return SpeedUp(np.array(times[1:]), saved)
 
 
-def _timed(model: Any, batch: Mapping[str, Tensor]) -> float:
+def _timed(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> float:
     start = time.perf_counter()
     model(**batch)
     if batch["input_ids"].is_cuda:

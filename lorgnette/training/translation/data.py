@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lorgnette.errors import UserError
 from lorgnette.texts import Example
 from lorgnette.training.data import CHUNK, Item
+from lorgnette.types import PreTrainedTokenizerBase
 
 IGNORED = -100
 """The label of padding, which no loss counts."""
@@ -24,9 +24,9 @@ class PairReader:
     `target_tokenizer` cuts the translations where they have pieces of their own; None is the tokenizer of the source.
     """
 
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     max_length: int | None
-    target_tokenizer: Any = None
+    target_tokenizer: PreTrainedTokenizerBase | None = None
 
     def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]:
         """Items in order, each with whether one of its sides was cut. Memory: one chunk."""

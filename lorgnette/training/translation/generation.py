@@ -9,20 +9,21 @@ import torch
 
 from lorgnette.errors import UserError
 from lorgnette.looking.progress import progress_bar
+from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ROOM = 20
 """A translation may have twice the tokens of its source and so many more."""
 
 
 def translate(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     *,
     beams: int = 1,
     batch_size: int = 64,
     limit: int | None = None,
-    target_tokenizer: Any = None,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
     bf16: bool = False,
     progress: bool = False,
 ) -> list[str]:
@@ -57,7 +58,9 @@ def translate(
     return [found[number] for number in range(len(sources))]
 
 
-def _generated(model: Any, sources: list[list[int]], padding: int, beams: int, longest: int) -> torch.Tensor:
+def _generated(
+    model: PreTrainedModel, sources: list[list[int]], padding: int, beams: int, longest: int
+) -> torch.Tensor:
     width = max(map(len, sources))
     ids = torch.tensor([[*one, *[padding] * (width - len(one))] for one in sources], device=model.device)
     lengths = torch.tensor([len(one) for one in sources], device=model.device)
@@ -88,7 +91,9 @@ def _cap(source: list[int], longest: int) -> int:
     return min(2 * len(source) + ROOM, longest)
 
 
-def _ended(ids: torch.Tensor, caps: list[int], config: Any, tokenizer: Any) -> torch.Tensor:
+def _ended(
+    ids: torch.Tensor, caps: list[int], config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> torch.Tensor:
     """Each translation cut where it would have ended alone; the last token of one that is cut is the forced end."""
     kept = [cap - 1 if config.forced_eos_token_id is not None else cap for cap in caps]
     place = torch.arange(ids.shape[1], device=ids.device)
@@ -97,7 +102,7 @@ def _ended(ids: torch.Tensor, caps: list[int], config: Any, tokenizer: Any) -> t
     return ids.masked_fill(too_far, tokenizer.pad_token_id)
 
 
-def _precision(model: Any, bf16: bool) -> AbstractContextManager[Any]:
+def _precision(model: PreTrainedModel, bf16: bool) -> AbstractContextManager[Any]:
     return torch.autocast(model.device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 

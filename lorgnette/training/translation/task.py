@@ -27,6 +27,7 @@ from lorgnette.training.splits import Parts
 from lorgnette.training.translation.data import PairCollator, PairReader, translation_of
 from lorgnette.training.translation.generation import translate
 from lorgnette.training.translation.trainer import TokenTally, TranslationTrainer, per_text, token_metrics
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 TRANSLATIONS = "translations.test.txt"
 """What the model made of the test sentences, one on each line, in a run's folder."""
@@ -47,7 +48,7 @@ class NewTranslator:
         self.max_length: int | None = settings.max_length or int(self.sizes["positions"])
         files = tempfile.mkdtemp(prefix="lorgnette-pieces-")  # there as long as this is, for the tokenizer to copy
         weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
-        self.tokenizer: Any = build_marian_tokenizer(
+        self.tokenizer: PreTrainedTokenizerBase = build_marian_tokenizer(
             ((example.text, translation_of(example)) for example in pairs),
             Path(files),
             pieces=self.sizes["pieces"],
@@ -56,7 +57,7 @@ class NewTranslator:
         )
         self.config = marian_config(self.sizes, self.tokenizer)
 
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         """A new model; its weights come from torch's generator, so set the seed first."""
         return transformers.MarianMTModel(transformers.MarianConfig.from_dict(self.config.to_dict()))
 
@@ -64,10 +65,10 @@ class NewTranslator:
 class PretrainedTranslator(PretrainedBuilder):
     """Opens a translation model with its own vocabulary."""
 
-    overrides: dict[str, Any]
+    overrides: Json
     name: str
-    config: Any
-    tokenizer: Any
+    config: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase
 
     def __init__(self, settings: TrainingSettings) -> None:
         self.labels, self.overrides, self.name = (), dict(settings.overrides), settings.model
@@ -77,7 +78,7 @@ class PretrainedTranslator(PretrainedBuilder):
             raise UserError(f"the model {self.name!r} lacks a decoder start or padding token: it cannot be trained.")
         self.max_length = _longest(settings.max_length, self.config, self.tokenizer, self.name)
 
-    def model(self) -> Any:
+    def model(self) -> PreTrainedModel:
         return self.weights_in(transformers.AutoModelForSeq2SeqLM)
 
 
@@ -96,7 +97,7 @@ class PreparedPairs(Prepared):
     trainer_class = TranslationTrainer
     tally_class = TokenTally
 
-    def trainer_parts(self) -> dict[str, Any]:
+    def trainer_parts(self) -> Json:
         config = self.builder.config
         other = getattr(self.reader, "target_tokenizer", None)
         return {
@@ -115,7 +116,7 @@ class PreparedPairs(Prepared):
     def test(self) -> Items | None:
         return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
 
-    def more_metrics(self, model: Any, split: str) -> dict[str, Any]:
+    def more_metrics(self, model: PreTrainedModel, split: str) -> Json:
         """BLEU of the sentences that the model makes by itself."""
         if split != "test" and self.parts.test is not None and self.select != "bleu":
             return {}  # the test sentences are scored; translating takes its time
@@ -129,7 +130,7 @@ class PreparedPairs(Prepared):
             **kept,
         }
 
-    def scored(self, model: Any, split: str) -> tuple[list[str], Bleu]:
+    def scored(self, model: PreTrainedModel, split: str) -> tuple[list[str], Bleu]:
         """Translations of a split, and their BLEU."""
         pairs = list(self.parts.test if split == "test" and self.parts.test is not None else self.parts.validation)
         said = translate(
@@ -145,10 +146,10 @@ class PreparedPairs(Prepared):
         )
         return said, bleu(said, [translation_of(example) for example in pairs])
 
-    def _validation_bleu(self, model: Any) -> float:
+    def _validation_bleu(self, model: PreTrainedModel) -> float:
         return self.scored(model, "validation")[1].score
 
-    def write(self, folder: Path, record: dict[str, Any]) -> None:
+    def write(self, folder: Path, record: Json) -> None:
         super().write(folder, record)
         said = (record["metrics"]["test"] or {}).pop("translations", None)
         if said is not None:

@@ -11,17 +11,18 @@ from transformers.trainer_utils import EvalPrediction
 
 from lorgnette.training.trainer import PenalisedTrainer, Tally
 from lorgnette.training.translation.data import IGNORED
+from lorgnette.types import ModelOutput, PreTrainedModel
 
 
 class TranslationTrainer(PenalisedTrainer):
     """Teacher forcing without a cache. `bleu`, if given, is called with the model at each evaluation."""
 
-    def __init__(self, *args: Any, bleu: Callable[[Any], float] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: object, bleu: Callable[[PreTrainedModel], float] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.bleu = bleu
         self.compute_loss_func = self._smoothed
 
-    def _smoothed(self, outputs: Any, labels: Tensor, **_: Any) -> Tensor:
+    def _smoothed(self, outputs: ModelOutput, labels: Tensor, **_: object) -> Tensor:
         """(1 − ε)·(−log p of the reference) + ε·(its mean over the vocabulary), the mean over tokens.
 
         What the Trainer's own label smoother gives, with half as many copies of the logits.
@@ -32,12 +33,12 @@ class TranslationTrainer(PenalisedTrainer):
         )
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **more: Any
+        self, model: PreTrainedModel, inputs: dict[str, Any], return_outputs: bool = False, **more: Any
     ) -> Tensor | tuple[Tensor, Any]:
         given: dict[str, Any] = {**inputs, "use_cache": False}
         return super().compute_loss(model, given, return_outputs, **more)
 
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+    def evaluation_loop(self, *args: object, metric_key_prefix: str = "eval", **kwargs: object) -> Any:
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
         if self.bleu is not None and metric_key_prefix == "eval":
             output.metrics["eval_bleu"] = self.bleu(self.accelerator.unwrap_model(self.model))

@@ -1,0 +1,24 @@
+"""Types of what other libraries give us, without importing those libraries.
+
+For a type checker they are the classes of transformers and Altair. At run time they are `Any`: whoever imports this
+module does not wait for transformers, and a model of one's own with the same attributes is accepted.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+Json = dict[str, Any]
+"""An object of a JSON file. Its fields are described where it is written."""
+Row = Mapping[str, Any]
+"""A row of a table or of a data set, by column."""
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+    from transformers import PretrainedConfig as PretrainedConfig
+    from transformers import PreTrainedModel as PreTrainedModel
+    from transformers import PreTrainedTokenizerBase as PreTrainedTokenizerBase
+    from transformers.utils import ModelOutput as ModelOutput
+
+    Chart = ChartType
+else:
+    Chart = ModelOutput = PretrainedConfig = PreTrainedModel = PreTrainedTokenizerBase = Any
