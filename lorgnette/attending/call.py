@@ -150,7 +150,7 @@ class Call:
         return self.measure(Wanted(sink=True))["sink"]
 
     @cached_property
-    def seen_keys(self) -> Int[Tensor, "batch 1 query"]:
+    def visible_keys(self) -> Int[Tensor, "batch 1 query"]:
         """The number of visible keys of each row, including a learnt sink."""
         return self.scores.visible()
 
@@ -158,7 +158,7 @@ class Call:
         """Several statistics of all rows from one sweep, which also computes the context if needed."""
         if self._weights is not None or self.differentiable:
             self.paths.add("the matrix")
-            return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.seen_keys > 0)
+            return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.visible_keys > 0)
         kernels = self.kernels(wanted)
         self.paths.add("the sweep" if kernels is None else "kernels")
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.

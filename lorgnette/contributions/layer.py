@@ -206,7 +206,7 @@ class LayerNorms:
         if not self.compares:
             return {}
         mean = self.own_weight.mean(1)  # heads are averaged first
-        seen = (self.call.seen_keys[:, 0] > 0).to(mean.dtype)
+        seen = (self.call.visible_keys[:, 0] > 0).to(mean.dtype)
         others = seen - mean
         if self.call.scores.sink is not None:
             others = others - self.call.sink.mean(1).to(mean.dtype)

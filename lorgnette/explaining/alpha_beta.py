@@ -40,18 +40,18 @@ def _rescaled(c: Tensor, x: Tensor, relevance: Tensor, axes: tuple[int, ...] = (
     return c * (before / (c * x).abs().sum(axes, keepdim=True).clamp(min=torch.finfo(c.dtype).tiny))
 
 
-def _there(gradient: Float[Tensor, "*any out"]) -> Any:
+def _relevant_tokens(gradient: Float[Tensor, "*any out"]) -> Any:
     """Which tokens have relevance at all: often one of the last layer, and never padding."""
-    there = (gradient != 0).any(-1)
-    return ... if bool(there.all()) else there
+    tokens = (gradient != 0).any(-1)
+    return ... if bool(tokens.all()) else tokens
 
 
-def _put(like: Tensor, there: Any, c: Tensor) -> Tensor:
+def _put(like: Tensor, tokens: Any, c: Tensor) -> Tensor:
     """c of these tokens, and zero for all others."""
-    if there is ...:
+    if tokens is ...:
         return c
     out = torch.zeros_like(like)
-    out[there] = c
+    out[tokens] = c
     return out
 
 
@@ -70,17 +70,17 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         x, value, weight, bias = ctx.saved_tensors
-        there = _there(gradients[0])
-        x, relevance = x[there], gradients[0][there] * value[there]
+        tokens = _relevant_tokens(gradients[0])
+        x, relevance = x[tokens], gradients[0][tokens] * value[tokens]
         absolute = weight.abs()
         size = x.abs() @ absolute
         if bias is not None:
             size += bias.abs()
-        plus, minus = _shared(relevance, size, value[there])
+        plus, minus = _shared(relevance, size, value[tokens])
         c = (plus @ absolute.T).mul_(x.sign()).sub_(minus @ weight.T)
         if bias is not None:
             c += _evenly(x, bias, plus, minus)
-        return _put(ctx.saved_tensors[0], there, _rescaled(c, x, relevance)), None, None, None
+        return _put(ctx.saved_tensors[0], tokens, _rescaled(c, x, relevance)), None, None, None
 
 
 def linear(
@@ -152,10 +152,10 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         saved = ctx.saved_tensors
-        there = _there(gradients[0])
-        x, y, gain, normed = (t.expand(saved[0].shape)[there] for t in saved[:4])
+        tokens = _relevant_tokens(gradients[0])
+        x, y, gain, normed = (t.expand(saved[0].shape)[tokens] for t in saved[:4])
         bias = saved[4]
-        relevance = gradients[0][there] * y
+        relevance = gradients[0][tokens] * y
         parts = _NormParts(x, gain, normed, float(ctx.centred))
         size, value = parts.sizes(), parts.sums()
         if bias is not None:
@@ -164,7 +164,7 @@ class _Norm(torch.autograd.Function):
         c = parts.back_sizes(plus) - parts.back(minus)
         if bias is not None:
             c = c + _evenly(x, bias, plus, minus)
-        return _put(saved[0], there, _rescaled(c, x, relevance)), None, None, None, None, None
+        return _put(saved[0], tokens, _rescaled(c, x, relevance)), None, None, None, None, None
 
 
 class _NormParts:

@@ -132,7 +132,7 @@ def _through(
     """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
     counts, ids, number = Counts(), UniqueIds(enabled=unique), -1
     counts.batches = done
-    kept = _kept_if_interrupted(keeper, looking, counts, out)
+    kept = _saved_if_interrupted(keeper, looking, counts, out)
 
     def mine(number: int) -> bool:
         return number >= done and number % ranks.world == ranks.rank
@@ -166,7 +166,7 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
 
 
 @contextmanager
-def _kept_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: Counts, out: Any) -> Iterator[None]:
+def _saved_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: Counts, out: Any) -> Iterator[None]:
     """Ctrl-C leaves what `resume` needs."""
     try:
         yield

@@ -30,7 +30,7 @@ class Run:
         if self.folder is None:
             return Results()
         refuse_other_folder(self.folder)
-        old = self._there()
+        old = self._saved()
         others = Results({name: result for name, result in old.items() if name not in self.names})
         origins = {(o.weights_hash, o.dtype, o.corpus_fingerprint) for o in (r.provenance for r in others.values())}
         if not self.known or origins - {self.origin}:
@@ -43,7 +43,7 @@ class Run:
         """What the folder holds, if it is just what is to be looked at now, and nothing was interrupted since."""
         if self.folder is None or not self.known or hidden(self.folder, "unfinished").exists():
             return None
-        old = self._there()
+        old = self._saved()
         return old if all(name in old and old.looked.get(name) == key for name, key in self.keys.items()) else None
 
     def joined(self, others: Results, found: Results) -> Results:
@@ -52,7 +52,7 @@ class Run:
         both.looked = {**others.looked, **self.keys}
         return both
 
-    def _there(self) -> Results:
+    def _saved(self) -> Results:
         assert self.folder is not None
         return Results.load(self.folder) if (self.folder / INDEX).is_file() else Results()
 

@@ -83,7 +83,7 @@ def _refuse_other_heads(
         for axis in PER_HEAD:
             labels = [data[axis].values.tolist() if axis in data.coords else None for data in pair]
             if labels[0] != labels[1]:
-                shapes = [_shape(data) for data in pair]
+                shapes = [_sizes(data) for data in pair]
                 raise UserError(
                     f"Only models with the same heads can be compared: {names[0]} has {shapes[0]}, {names[1]} has "
                     f"{shapes[1]} "
@@ -91,7 +91,7 @@ def _refuse_other_heads(
                 )
 
 
-def _shape(data: xr.Dataset) -> str:
+def _sizes(data: xr.Dataset) -> str:
     layers, heads = data.sizes.get(LAYER, 0), data.sizes.get(HEAD)
     stacks = f" ({', '.join(map(str, data[STACK].values))})" if STACK in data.coords else ""
     return f"{layers} layers" + (f" of {heads} heads" if heads else "") + stacks

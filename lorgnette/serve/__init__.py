@@ -1,6 +1,6 @@
 """The live page: type a sentence, see all views, switch heads off, compare two models.
 
-shapes   → what is asked and answered (pydantic), which is what OpenAPI says
+schemas   → what is asked and answered (pydantic), which is what OpenAPI says
 guard    → who may ask: Host, Origin, token, size; and the headers of every answer
 work     → one working thread, a fair queue before it, each question worked on once
 models   → models loaded without blocking the page

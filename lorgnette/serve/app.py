@@ -15,7 +15,7 @@ from lorgnette import __version__
 from lorgnette.errors import UserError, reason
 from lorgnette.explaining import explanations
 from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, methods_of, target_of
-from lorgnette.serve import shapes
+from lorgnette.serve import schemas
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
 from lorgnette.serve.work import Answers, Busy, Desk, WorkingThread, as_json
@@ -29,13 +29,13 @@ MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _PROBLEMS: dict[int | str, Json] = {
-    401: {"model": shapes.Problem, "description": "A token is required."},
-    403: {"model": shapes.Problem, "description": "The request came from another site."},
-    413: {"model": shapes.Problem, "description": "The request is too large."},
-    421: {"model": shapes.Problem, "description": "The Host header is not this page's name."},
-    422: {"model": shapes.Problem, "description": "The request is invalid."},
-    500: {"model": shapes.Problem, "description": "Internal error; see the terminal that runs the page."},
-    503: {"model": shapes.Problem, "description": "The queue is full."},
+    401: {"model": schemas.Problem, "description": "A token is required."},
+    403: {"model": schemas.Problem, "description": "The request came from another site."},
+    413: {"model": schemas.Problem, "description": "The request is too large."},
+    421: {"model": schemas.Problem, "description": "The Host header is not this page's name."},
+    422: {"model": schemas.Problem, "description": "The request is invalid."},
+    500: {"model": schemas.Problem, "description": "Internal error; see the terminal that runs the page."},
+    503: {"model": schemas.Problem, "description": "The queue is full."},
 }
 
 
@@ -61,12 +61,12 @@ class Texts:
 class Limits:
     """What one question may ask for."""
 
-    text: int = shapes.LONGEST_TEXT
-    methods: int = shapes.MOST_METHODS
+    text: int = schemas.LONGEST_TEXT
+    methods: int = schemas.MOST_METHODS
     truncate: bool = False
     """Texts that are longer than the model takes are cut, and the page says so; else they are refused."""
 
-    def check(self, question: shapes.Question) -> None:
+    def check(self, question: schemas.Question) -> None:
         for name, text in (("text", question.text), ("pair", question.pair), ("target", question.target)):
             if text is not None and len(text) > self.text:
                 raise UserError(f"{name}: {len(text):,} characters; this page takes {self.text:,}. Shorten it.")
@@ -92,7 +92,7 @@ class Page:
         # What is loaded anew may be another model under the same name.
         self.models.on_load = lambda name: self.answers.forget(lambda key: key[1] != name)
 
-    async def answer(self, kind: str, question: shapes.Question, request: Request, work: "Work") -> Response:
+    async def answer(self, kind: str, question: schemas.Question, request: Request, work: "Work") -> Response:
         """The answer of `work`; one that is there, or on its way for somebody else, is shared."""
         self.limits.check(question)
         client = request.headers.get("x-page", "")[:64] or (request.client.host if request.client else "")
@@ -105,7 +105,7 @@ class Page:
         key = (kind, self.models.known(question.model), question.model_dump_json())
         return Response(await self.answers.get(key, make), media_type="application/json")
 
-    async def _example(self, subject: Subject, question: shapes.Question) -> Example:
+    async def _example(self, subject: Subject, question: schemas.Question) -> Example:
         """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
         if question.example is not None and self.texts is not None:
             known = (await self.texts.read())[question.example : question.example + 1]
@@ -114,7 +114,7 @@ class Page:
         return subject.example(question.text, question.pair, target=question.target)
 
 
-Work = Callable[[Subject, Example, shapes.Question, Limits], Json]
+Work = Callable[[Subject, Example, schemas.Question, Limits], Json]
 
 
 def make_app(
@@ -176,9 +176,9 @@ def _questions(app: FastAPI, page: Page) -> None:
     models, texts = page.models, page.texts
 
     @app.get("/api/state", summary="What the page can do")
-    async def state() -> shapes.PageState:
+    async def state() -> schemas.PageState:
         known = [
-            shapes.ModelState.model_validate(
+            schemas.ModelState.model_validate(
                 {"name": name, "state": models.state(name), "message": models.failed.get(name)}
             )
             for name in models.names
@@ -186,37 +186,37 @@ def _questions(app: FastAPI, page: Page) -> None:
         limits = {"text": page.limits.text, "body": LARGEST_BODY, "waiting": page.desk.most,
                   "methods": page.limits.methods}  # fmt: skip
         name = None if texts is None else texts.corpus.name
-        return shapes.PageState(models=known, methods=explanations(), default_methods=list(METHODS),
+        return schemas.PageState(models=known, methods=explanations(), default_methods=list(METHODS),
                                 corpus=name, limits=limits)  # fmt: skip
 
     @app.get("/api/corpus", summary="Texts of the corpus")
     async def corpus(
         start: int = Query(0, ge=0), count: int = Query(20, ge=1, le=100), search: str = Query("", max_length=200)
-    ) -> shapes.CorpusPage:
+    ) -> schemas.CorpusPage:
         if texts is None:
             raise UserError("The page was started without a corpus. Give one with --corpus.")
         chosen = [(n, e) for n, e in enumerate(await texts.read()) if search.lower() in e.text.lower()]
-        some = [shapes.CorpusText(number=n, text=e.text, pair=e.pair, label=texts.label(e))
+        some = [schemas.CorpusText(number=n, text=e.text, pair=e.pair, label=texts.label(e))
                 for n, e in chosen[start : start + count]]  # fmt: skip
-        return shapes.CorpusPage(name=texts.corpus.name, total=len(chosen), texts=some)
+        return schemas.CorpusPage(name=texts.corpus.name, total=len(chosen), texts=some)
 
-    @app.post("/api/look", response_model=shapes.Document, summary="All views of a text")
-    async def look(question: shapes.Question, request: Request) -> Response:
+    @app.post("/api/look", response_model=schemas.Document, summary="All views of a text")
+    async def look(question: schemas.Question, request: Request) -> Response:
         return await page.answer("look", question, request, _looked)
 
-    @app.post("/api/without", response_model=shapes.Without, summary="What changes without some heads")
-    async def without(question: shapes.Question, request: Request) -> Response:
+    @app.post("/api/without", response_model=schemas.Without, summary="What changes without some heads")
+    async def without(question: schemas.Question, request: Request) -> Response:
         if not question.off:
             raise UserError("No head is switched off: name some in `off`.")
         return await page.answer("without", question, request, _without)
 
 
-def _looked(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> Json:
+def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     return document_of(trace, methods=question.methods, without=question.off, target=question.explained)
 
 
-def _without(subject: Subject, example: Example, question: shapes.Question, limits: Limits) -> Json:
+def _without(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     methods = methods_of(trace, question.methods)
     return knocked_out(trace, question.off, methods, target=target_of(trace, question.explained))

@@ -82,7 +82,7 @@ class HashSample:
     def limits(self) -> Float[Tensor, " stratum"]:
         """The number that an item must be below to get into each stratum, as far as is known; infinite if any may."""
         out = torch.full((self.strata,), torch.inf, dtype=torch.float64)
-        index, _ = self._kept(self._state("index"))
+        index, _ = self._sampled(self._state("index"))
         for stratum in range(self.strata):
             numbers = index[index[:, STRATUM] == stratum, NUMBER]
             if self.each is None and self.size is not None and len(numbers) >= self.size:
@@ -99,7 +99,7 @@ class HashSample:
         old = self._state("index")
         new = torch.zeros(len(numbers), old.shape[1], dtype=torch.int64)
         new[:, STRATUM], new[:, NUMBER], new[:, ITEM] = stratum, numbers, numbers if items is None else items
-        _, order = self._kept(torch.cat([old, new]), settle=True)
+        _, order = self._sampled(torch.cat([old, new]), settle=True)
         out = torch.zeros(len(old) + len(new), dtype=torch.bool)
         out[order] = True
         return out[len(old) :]
@@ -123,14 +123,14 @@ class HashSample:
             for name, value in {"index": joined, **values}.items():
                 self._set(name, value)
             return
-        index, order = self._kept(joined, settle=True)
+        index, order = self._sampled(joined, settle=True)
         self._set("index", index)
         for name in self.columns:
             self._set(name, self._picked(name, values[name], joined, order))
 
     def rows(self, stratum: int | None = None) -> "Rows":
         """The sample, by stratum, number and item; of one stratum or of all."""
-        index, order = self._kept(joined := self._state("index"))
+        index, order = self._sampled(joined := self._state("index"))
         if stratum is not None:
             mine = index[:, STRATUM] == stratum
             index, order = index[mine], order[mine]
@@ -143,7 +143,7 @@ class HashSample:
         device = self._state(name).device
         return [part.detach().to(device, kind.dtype).reshape(-1, *kind.shape) for part in parts]
 
-    def _kept(self, index: Int[Tensor, "item column"], *, settle: bool = False) -> tuple[Tensor, Tensor]:
+    def _sampled(self, index: Int[Tensor, "item column"], *, settle: bool = False) -> tuple[Tensor, Tensor]:
         """The index of what is kept, in order, and where it stood."""
         order = torch.arange(len(index))
         if self.each is not None:

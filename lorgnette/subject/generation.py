@@ -119,7 +119,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     prompt = subject.collate([encoded]).inputs
     steps, outputs = _StepRows(), _Outputs()
     devices = [subject.device] if subject.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices), subject.tapped(*taps, steps), outputs.kept(subject.model):
+    with torch.no_grad(), torch.random.fork_rng(devices), subject.tapped(*taps, steps), outputs.recorded(subject.model):
         torch.manual_seed(how.seed)
         ids = _run(subject, prompt, how)
     new = ids[0, prompt["input_ids"].shape[1] :].tolist()
@@ -241,7 +241,7 @@ class _Outputs:
         self.states: list[tuple[Tensor, ...]] = []
 
     @contextmanager
-    def kept(self, model: nn.Module) -> Iterator[None]:
+    def recorded(self, model: nn.Module) -> Iterator[None]:
         def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> _Called:
             whole = {"logits_to_keep": 0} if "logits_to_keep" in named else {}
             return given, {**named, **whole, "output_hidden_states": True, "return_dict": True}

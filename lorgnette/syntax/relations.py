@@ -23,7 +23,7 @@ def peaks(
     return torch.where((best > 0) & there, where, -1)
 
 
-def found(
+def relation_hits(
     rows: Int[Tensor, "batch head word"],
     columns: Int[Tensor, "batch head word"],
     governor: Int[Tensor, "batch word"],
@@ -43,7 +43,7 @@ def found(
     return torch.stack([rows == goal, at_head == word, columns == goal], -1) & known[..., None]
 
 
-def found_by_others(
+def control_hits(
     rows: Int[Tensor, "batch head word"],
     visible: Bool[Tensor, "batch word word2"],
     governor: Int[Tensor, "batch word"],
@@ -53,7 +53,7 @@ def found_by_others(
         to_head        share of the words w with rows[w] = h, of those that see h and do not depend on it
         to_dependent   share of the words w with rows[w] = d, of those that see d and are not its head
 
-    The control of `found` with relations permuted: a head that reads one word of a text, whichever word asks, finds as
+    The control of `relation_hits` with relations permuted: a head that reads one word of a text, whichever word asks, finds as
     much here as there. Where no other word sees the goal there is nothing to compare with: the control is the hit.
     """
     batch, heads, size = rows.shape
@@ -63,7 +63,7 @@ def found_by_others(
     peaked = torch.zeros(batch, heads, size + 1, dtype=torch.float64, device=rows.device)
     peaked.scatter_add_(2, torch.where(rows < 0, size, rows), torch.ones_like(rows, dtype=torch.float64))
     askers = (visible & (word[:, None] != word)).sum(1).double()
-    hits = found(rows, rows, governor)[..., :2].double()
+    hits = relation_hits(rows, rows, governor)[..., :2].double()
     goal = governor[:, None].expand_as(rows).clamp(min=0)
     by_pairs = torch.zeros_like(peaked[..., :size]).scatter_add_(2, goal, hits[..., 0])
     out = []

@@ -120,9 +120,9 @@ def _looks_like_path(name: str) -> bool:
 
 def _file(path: Path, split: str | None, columns: Any, paragraphs: bool) -> Corpus:
     """A corpus of one file. Its first example is read at once, so that a wrong file is told before any model loads."""
-    from lorgnette.texts.files import found, inner_suffix
+    from lorgnette.texts.files import existing_file, inner_suffix
 
-    path, suffix = found(path), inner_suffix(path)
+    path, suffix = existing_file(path), inner_suffix(path)
     if split is not None:
         raise UserError(
             f"{path} is one file and has no split {split!r}: leave the split out, or give a folder with a file for "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError
-from lorgnette.texts.files import found, lines
+from lorgnette.texts.files import existing_file, lines
 
 _NAACL = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
 _PHARAOH = re.compile(r"(\d+)([-p?])(\d+)([p?]?)")
@@ -33,7 +33,7 @@ def read_alignments(path: str | Path, *, first: int = 0) -> dict[str, Links]:
     no word), and Pharaoh, a sentence a line, `0-0 1-2 2?3` or `2p3` or `2-3p` with ? or p for possible links; there
     words are counted from `first`.
     """
-    path = found(path)
+    path = existing_file(path)
     rows = [(number, line.strip()) for number, line in lines(path)]
     some = next((line for _, line in rows if line), None)
     if some is None:

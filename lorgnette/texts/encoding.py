@@ -14,7 +14,7 @@ from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
-from lorgnette.texts.sides import Encoded, Side, WordMap, kept_places, uncut
+from lorgnette.texts.sides import Encoded, Side, WordMap, positions_within, uncut
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import by_offset, by_tokenizer
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
@@ -223,7 +223,7 @@ class Encoder:
                 f"The text{name} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
                 "look or serve cut it (--truncate; cuts are counted and said)."
             )
-        return side.at(kept_places(side.special, self.limit))
+        return side.at(positions_within(side.special, self.limit))
 
     def collate(self, encoded: list[Encoded]) -> Batch:
         """Pad to the longest and build the masks."""

@@ -17,7 +17,7 @@ def inner_suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
 
 
-def found(path: str | Path) -> Path:
+def existing_file(path: str | Path) -> Path:
     """The path, if there is a file; else a `UserError` that names the nearest file beside it."""
     with outside(f"The file {str(path)[:80]!r} cannot be looked for", "Give the path of a file that exists."):
         path = Path(path).expanduser()

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from lorgnette.errors import UserError, optional
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import COMPRESSED, found, lines
+from lorgnette.texts.files import COMPRESSED, existing_file, lines
 
 Kind = TypeVar("Kind", bound=Hashable)
 BERT_FILE = "bert_frequency/rank_count_ids.txt"
@@ -88,7 +88,7 @@ def _bert_file(data: str | Path | None) -> Path:
     if given.is_file():
         return given
     there = (given / (BERT_FILE + suffix) for suffix in ("", *COMPRESSED))
-    return next((path for path in there if path.is_file()), None) or found(given / BERT_FILE)
+    return next((path for path in there if path.is_file()), None) or existing_file(given / BERT_FILE)
 
 
 def wordfreq_ranks(language: str = "en", *, limit: int = 200_000) -> FrequencyRanks[str]:

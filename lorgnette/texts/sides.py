@@ -82,7 +82,7 @@ class Encoded:
         return self.source.cut or bool(self.target and self.target.cut)
 
 
-def kept_places(special: list[bool], limit: int) -> list[int]:
+def positions_within(special: list[bool], limit: int) -> list[int]:
     """Positions that stay when a text is cut: all specials, and the longest part between two of them is cut first.
 
     So a text still closes with [SEP] or </s>, and of a pair the longer text gives way, not the second.

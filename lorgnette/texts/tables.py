@@ -9,7 +9,7 @@ from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import LONGEST_LINE, content, found, inner_suffix, lines
+from lorgnette.texts.files import LONGEST_LINE, content, existing_file, inner_suffix, lines
 from lorgnette.types import Row
 
 
@@ -18,7 +18,7 @@ def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None)
 
     With a label column the file is read once more, before anything else, to know the classes.
     """
-    path = found(path)
+    path = existing_file(path)
     rows = {".csv": csv_rows, ".tsv": tsv_rows}.get(inner_suffix(path), jsonl_rows)
 
     def located() -> Iterator[tuple[str, Row]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from lorgnette.errors import UserError
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import found, lines
+from lorgnette.texts.files import existing_file, lines
 
 
 def tagged_corpus(path: str | Path, *, label: str = "sem", word: int = 0, tag: int = 1) -> Corpus:
@@ -15,7 +15,7 @@ def tagged_corpus(path: str | Path, *, label: str = "sem", word: int = 0, tag: i
     The Parallel Meaning Bank's releases differ in which column comes first. Lines that begin with # are comments if
     they have no tab.
     """
-    file = found(path)
+    file = existing_file(path)
     return Corpus(file.stem, lambda: _sentences(file, label, word, tag))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from lorgnette.errors import UserError
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import content, found, lines, refuse_long
+from lorgnette.texts.files import content, existing_file, lines, refuse_long
 
 
 def text_corpus(path: str | Path, *, paragraphs: bool = False, name: str | None = None) -> Corpus:
@@ -14,7 +14,7 @@ def text_corpus(path: str | Path, *, paragraphs: bool = False, name: str | None 
 
     The id of a text is the number of its (first) line.
     """
-    path = found(path)
+    path = existing_file(path)
     read = _paragraphs if paragraphs else _lines
     how = f"text paragraphs={paragraphs}"
     return Corpus(name or path.name, lambda: _some(path, read(path)), source=lambda: content(path, how))

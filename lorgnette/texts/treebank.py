@@ -7,7 +7,7 @@ from pathlib import Path
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import content, found, lines, refuse_long
+from lorgnette.texts.files import content, existing_file, lines, refuse_long
 from lorgnette.types import Json
 
 Span = tuple[int, int, str]  # first word, word after the last, type
@@ -20,7 +20,7 @@ def treebank_corpus(path: str | Path, *, name: str | None = None, split: str | N
     empty nodes not at all, and `text` is the raw sentence. A sentence whose heads are no tree (a cycle, two roots, a
     head that is not there) is left out and its id is listed in `corpus.skipped`.
     """
-    path = found(path)
+    path = existing_file(path)
     skipped: list[str] = []
     return Corpus(
         name or path.name, lambda: _sentences(path, skipped), split=split, source=lambda: content(path), skipped=skipped

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from lorgnette.errors import UserError
-from lorgnette.texts.files import found, lines, open_bytes
+from lorgnette.texts.files import existing_file, lines, open_bytes
 
 Vectors = tuple[list[str], Float32[np.ndarray, "word dim"]]
 
@@ -20,7 +20,7 @@ def read_vectors(path: str | Path, *, limit: int | None = None) -> Vectors:
     path = Path(path).expanduser()
     if path.is_dir():
         path = _inside(path)
-    path = found(path)
+    path = existing_file(path)
     if ".npy" in path.suffixes:
         return _array(path, limit)
     return _text(path, limit)

@@ -16,7 +16,7 @@ from lorgnette.training.pruning.settings import HeadChoice, PruningSettings
 from lorgnette.training.run import Trained, train_seeds
 from lorgnette.training.settings import TrainingSettings
 
-Told = ParamSpec("Told")
+Given = ParamSpec("Given")
 Settings = TypeVar("Settings")
 Outcome = TypeVar("Outcome")
 
@@ -24,16 +24,16 @@ SIZES = ("layers", "heads", "width", "positions", "pooling", "dropout")
 """Fields of a preset's config that have a name of their own."""
 
 
-def told(
-    kind: Callable[Told, Settings],
-) -> Callable[[Callable[[Settings], Outcome]], Callable[Told, Outcome]]:
+def keywords_of(
+    kind: Callable[Given, Settings],
+) -> Callable[[Callable[[Settings], Outcome]], Callable[Given, Outcome]]:
     """Makes a function of the fields of a dataclass from a function of the dataclass: every option is said once."""
 
-    def made(function: Callable[[Settings], Outcome]) -> Callable[Told, Outcome]:
-        shape = inspect.signature(kind)
+    def made(function: Callable[[Settings], Outcome]) -> Callable[Given, Outcome]:
+        signature = inspect.signature(kind)
 
-        def call(*arguments: Told.args, **keywords: Told.kwargs) -> Outcome:
-            given = shape.bind_partial(*arguments, **keywords)
+        def call(*arguments: Given.args, **keywords: Given.kwargs) -> Outcome:
+            given = signature.bind_partial(*arguments, **keywords)
             if "model" in given.arguments:
                 given.arguments["model"] = _model_name(given.arguments["model"])
             return function(kind(*given.args, **given.kwargs))
@@ -41,7 +41,7 @@ def told(
         call.__name__ = call.__qualname__ = function.__name__
         call.__doc__, call.__module__ = function.__doc__, function.__module__
         out = inspect.signature(function).return_annotation
-        call.__signature__ = shape.replace(return_annotation=out)  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(return_annotation=out)  # type: ignore[attr-defined]
         return call
 
     return made
@@ -118,7 +118,7 @@ class Runs(tuple[Trained, ...]):
         return stdev(run.accuracy for run in self) if len(self) > 1 else None
 
 
-@told(TrainKeywords)
+@keywords_of(TrainKeywords)
 def train(options: TrainKeywords) -> Runs:
     """Train a classifier or a translation model, or fine-tune one: the command `lorgnette train`.
 
@@ -161,7 +161,7 @@ class PruneKeywords(HeadChoice, TrainingSettings):
         return PruningSettings(training=TrainingSettings(**training), **choice)
 
 
-@told(PruneKeywords)
+@keywords_of(PruneKeywords)
 def prune(options: PruneKeywords) -> Pruned:
     """Remove heads from a trained model permanently, and measure the cost and the gain: the command `lorgnette prune`.
 

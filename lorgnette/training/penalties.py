@@ -103,9 +103,9 @@ class EntropyPenalty(Penalty):
 
     def term(self, call: Call) -> Float[Tensor, ""]:
         if self.rows == "cls":
-            nats, visible = _first_row(call), call.seen_keys[:, :, :1]  # [batch head 1]
+            nats, visible = _first_row(call), call.visible_keys[:, :, :1]  # [batch head 1]
         else:
-            nats, visible = _all_rows(call), call.seen_keys  # [batch head query]
+            nats, visible = _all_rows(call), call.visible_keys  # [batch head query]
         if self.normalise:
             nats = normalised_entropy(nats, visible.expand_as(nats))
         per_row = nats.mean(dim=1)

@@ -86,9 +86,9 @@ def _point(
     network = _opened(ready, seed)
     gates = HeadGates.of(network, weight=strength)
     short_run(network, ready, settings, gates)
-    kept = gates.kept("code")
+    kept = gates.remaining_heads("code")
     count = sum(map(len, kept.values()))
-    by_paper = sum(map(len, gates.kept("paper").values()))
+    by_paper = sum(map(len, gates.remaining_heads("paper").values()))
     out: dict[str, Any] = {"lambda": strength, "heads": count, "heads_by_paper": by_paper, "kept": table_of(kept)}
     out["gates"] = accuracies(prune_by_gates(network, gates), sets, ready)
     ways = {"importance": strongest(sensitivity, count), "random": drawn(sensitivity, count, seed)}

@@ -77,7 +77,7 @@ def pruned(
     gates = HeadGates.of(network, None if where == "all" else ["encoder"], weight=strength)
     learn(network, where)
     fitted = short_run(network, ready, settings, gates)
-    kept = gates.kept("code")
+    kept = gates.remaining_heads("code")
     left = prune_by_gates(network, gates)
     out = {**_point(left, kept, ready, shop), "gates": _gates(gates), "fitted": fitted, **_about(ready)}
     del network, left
@@ -108,7 +108,7 @@ def from_scratch(*, strength: float, sizes: Mapping[str, Any], machine: Machine)
     network = ready.builder.model().to(device())
     gates = HeadGates.of(network, weight=strength, start="scratch", warmup=_steps(ready, settings) // 4)
     fitted = short_run(network, ready, settings, gates)
-    kept = gates.kept("code")
+    kept = gates.remaining_heads("code")
     left = prune_by_gates(network, gates)
     return {**_point(left, kept, ready, shop), "gates": _gates(gates), "fitted": fitted, **_about(ready)}
 
@@ -188,7 +188,7 @@ def _gates(gates: HeadGates) -> dict[str, Any]:
     alpha: dict[str, list[list[float]]] = {}
     for site in sorted(gates.place, key=lambda one: (one.name, one.layer)):
         alpha.setdefault(site.name, []).append([round(x, 3) for x in values[gates.place[site]].tolist()])
-    rules = {rule: sum(map(len, gates.kept(rule).values())) for rule in ("code", "paper")}
+    rules = {rule: sum(map(len, gates.remaining_heads(rule).values())) for rule in ("code", "paper")}
     return {"log_alpha": alpha, "kept_by": rules, "expected_open": gates.expected_open().item()}
 
 

@@ -17,7 +17,7 @@ from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_con
 from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
 from lorgnette.subject.planted import HEADS, annotated, planted_subject
-from lorgnette.syntax.relations import found_by_others, peaks
+from lorgnette.syntax.relations import control_hits, peaks
 from lorgnette.testing import run_lens
 from lorgnette.texts import corpus
 from lorgnette.texts.corpus import Corpus
@@ -219,7 +219,7 @@ def test_found_by_others_is_what_loops_find():
     governor = torch.tensor([[2, 0, -1, 2, 3, 3], [1, -1, 1, 2, 1, -1]])
     visible = (attention[:, 0] > 0) & there[:, None] & there[:, :, None]
     rows = peaks(attention, there[:, None])
-    measured = found_by_others(rows, visible, governor)
+    measured = control_hits(rows, visible, governor)
     for text in range(2):
         for d in (d for d in range(6) if governor[text, d] >= 0):
             g = int(governor[text, d])

@@ -80,7 +80,7 @@ def test_gates_keep_the_head_that_carries_the_class(seed):
     model = planted(carrier, seed)
     torch.manual_seed(seed)
     gates, right = learnt(model)
-    assert list(gates.kept().values()) == [[carrier]]
+    assert list(gates.remaining_heads().values()) == [[carrier]]
     assert right > 0.95
 
 

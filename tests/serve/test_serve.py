@@ -16,7 +16,7 @@ from lorgnette.serve import Access, Models, make_app
 from lorgnette.serve.app import PUBLIC, Limits
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY
 from lorgnette.serve.models import MOST_LOADED
-from lorgnette.serve.shapes import LONGEST_TEXT, Document, PageState, Without
+from lorgnette.serve.schemas import LONGEST_TEXT, Document, PageState, Without
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example

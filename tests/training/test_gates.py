@@ -107,13 +107,13 @@ def test_the_two_rules_and_their_disagreement():
         gates.log_alpha.copy_(torch.tensor([3.0, -3.0, 3.0, -3.0, -3.0]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert gates.kept("code") == gates.kept("paper") == {first: [0, 2], second: []}
+        assert gates.remaining_heads("code") == gates.remaining_heads("paper") == {first: [0, 2], second: []}
     with torch.no_grad():
         gates.log_alpha[1] = -1.0  # ẑ = .22, yet likelier 0 than 1
     with pytest.warns(UserWarning, match="1 of 5 gates are neither open nor closed.* 2 heads stay, by .* 3"):
-        assert gates.kept("code")[first] == [0, 1, 2]
+        assert gates.remaining_heads("code")[first] == [0, 1, 2]
     with pytest.warns(UserWarning, match="Train longer"):
-        assert gates.kept("paper")[first] == [0, 2]
+        assert gates.remaining_heads("paper")[first] == [0, 2]
     assert gates.strongest(3) == {first: [0, 1, 2], second: []}
 
 
@@ -143,11 +143,11 @@ def test_log_alpha_stays_within_its_limits():
 @pytest.mark.parametrize("temperature", [VOITA, LOUIZOS])
 def test_even_odds_are_kept_by_the_rule_of_the_paper(temperature):
     gates = HeadGates({Site("encoder", "self", 0): [0, 1, 2]}, start="scratch", temperature=temperature)
-    assert gates.kept("paper") == gates.kept("code") == {Site("encoder", "self", 0): [0, 1, 2]}
+    assert gates.remaining_heads("paper") == gates.remaining_heads("code") == {Site("encoder", "self", 0): [0, 1, 2]}
     with torch.no_grad():
         gates.log_alpha[1] = -1e-6
     with pytest.warns(UserWarning, match="1 of 3 gates are neither open nor closed yet"):
-        assert gates.kept("paper") == {Site("encoder", "self", 0): [0, 2]}
+        assert gates.remaining_heads("paper") == {Site("encoder", "self", 0): [0, 2]}
     off = HeadGates({Site("encoder", "self", 0): [0]}, stretch=(-0.2, 1.05), temperature=temperature)
     at = even_odds(temperature, off.stretch)
     zero = 1 - probability_open(torch.tensor(at, dtype=torch.float64), temperature, off.stretch)

@@ -89,7 +89,7 @@ def test_removed_heads_are_heads_at_zero(family, dtype):
     gates = closed(model)
     expected = logits(model, batch, gates)
     before = copy.deepcopy(model.state_dict())
-    small = remove_heads(model, gates.kept())
+    small = remove_heads(model, gates.remaining_heads())
     assert not torch.allclose(expected, logits(model, batch), atol=1e-3)
     scale = expected.abs().max()
     found = logits(small, batch)
@@ -109,7 +109,7 @@ def test_removed_heads_are_heads_at_zero(family, dtype):
 @pytest.mark.parametrize("family", [*FAMILIES, *OWN])
 def test_a_pruned_checkpoint_opens_again(family, tmp_path):
     model = made(family, torch.float32)
-    small = remove_heads(model, closed(model).kept())
+    small = remove_heads(model, closed(model).remaining_heads())
     small.save_pretrained(tmp_path)
     tokenizer(family).save_pretrained(tmp_path)
     batch = inputs(model)
@@ -129,7 +129,7 @@ def test_a_pruned_checkpoint_opens_again(family, tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_stock_checkpoint_has_zeros_for_the_heads_that_went(family, tmp_path):
     model = made(family)
-    small = remove_heads(model, closed(model).kept())
+    small = remove_heads(model, closed(model).remaining_heads())
     batch = inputs(model)
     expected = logits(small, batch)
     stock = stock_model(small)
@@ -149,7 +149,7 @@ def test_a_stock_checkpoint_has_zeros_for_the_heads_that_went(family, tmp_path):
 
 def test_a_stock_checkpoint_opens_without_us(tmp_path):
     model = made("bert-classifier", torch.float32)
-    small = remove_heads(model, closed(model).kept())
+    small = remove_heads(model, closed(model).remaining_heads())
     stock_model(small).save_pretrained(tmp_path)
     batch = inputs(model)
     torch.save({"batch": batch, "logits": logits(small, batch)}, tmp_path / "expected.pt")
@@ -166,7 +166,7 @@ def test_a_stock_checkpoint_opens_without_us(tmp_path):
 
 def test_a_fresh_process_opens_it(tmp_path):
     model = made("bert-classifier", torch.float32)
-    small = remove_heads(model, closed(model).kept())
+    small = remove_heads(model, closed(model).remaining_heads())
     small.save_pretrained(tmp_path)
     batch = inputs(model)
     torch.save({"batch": batch, "logits": logits(small, batch)}, tmp_path / "expected.pt")
@@ -186,7 +186,7 @@ def test_heads_can_be_removed_in_two_steps(family):
     model = made(family)
     batch = inputs(model)
     first = {site: [0, 1, 3] for site in HeadGates.of(model).heads}
-    second = closed(model).kept()
+    second = closed(model).remaining_heads()
     second = {site: [n for n in numbers if n != 2] for site, numbers in second.items()}
     twice = remove_heads(remove_heads(model, first), second)
     once = remove_heads(model, second)
@@ -219,7 +219,7 @@ def without_layer(family, empty):
     batch.pop("decoder_input_ids", None)
     gates = HeadGates.of(model, ("decoder",)).eval()
     gates.log_alpha.data[gates.place[Site("decoder", "self", empty)]] = -5.0
-    return model, batch, gates, remove_heads(model, gates.kept())
+    return model, batch, gates, remove_heads(model, gates.remaining_heads())
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])

@@ -182,7 +182,7 @@ class Norms(Lens):
         super().commit()
 
     def _take(self, read: Readings) -> None:
-        there, count = self._there(read.kinds), read.query.sum(-1)
+        there, count = self._present(read.kinds), read.query.sum(-1)
         self._heads(read, there, count)
         if "output" in read.parts:
             self._outputs(read, there * self._weight(count)[:, None], count)
@@ -270,7 +270,7 @@ class Norms(Lens):
         mean = torch.where(has, values, 0.0).sum(1) / count.clamp(min=1)
         return mean, self._weight(count.to(values.dtype))
 
-    def _there(self, kinds: Float[Tensor, "text token kind"]) -> Float[Tensor, "text kind"]:
+    def _present(self, kinds: Float[Tensor, "text token kind"]) -> Float[Tensor, "text kind"]:
         """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
         there = kinds.any(1)
         for name in ("punctuation", "period_comma", "other"):

@@ -18,7 +18,7 @@ from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import GoldTrees, sites_between_words, word_attention
 from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
-from lorgnette.syntax.relations import WAYS, found, peaks, share_interval
+from lorgnette.syntax.relations import WAYS, peaks, relation_hits, share_interval
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
 
@@ -97,7 +97,7 @@ class Relations(Lens):
             self._begin(batch)
         attention, there = word_attention(call, batch, self.trees), self.trees.there[:, None]
         rows = peaks(attention, there)
-        shares = self._by_relation(found(rows, peaks(attention.mT, there), self.trees.governor))
+        shares = self._by_relation(relation_hits(rows, peaks(attention.mT, there), self.trees.governor))
         values = shares[..., None].expand(*shares.shape, len(PARTS))
         self.of_heads.add(call.site, accuracy=(values, self.weights[:, None]))
         return rows, shares

@@ -38,7 +38,7 @@ from lorgnette.results import Result
 from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import parsed_sites, word_attention
-from lorgnette.syntax.relations import found, found_by_others, peaks
+from lorgnette.syntax.relations import control_hits, peaks, relation_hits
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.frequency import FrequencyRanks, counted
 from lorgnette.texts.shuffled import shuffled_words
@@ -155,7 +155,7 @@ class Roles(Relations):
         visible = call.scores.visible_keys().any(1, keepdim=True).float()
         between = between_words(visible, batch.source.word, self.trees.there.shape[1])[0][:, 0].cpu() > 0
         between &= self.trees.there[:, :, None] & self.trees.there[:, None]
-        others = self._by_relation(found_by_others(rows, between, self.trees.governor))
+        others = self._by_relation(control_hits(rows, between, self.trees.governor))
         self.intact[call.site] = shares[..., : len(PARSED)]
         self._over_control(call.site, "others", others)
         return rows, shares
@@ -180,7 +180,7 @@ class Roles(Relations):
         """What the head finds in the shuffled text, whose words keep their trees."""
         if call.site in self.intact:
             rows = peaks(word_attention(call, batch, self.trees), self.trees.there[:, None])
-            hits = found(rows, rows, self.trees.governor)[..., : len(PARSED)]
+            hits = relation_hits(rows, rows, self.trees.governor)[..., : len(PARSED)]
             self._over_control(call.site, "shuffled", self._by_relation(hits))
 
     def _begin(self, batch: Batch) -> None:
@@ -278,7 +278,7 @@ class Roles(Relations):
     def _simple(self, call: Call, rows: Measured, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
         offsets, word = rows.at is not None, asking.ordinary
-        seen = call.seen_keys[:, 0]
+        seen = call.visible_keys[:, 0]
         normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.

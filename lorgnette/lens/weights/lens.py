@@ -95,7 +95,7 @@ class Weights(Lens):
         """Sums over the queries of each text, of all columns at once; what is left to do waits for the whole batch."""
         site, (rows,) = call.site, self.measured(call, batch)
         asking, read = batch.queries(site), batch.keys(site)
-        seen = call.seen_keys[:, 0]
+        seen = call.visible_keys[:, 0]
         query, word, several = asking.mask, asking.ordinary, asking.mask & (seen > 1)
         entropy = rows["entropy"]
         normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))

@@ -172,11 +172,11 @@ class HeadGates(nn.Module, Penalty):
         """How many heads ẑ leaves open."""
         return int((self.gates > 0).sum())
 
-    def kept(self, rule: str = "code") -> dict[Site, list[int]]:
+    def remaining_heads(self, rule: str = "code") -> dict[Site, list[int]]:
         """The heads to keep, by their original numbers; warns if the other rule would keep others.
 
         "code": removed iff ẑ = 0 (log α ≤ −ln 11), which changes no output of the evaluated model. "paper": removed
-        iff P(g = 0) > P(g = 1) (log α < 0). They agree once every |log α| ≥ ln 11 (Voita et al. 2019; METHODS §3.5).
+        iff P(g = 0) > P(g = 1) (log α < 0). They agree once every |log α| ≥ ln 11 (Voita et al. 2019).
         """
         check_rule(rule)
         by_code = self.gates > 0

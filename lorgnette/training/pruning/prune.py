@@ -192,7 +192,7 @@ def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:
     """The heads whose gate is not closed; what is doubtful about it becomes a note."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        kept = gates.kept(work.settings.rule)
+        kept = gates.remaining_heads(work.settings.rule)
     work.notes += [str(one.message) for one in said]
     if sum(map(len, kept.values())) == len(gates.log_alpha):
         work.notes.append(

@@ -51,7 +51,7 @@ def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 def prune_by_gates(model: PreTrainedModel, gates: HeadGates, rule: str = "code") -> PreTrainedModel:
     """The model that gates leave in evaluation: closed heads removed, half-open gates in the weights."""
-    return remove_heads(model, gates.kept(rule), factors=gates.values())
+    return remove_heads(model, gates.remaining_heads(rule), factors=gates.values())
 
 
 def count_heads(model: PreTrainedModel) -> dict[str, list[int]]:
