@@ -53,8 +53,8 @@ def control_hits(
         to_head        share of the words w with rows[w] = h, of those that see h and do not depend on it
         to_dependent   share of the words w with rows[w] = d, of those that see d and are not its head
 
-    The control of `relation_hits` with relations permuted: a head that reads one word of a text, whichever word asks, finds as
-    much here as there. Where no other word sees the goal there is nothing to compare with: the control is the hit.
+    The control of `relation_hits` with relations permuted: a head that reads one word of a text, whichever word asks,
+    finds as much here as there. Where no other word sees the goal, the control is the hit.
     """
     batch, heads, size = rows.shape
     word = torch.arange(size, device=rows.device)
