@@ -42,20 +42,20 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
     out = Path(out)
     find(PRETRAINED)  # before any work: without lorgnette[demo] there is nothing to compare with
     command = shlex.join(["lorgnette", "demo", "--out", str(out)])
-    found, examples = {}, {}
+    results, examples = {}, {}
     for name, looked in (
         (PRETRAINED, _pretrained(command, progress)),
         ("classifier", _classifier(out, command, progress)),
     ):
-        found[name], examples[name] = looked
-        folder = found[name].save(out / "runs" / name)
-        save_examples(examples[name], folder, next(iter(found[name].values())).provenance.weights_hash)
-    report = Report(found, title="Attention report: MiniLM and the demo classifier", examples=examples)
+        results[name], examples[name] = looked
+        folder = results[name].save(out / "runs" / name)
+        save_examples(examples[name], folder, next(iter(results[name].values())).provenance.weights_hash)
+    report = Report(results, title="Attention report: MiniLM and the demo classifier", examples=examples)
     page = report.write(out / "report.html")
     sentences = {
         name: [finding for some in by_lens.values() for finding in some] for name, by_lens in report.findings.items()
     }
-    return Demo(found, sentences, page)
+    return Demo(results, sentences, page)
 
 
 def english(planted: int = PLANTED_SHARE) -> Corpus:
@@ -75,8 +75,8 @@ def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[
     subject = load(str(folder))
     results = look(subject, reviews, (*LENSES, *EXPLAINED), progress=progress, command=command, seed=0)
     right = f"trained on planted reviews; {trained.accuracy:.1%} of the held-out ones are classified right"
-    told = {name: Result(r.lens, r.data, r.provenance.noted(right)) for name, r in results.items()}
-    return Results(told), examples_of(subject, reviews)
+    noted = {name: Result(r.lens, r.data, r.provenance.noted(right)) for name, r in results.items()}
+    return Results(noted), examples_of(subject, reviews)
 
 
 def _pretrained(command: str, progress: bool) -> tuple[Results, list[Json]]:

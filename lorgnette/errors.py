@@ -22,8 +22,8 @@ class CaptureError(UserError):
 def near(name: str, names: Iterable[str]) -> str:
     """The "did you mean" tail of a message: the known name nearest to `name`, or nothing when none is near."""
     by_folded = {known.casefold(): known for known in names if known != name}
-    found = get_close_matches(name[:256].casefold(), by_folded, n=1)
-    return f" Did you mean {by_folded[found[0]]!r}?" if found else ""
+    close = get_close_matches(name[:256].casefold(), by_folded, n=1)
+    return f" Did you mean {by_folded[close[0]]!r}?" if close else ""
 
 
 def optional(module: str, extra: str) -> ModuleType:

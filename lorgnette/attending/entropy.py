@@ -55,8 +55,8 @@ class _Entropy(torch.autograd.Function):
             to_query[b, h, r] = ctx.scale * (change @ k[b, h])
             to_key[b, h] += ctx.scale * (change.transpose(-1, -2) @ q[b, h, r])
             if to_bias is not None:
-                there = part(to_bias, b, h, r)
-                there += change.sum_to_size(there.shape)
+                slot = part(to_bias, b, h, r)
+                slot += change.sum_to_size(slot.shape)
         grads = (to_query.to(query.dtype), to_key.to(key.dtype), None if to_bias is None else to_bias.to(bias.dtype))
         return (*grads, None, None, None)
 

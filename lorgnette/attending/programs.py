@@ -154,15 +154,15 @@ def row_statistics(
             tl.store(PEAKA_AT + r, at_ma.to(tl.int64), mask=real)
     for number in tl.static_range(OFF):
         cols = rows + tl.load(OFFSETS + number)
-        there = real & (cols >= 0) & (cols < M)
+        valid = real & (cols >= 0) & (cols < M)
         k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
-                    mask=there[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
+                    mask=valid[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
         s = block_scores(
             tl.sum(q.to(tl.float32) * k.to(tl.float32), 1), rows, cols, b, h, N, M, scale, softcap,
             ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
-        seen = there & some & (s > -1e29)
-        tl.store(AT + r * OFF + number, tl.where(seen, tl.exp2(s - lse), 0.0), mask=real)
+        visible = valid & some & (s > -1e29)
+        tl.store(AT + r * OFF + number, tl.where(visible, tl.exp2(s - lse), 0.0), mask=real)
 
 
 @triton.jit

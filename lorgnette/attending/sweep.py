@@ -75,9 +75,9 @@ class Measured:
 
     def __getitem__(self, name: str) -> Tensor:
         """A statistic that was wanted."""
-        found = getattr(self, name)
-        assert isinstance(found, Tensor), f"{name} was not asked for"
-        return found
+        statistic = getattr(self, name)
+        assert isinstance(statistic, Tensor), f"{name} was not asked for"
+        return statistic
 
 
 def from_matrix(

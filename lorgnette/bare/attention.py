@@ -93,8 +93,8 @@ class Attention(Facts):
             coordinates[axes.LAYER] = [site.layer + 1 for site in sites]
         return xr.DataArray(tensor.numpy(), dims=dims, coords=coordinates, name=part)
 
-    def _parts(self, kept: dict[str, Tensor]) -> list[str]:
-        return [*kept, *(["norms"] if {"weights", "value"} <= set(kept) else [])]
+    def _parts(self, record: dict[str, Tensor]) -> list[str]:
+        return [*record, *(["norms"] if {"weights", "value"} <= set(record) else [])]
 
     def _sites(self, name: str, where: Sequence[str]) -> list[Site]:
         stacks = list(dict.fromkeys(site.name for site in self.records))
@@ -109,22 +109,24 @@ class Attention(Facts):
         return sites
 
     def _part(self, site: Site, part: str, name: str) -> Tensor:
-        kept = self.records[site]
-        if part == "norms" and {"weights", "value"} <= set(kept):
-            return self._norms(site, kept)
-        if part not in kept:
+        record = self.records[site]
+        if part == "norms" and {"weights", "value"} <= set(record):
+            return self._norms(site, record)
+        if part not in record:
             raise UserError(
-                f"{name!r} was not stored.{near(part, self._parts(kept))} Stored: {', '.join(self._parts(kept))}."
+                f"{name!r} was not stored.{near(part, self._parts(record))} Stored: {', '.join(self._parts(record))}."
             )
-        return kept[part]
+        return record[part]
 
-    def _norms(self, site: Site, kept: dict[str, Tensor]) -> Float[Tensor, "batch head query key"]:
+    def _norms(self, site: Site, record: dict[str, Tensor]) -> Float[Tensor, "batch head query key"]:
         projections = self.projections or SiteWeights(self.subject, layer_norm=False)
         output = projections[site].output
         output = output if self.heads is None else output[list(self.heads)]
         flat = output.flatten(0, 1)
         products = (flat @ flat.T).unflatten(0, output.shape[:2])
-        return kept["weights"] * head_norms(kept["value"].to(products.dtype), products)[:, :, None].to(kept["weights"])
+        return record["weights"] * head_norms(record["value"].to(products.dtype), products)[:, :, None].to(
+            record["weights"]
+        )
 
 
 def attention(

@@ -16,24 +16,26 @@ if TYPE_CHECKING:
 _BAR = 12  # columns of a bar
 
 
-def explained(seen: "Trace", methods: Sequence[str], target: "str | Next | None" = None, *, pieces: bool) -> list[Json]:
+def explained(
+    trace: "Trace", methods: Sequence[str], target: "str | Next | None" = None, *, pieces: bool
+) -> list[Json]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
     from lorgnette.explaining import explain
 
     out = []
     for method in methods:
-        found = explain(seen.subject, seen.batch, method, target)
-        for side, scores in (("source", found.tokens), ("target", found.target_tokens)):
-            tokens = getattr(seen.batch, side)
+        explanation = explain(trace.subject, trace.batch, method, target)
+        for side, scores in (("source", explanation.tokens), ("target", explanation.target_tokens)):
+            tokens = getattr(trace.batch, side)
             if scores is not None:
                 words, values = _by_word(tokens, scores[0], pieces)
                 about = {
                     "method": method,
                     "side": side,
-                    "explained": found.explained[0],
-                    "start": found.start[0].item(),
+                    "explained": explanation.explained[0],
+                    "start": explanation.start[0].item(),
                 }
-                gap = None if found.gap is None or side != "source" else found.gap[0].item()
+                gap = None if explanation.gap is None or side != "source" else explanation.gap[0].item()
                 out.append({**about, "gap": gap, "words": words, "relevance": values})
     return out
 
@@ -46,14 +48,14 @@ def _by_word(tokens: "Tokens", scores: "Tensor", pieces: bool) -> tuple[list[str
     return list(units.labels), summed.tolist()
 
 
-def tables(found: list[Json]) -> "list[Table]":
+def tables(explanations: list[Json]) -> "list[Table]":
     """A table for each side: words in rows, a column with bars for each method; bars are scaled within a method."""
     from rich.markup import escape
     from rich.table import Table
 
     out = []
-    for side in dict.fromkeys(one["side"] for one in found):
-        columns = [one for one in found if one["side"] == side]
+    for side in dict.fromkeys(one["side"] for one in explanations):
+        columns = [one for one in explanations if one["side"] == side]
         table = Table("" if side == "source" else side, *(one["method"] for one in columns), box=None, pad_edge=False)
         for row, word in enumerate(columns[0]["words"]):
             table.add_row(escape(word), *(_cell(one["relevance"], row) for one in columns))

@@ -56,19 +56,19 @@ def probe(
     from lorgnette.subject import load
 
     subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for name in dict.fromkeys(label):
         result = run(subject, first, second, name, words=words, hidden=hidden, seeds=tuple(range(seeds)))
-        found["probes" if len(label) == 1 else f"probes-{name}"] = result
+        results["probes" if len(label) == 1 else f"probes-{name}"] = result
         _show(result, name)
     if structural:
-        found["structural"] = structural_probe(subject, first, second)
-        _show_structural(found["structural"])
+        results["structural"] = structural_probe(subject, first, second)
+        _show_structural(results["structural"])
     if out is not None:
         command = shlex.join(["lorgnette", *sys.argv[1:]])
-        for result in found.values():
+        for result in results.values():
             result.provenance = replace(result.provenance, command=command)
-        Results(found).save(out)
+        Results(results).save(out)
         typer.echo(f"Results are in {out}")
 
 

@@ -97,19 +97,19 @@ def explained(class_name: str | None, said: str | None, instead_of: str | None, 
     return Next(said, instead_of, None if at is None else at - 1)
 
 
-def shares(seen: "Trace", stack: str) -> Iterator[str]:
+def shares(trace: "Trace", stack: str) -> Iterator[str]:
     """The mean share of weight that each part of the text gets from each, over all heads."""
     from lorgnette.subject.by_part import by_part
 
-    found = by_part(seen, stack=stack).mean(("layer", "head"))
-    for asking in found["query_part"].values:
-        row = found.sel(query_part=asking)
-        there = [
+    shares_by_part = by_part(trace, stack=stack).mean(("layer", "head"))
+    for asking in shares_by_part["query_part"].values:
+        row = shares_by_part.sel(query_part=asking)
+        present = [
             f"{name} {float(row.sel(key_part=name)):.2f}"
-            for name in found["key_part"].values
+            for name in shares_by_part["key_part"].values
             if row.sel(key_part=name) > 0.005
         ]
-        yield f"  {asking} reads {', '.join(there)}"
+        yield f"  {asking} reads {', '.join(present)}"
 
 
 def chats(texts: "Corpus") -> "Corpus":

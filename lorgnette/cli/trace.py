@@ -141,70 +141,72 @@ def trace(
 
 
 def _explained(
-    seen: "Trace", stack: str, methods: list[str], target: "str | Next | None", *, pieces: bool, as_json: bool
+    trace: "Trace", stack: str, methods: list[str], target: "str | Next | None", *, pieces: bool, as_json: bool
 ) -> None:
     from lorgnette.cli.consoles import out
     from lorgnette.cli.explained import explained, tables
 
-    found = explained(seen, methods, target, pieces=pieces)
+    explanations = explained(trace, methods, target, pieces=pieces)
     if as_json:
         about: Json = {
-            "model": seen.subject.name,
-            "weights_hash": seen.subject.weights_hash,
-            "text": seen.example.text,
+            "model": trace.subject.name,
+            "weights_hash": trace.subject.weights_hash,
+            "text": trace.example.text,
         }
-        about |= {"pair": seen.example.pair, "target": seen.example.target, "probabilities": seen.probabilities}
+        about |= {"pair": trace.example.pair, "target": trace.example.target, "probabilities": trace.probabilities}
         typer.echo(
-            json.dumps({**about, "unit": "piece" if pieces else "word", "explanations": found}, ensure_ascii=False)
+            json.dumps(
+                {**about, "unit": "piece" if pieces else "word", "explanations": explanations}, ensure_ascii=False
+            )
         )
         return
-    for line in _about(seen, stack):
+    for line in _about(trace, stack):
         out().print(line, markup=False)
-    out().print(f"explained: {found[0]['explained']}", markup=False)
-    for table in tables(found):
+    out().print(f"explained: {explanations[0]['explained']}", markup=False)
+    for table in tables(explanations):
         out().print(table)
-    for one in found:
+    for one in explanations:
         if one["gap"] is not None:
             out().print(f"{one['method']}: the integral is off by {one['gap']:.2%} of f(x) − f(x⁰)", markup=False)
 
 
-def _stack(seen: "Trace", stack: str | None) -> str:
+def _stack(trace: "Trace", stack: str | None) -> str:
     from lorgnette.errors import UserError, near
 
-    if stack is not None and stack not in seen.stacks:
-        names = ", ".join(seen.stacks)
-        raise UserError(f"{seen.subject.name} has no stack {stack!r}.{near(stack, seen.stacks)} It has: {names}.")
-    return stack or seen.stacks[0]
+    if stack is not None and stack not in trace.stacks:
+        names = ", ".join(trace.stacks)
+        raise UserError(f"{trace.subject.name} has no stack {stack!r}.{near(stack, trace.stacks)} It has: {names}.")
+    return stack or trace.stacks[0]
 
 
-def _one_head(seen: "Trace", weights: "xr.DataArray", stack: str, layer: int, head: int) -> "xr.DataArray":
+def _one_head(trace: "Trace", weights: "xr.DataArray", stack: str, layer: int, head: int) -> "xr.DataArray":
     from lorgnette.errors import UserError
 
     if layer > weights.sizes["layer"] or head > weights.sizes["head"]:
         sizes = f"{weights.sizes['layer']} layers of {weights.sizes['head']} heads"
-        raise UserError(f"There is no head {layer}.{head}: the {stack} of {seen.subject.name} has {sizes}.")
-    found = weights.sel(layer=layer, head=head)
-    if bool(found.isnull().all()):
-        raise UserError(f"The head {layer}.{head} of the {stack} of {seen.subject.name} was removed.")
-    return found
+        raise UserError(f"There is no head {layer}.{head}: the {stack} of {trace.subject.name} has {sizes}.")
+    matrix = weights.sel(layer=layer, head=head)
+    if bool(matrix.isnull().all()):
+        raise UserError(f"The head {layer}.{head} of the {stack} of {trace.subject.name} was removed.")
+    return matrix
 
 
-def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> Json:
+def _document(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> Json:
     """Everything a program needs; `weights` is [layer head query key], or [query key] of the chosen head."""
-    example = seen.example
+    example = trace.example
     chosen = {axis: weights[axis].item() for axis in ("layer", "head") if axis not in weights.dims}
     return {
-        "model": seen.subject.name,
-        "weights_hash": seen.subject.weights_hash,
+        "model": trace.subject.name,
+        "weights_hash": trace.subject.weights_hash,
         "text": example.text,
         "pair": example.pair,
         "target": example.target,
-        "generated": None if seen.generated is None else seen.generated.to_dict(),
-        "parts": seen.parts,
-        "probabilities": seen.probabilities,
-        "effect": None if seen.effect is None else seen.effect.to_dict(seen.subject.labels),
+        "generated": None if trace.generated is None else trace.generated.to_dict(),
+        "parts": trace.parts,
+        "probabilities": trace.probabilities,
+        "effect": None if trace.effect is None else trace.effect.to_dict(trace.subject.labels),
         "stack": stack,
-        "stacks": list(seen.stacks),
+        "stacks": list(trace.stacks),
         "unit": "piece" if pieces else "word",
         **chosen,
         "queries": weights["query_text"].values.tolist(),
@@ -214,25 +216,25 @@ def _document(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) 
     }
 
 
-def _about(seen: "Trace", stack: str) -> Iterator[str]:
+def _about(trace: "Trace", stack: str) -> Iterator[str]:
     """What the model says, and which of its stacks is shown."""
-    if seen.probabilities is not None:
-        yield ", ".join(f"{label} {p:.3f}" for label, p in seen.probabilities.items())
-    if seen.example.target is not None:
-        yield f"→ {seen.example.target}"
-    if seen.generated is not None:
-        yield f"→ {seen.generated.text.strip()}"
-    if seen.generated is not None or seen.parts:
-        yield from prompting.shares(seen, stack)
-    yield from _changed(seen)
-    if len(seen.stacks) > 1:
-        others = ", ".join(name for name in seen.stacks if name != stack)
+    if trace.probabilities is not None:
+        yield ", ".join(f"{label} {p:.3f}" for label, p in trace.probabilities.items())
+    if trace.example.target is not None:
+        yield f"→ {trace.example.target}"
+    if trace.generated is not None:
+        yield f"→ {trace.generated.text.strip()}"
+    if trace.generated is not None or trace.parts:
+        yield from prompting.shares(trace, stack)
+    yield from _changed(trace)
+    if len(trace.stacks) > 1:
+        others = ", ".join(name for name in trace.stacks if name != stack)
         yield f"{stack} (--stack: also {others})"
 
 
-def _changed(seen: "Trace") -> Iterator[str]:
+def _changed(trace: "Trace") -> Iterator[str]:
     """What the output was with the heads that were taken out, and what it is without them."""
-    effect = seen.effect
+    effect = trace.effect
     if effect is None:
         return
     moved = f"last states moved by {effect.shift:.3f} (1 − cos)"
@@ -242,7 +244,7 @@ def _changed(seen: "Trace") -> Iterator[str]:
     if effect.said is not None:
         before, after = effect.said
         yield f"  still says: {before}" if before == after else f"  said: {before}; now: {after}"
-    for label, logits in effect.to_dict(seen.subject.labels)["logits"].items():
+    for label, logits in effect.to_dict(trace.subject.labels)["logits"].items():
         yield f"  {label}: logit {logits['before']:.3f} → {logits['after']:.3f}"
 
 
@@ -271,19 +273,19 @@ def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
         yield table
 
 
-def _links(seen: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> "Table | None":
+def _links(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> "Table | None":
     """The largest weights between two words, one for each head; None if the text has none."""
     from rich.markup import escape
     from rich.table import Table
 
-    asking, read = (_is_word(side, pieces) for side in seen.tokens(stack))
+    asking, read = (_is_word(side, pieces) for side in trace.tokens(stack))
     if not (asking.any() and read.any()):
         return None
     rows, columns = weights["query_text"].values, weights["key_text"].values
     between = weights.values * asking[:, None] * read[None, :]
     best = between.reshape(*between.shape[:2], -1)
-    there = [cell for cell in _cells(best) if best[cell].max() >= 0]  # not those of removed heads
-    order = sorted(((-best[cell].max(), cell) for cell in there), key=lambda item: item)
+    cells = [cell for cell in _cells(best) if best[cell].max() >= 0]  # not those of removed heads
+    order = sorted(((-best[cell].max(), cell) for cell in cells), key=lambda item: item)
     table = Table("strongest links", "from", "to", "weight", box=None, pad_edge=False)
     for weight, (layer, head) in order[:_LINKS]:
         query, key = divmod(int(best[layer, head].argmax()), len(columns))

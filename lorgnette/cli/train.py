@@ -182,8 +182,8 @@ def _show(runs: "Runs", options: TrainOptions) -> None:
         table.add_column(column, justify="right")
     for run in runs:
         record, metrics = run.record, run.metrics
-        kept = record["epochs"] if options.keep_last else record["best"]["epoch"]
-        row = [str(record["seed"]), f"{record['epochs']:g}", f"{kept:g}"]
+        epoch = record["epochs"] if options.keep_last else record["best"]["epoch"]
+        row = [str(record["seed"]), f"{record['epochs']:g}", f"{epoch:g}"]
         row += [f"{record['seconds']['training']:.1f}", f"{metrics['validation']['accuracy']:.4f}"]
         if translated:
             row.append(f"{run.bleu:.2f}")

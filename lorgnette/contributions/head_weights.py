@@ -76,25 +76,27 @@ class SiteWeights:
         return site.kind == "self" and self.sites[site].order in ("post", "pre")
 
     def __getitem__(self, site: Site) -> Projections:
-        around = self.sites[site]
-        norm = [] if around.norm is None else [(id(p), p.data_ptr(), version(p)) for p in around.norm.parameters()]
-        state = (None if around.output is None else linear_state(around.output), norm)
+        attention = self.sites[site]
+        norm = (
+            [] if attention.norm is None else [(id(p), p.data_ptr(), version(p)) for p in attention.norm.parameters()]
+        )
+        state = (None if attention.output is None else linear_state(attention.output), norm)
         if site not in self.made or self.made[site][0] != state:
             with torch.no_grad():
-                self.made[site] = (state, self._make(around))
+                self.made[site] = (state, self._make(attention))
         return self.made[site][1]
 
-    def _make(self, around: AttentionSite) -> Projections:
-        output, bias = around.output_weights()
+    def _make(self, attention: AttentionSite) -> Projections:
+        output, bias = attention.output_weights()
         wide = torch.promote_types(output.dtype, torch.float32)
         output = output.to(wide).contiguous()
         bias = None if bias is None else bias.to(wide)
         norm = second = normed = beta = None
-        if self.layer_norm and around.order == "post" and around.site.kind == "self":
-            norm = frozen(around.norm, wide)
-            second = frozen(around.second_norm, wide)
+        if self.layer_norm and attention.order == "post" and attention.site.kind == "self":
+            norm = frozen(attention.norm, wide)
+            second = frozen(attention.second_norm, wide)
         if norm is not None:
-            beta = parameter(around.norm, "bias")
+            beta = parameter(attention.norm, "bias")
             beta = None if beta is None else beta.detach().to(wide)
             normed = output_products(norm.directed(output))
         return Projections(output, bias, output_products(output), norm, beta, normed, second)

@@ -45,7 +45,7 @@ class LayerNorms:
     def __init__(
         self,
         call: Call,
-        around: SiteWeights,
+        projections: SiteWeights,
         batch: Batch,
         *,
         gram: bool,
@@ -53,8 +53,8 @@ class LayerNorms:
         kinds: Sequence[str] = CATEGORIES,
     ) -> None:
         self.call, self.site = call, call.site
-        self.parts = around[self.site]
-        self.order: str = around.sites[self.site].order
+        self.parts = projections[self.site]
+        self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.products.dtype
         self.kernels: ModuleType | None = norm_kernels(call) if gram else None
         asking, read = batch.queries(self.site), batch.keys(self.site)
@@ -64,7 +64,7 @@ class LayerNorms:
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
         on_chip = None if self.kernels is None else self.gram
         self.f: Tensor = transformed_norms_of(call, self.parts) if on_chip is None else transformed_norms(on_chip)
-        self.added: bool = residual and around.residual(self.site)
+        self.added: bool = residual and projections.residual(self.site)
         self.compares: bool = residual and self.site.kind == "self"
         self.normed: bool = self.added and self.parts.norm is not None
         self._size: Tensor | None = None
@@ -206,8 +206,8 @@ class LayerNorms:
         if not self.compares:
             return {}
         mean = self.own_weight.mean(1)  # heads are averaged first
-        seen = (self.call.visible_keys[:, 0] > 0).to(mean.dtype)
-        others = seen - mean
+        visible = (self.call.visible_keys[:, 0] > 0).to(mean.dtype)
+        others = visible - mean
         if self.call.scores.sink is not None:
             others = others - self.call.sink.mean(1).to(mean.dtype)
         others = others.clamp(min=0)

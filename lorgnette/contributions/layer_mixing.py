@@ -38,7 +38,7 @@ class LayerMixing:
     mean: Tensor
     own: Tensor
     call: Call
-    around: Projections | None
+    maps: Projections | None
     pair_norms: PairNorms
 
     def __init__(self, call: Call, projections: SiteWeights | None) -> None:
@@ -46,10 +46,10 @@ class LayerMixing:
         wide = torch.promote_types(call.query.dtype, torch.float32)
         new = partial(torch.empty, dtype=wide, device=call.query.device)
         self.mean, self.own, self.norms = new(batch, queries, keys), new(batch, heads, queries), None
-        self.call, self.around = call, _around(call, projections)
-        if self.around is not None:
+        self.call, self.maps = call, _maps(call, projections)
+        if self.maps is not None:
             self.norms = torch.empty_like(self.mean)
-            self.pair_norms = pair_norms_of(call, self.around, normed=self.around.norm is not None)
+            self.pair_norms = pair_norms_of(call, self.maps, normed=self.maps.norm is not None)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         torch.mean(weights, 1, out=self.mean[texts, rows])
@@ -66,15 +66,15 @@ class LayerMixing:
 
     def _own_norms(self) -> Float[Tensor, "batch query"]:
         """‖Σ_h α_ii f^h(x_i) + x_i‖, behind the norm where one follows."""
-        assert self.around is not None
-        wide = self.around.output.dtype
-        vector = self.around.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)
-        return (vector if self.around.norm is None else self.around.norm.directed(vector)).norm(dim=-1)
+        assert self.maps is not None
+        wide = self.maps.output.dtype
+        vector = self.maps.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)
+        return (vector if self.maps.norm is None else self.maps.norm.directed(vector)).norm(dim=-1)
 
 
-def _around(call: Call, projections: SiteWeights | None) -> Projections | None:
+def _maps(call: Call, projections: SiteWeights | None) -> Projections | None:
     """None where the layer is not x + attention, or is followed by a norm that is not known."""
     if projections is None or not projections.residual(call.site):
         return None
-    around = projections[call.site]
-    return None if around.norm is None and projections.sites[call.site].order != "pre" else around
+    maps = projections[call.site]
+    return None if maps.norm is None and projections.sites[call.site].order != "pre" else maps

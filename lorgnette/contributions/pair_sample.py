@@ -90,9 +90,9 @@ class PairSample:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
         asking, read = batch.queries(site), batch.keys(site)
         kinds = torch.stack([read.categories[name] & read.mask for name in self.kinds], 1)  # [text kind key]
-        seen = visible_pairs(call.scores, asking.mask, kinds)
+        visible = visible_pairs(call.scores, asking.mask, kinds)
         state = getattr(self.lens, f"{self.state}_seen")
-        state[self.lens.position[site]] += seen.to(state) * call.query.shape[1]
+        state[self.lens.position[site]] += visible.to(state) * call.query.shape[1]
         if on_chip and asking is read and padded_only(call.scores):
             if self.drawn is None or not self.drawn.of(self, batch, read):
                 self.drawn = import_module("lorgnette.contributions.pair_kernels").DrawnPairs(self, batch, read)
@@ -105,8 +105,8 @@ class PairSample:
         while True:
             group, index, number = drawn(keys.ravel(), groups.sizes, np.tile(below, len(keys)))
             pairs = groups.pairs(group, index, number)
-            found = np.bincount(pairs.kind.cpu().numpy(), minlength=len(self.kinds))
-            short = (found < self.size) & (below < full)
+            counts = np.bincount(pairs.kind.cpu().numpy(), minlength=len(self.kinds))
+            short = (counts < self.size) & (below < full)
             if not short.any():
                 return pairs
             raised = np.where(below * UNIT > 1, np.inf, below * 4)
@@ -128,8 +128,8 @@ class PairSample:
         stratum = torch.cat([old, *(pairs.kind.to(state.device) + site * kinds for site, pairs, _ in held)])
         values = torch.cat([state.flatten(1), *(new.to(state.device) for _, _, new in held)], 1)
         if state.device.type == "cpu":  # empty places need not be sorted; a GPU would have to be asked which they are
-            there = values[NUMBER].isfinite()
-            stratum, values = stratum[there], values[:, there]
+            drawn = values[NUMBER].isfinite()
+            stratum, values = stratum[drawn], values[:, drawn]
         order = values[NUMBER].sort(stable=True).indices
         stratum, again = stratum[order].sort(stable=True)
         start = torch.searchsorted(stratum, torch.arange(strata, device=state.device))
@@ -178,9 +178,9 @@ class _Groups:
         device = self.scores.query.device
         indices = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
         drawn = torch.from_numpy(number).to(device)
-        seen = visible(self.scores, *indices[:4])
-        of_text, of_head, query, key, kind = (a[seen] for a in indices)
-        return Pairs(of_text, of_head, query, key, kind, drawn[seen], torch.zeros_like(drawn[seen]))
+        is_visible = visible(self.scores, *indices[:4])
+        of_text, of_head, query, key, kind = (a[is_visible] for a in indices)
+        return Pairs(of_text, of_head, query, key, kind, drawn[is_visible], torch.zeros_like(drawn[is_visible]))
 
 
 def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:

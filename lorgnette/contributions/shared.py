@@ -20,19 +20,19 @@ def norm_kernels(call: Call) -> ModuleType | None:
     return None if module.refusal(call.scores, call.value) is not None else module
 
 
-def transformed_norms_of(call: Call, around: Projections) -> Float[Tensor, "batch head key"]:
+def transformed_norms_of(call: Call, maps: Projections) -> Float[Tensor, "batch head key"]:
     """‖f^h(x_j)‖."""
-    return call.once("transformed norms", lambda: head_norms(call.value.to(around.output.dtype), around.products))
+    return call.once("transformed norms", lambda: head_norms(call.value.to(maps.output.dtype), maps.products))
 
 
-def gram_of(call: Call, around: Projections, *, normed: bool = False) -> Float[Tensor, "batch head head key"]:
+def gram_of(call: Call, maps: Projections, *, normed: bool = False) -> Float[Tensor, "batch head head key"]:
     """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
-    products = around.normed_products if normed else around.products
+    products = maps.normed_products if normed else maps.products
     assert products is not None
     name, kernels = "gram behind the norm" if normed else "gram", norm_kernels(call)
     if kernels is not None:
-        return call.once(name, lambda: kernels.gram(call.value, around, normed=normed))
-    return call.once(name, lambda: gram(call.value.to(around.output.dtype), products))
+        return call.once(name, lambda: kernels.gram(call.value, maps, normed=normed))
+    return call.once(name, lambda: gram(call.value.to(maps.output.dtype), products))
 
 
 class PairNorms:
@@ -53,7 +53,7 @@ class PairNorms:
         return self.norms
 
 
-def pair_norms_of(call: Call, around: Projections, *, normed: bool = False) -> PairNorms:
+def pair_norms_of(call: Call, maps: Projections, *, normed: bool = False) -> PairNorms:
     """The norms of all heads' terms of this call, block by block."""
     name = "pair norms behind the norm" if normed else "pair norms"
-    return call.once(name, lambda: PairNorms(gram_of(call, around, normed=normed)))
+    return call.once(name, lambda: PairNorms(gram_of(call, maps, normed=normed)))

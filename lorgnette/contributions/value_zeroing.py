@@ -32,15 +32,15 @@ def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Fl
     """C_ij of every self-attention, in the order of the passes; zero for a padded j."""
     inputs = _layer_inputs(subject, batch)
     with torch.no_grad(), switched(subject.model, subject.anatomy):
-        for around, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
-            site = around.site
+        for attention, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
+            site = attention.site
             mask = batch.queries(site).mask
-            zero = _Zero(around.module, site)
-            whole = _output(around.layer, arguments, keywords, zero)
+            zero = _Zero(attention.module, site)
+            whole = _output(attention.layer, arguments, keywords, zero)
             columns = []
             for token in range(mask.shape[1]):
                 zero.token = token
-                distance = cosine_distance(_output(around.layer, arguments, keywords, zero), whole)
+                distance = cosine_distance(_output(attention.layer, arguments, keywords, zero), whole)
                 columns.append(distance.masked_fill(~mask[:, token, None], 0.0))  # padding contributes nothing
             yield site, torch.stack(columns, -1)
 
@@ -52,10 +52,10 @@ def _layers(subject: Subject) -> list[AttentionSite]:
 
 def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
     """What each layer is called with; layers that share a module are told apart by the order of calls."""
-    kept: list[LayerInput] = []
+    inputs: list[LayerInput] = []
 
     def keep(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
-        kept.append((arguments, keywords))
+        inputs.append((arguments, keywords))
 
     options = {"use_cache": False} if hasattr(subject.model.config, "use_cache") else {}
     with ExitStack() as undo:
@@ -64,7 +64,7 @@ def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
         undo.enter_context(torch.no_grad())
         undo.enter_context(subject.tapped(Tap()))
         subject.run(batch, **options)
-    return kept
+    return inputs
 
 
 class _Zero(Tap):

@@ -119,11 +119,11 @@ class _RelevancePass:
     ) -> Explanation:
         biased = [one for one in self.biased or [] if not one.shared]
         shared = [one for one in self.biased or [] if one.shared]
-        kept = [*self.words, *self.added, *heads.values(), *(one.output for one in biased)]
+        leaves = [*self.words, *self.added, *heads.values(), *(one.output for one in biased)]
         if leaked is not None:
             leaked = leaked + _of_shared(whole, shared)
-        found = torch.autograd.grad(whole, kept, torch.ones_like(whole), allow_unused=True)
-        gradients = iter(zip(kept, found, strict=True))
+        grads = torch.autograd.grad(whole, leaves, torch.ones_like(whole), allow_unused=True)
+        gradients = iter(zip(leaves, grads, strict=True))
         words = [_sum(step, next(gradients)[1], last=1) for step in self.steps]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
         by_head = {site: _sum(*next(gradients), last=2) for site in heads}

@@ -86,8 +86,8 @@ class Explanation(Facts):
             raise ValueError("this explanation has no target tokens")
         out = []
         for row, word, words in zip(scores, tokens.word, tokens.words, strict=True):
-            there = word >= 0
-            out.append(row.new_zeros(len(words)).index_add(0, word[there], row[there]))
+            in_word = word >= 0
+            out.append(row.new_zeros(len(words)).index_add(0, word[in_word], row[in_word]))
         return out
 
 

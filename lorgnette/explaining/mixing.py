@@ -66,12 +66,12 @@ class _Layer:
 
     def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
         self.subject, self.batch, self.measure = subject, batch, measure
-        self.around = None if measure in (None, _weights) else SiteWeights(subject, layer_norm=True)
+        self.projections = None if measure in (None, _weights) else SiteWeights(subject, layer_norm=True)
 
     def __call__(self, call: Call) -> Mixing:
         if self.measure is None or call.site.kind == "cross":
             return call.weights.mean(1)
-        mixing = self.measure(call, self.around, self.batch)
+        mixing = self.measure(call, self.projections, self.batch)
         if mixing is None:
             raise UserError(
                 f"{call.site} of {self.subject.name!r} is not x + attention with a known norm: this method "
@@ -128,16 +128,16 @@ def _rows(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) 
     return shares / shares.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _weights(call: Call, around: SiteWeights | None, batch: Batch) -> Mixing | None:
+def _weights(call: Call, projections: SiteWeights | None, batch: Batch) -> Mixing | None:
     return mixing_of(call, None)["weights"]
 
 
-def _norms(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
-    return mixing_of(call, around).get("norms")
+def _norms(call: Call, projections: SiteWeights, batch: Batch) -> Mixing | None:
+    return mixing_of(call, projections).get("norms")
 
 
-def _alti(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
-    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+def _alti(call: Call, projections: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, projections, batch, gram=False, residual=True)
     measure = further_measures(layer, ["alti"]).get("alti")
     if not isinstance(measure, Alti):
         return None
@@ -149,8 +149,8 @@ def _alti(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
     return row_shares(out)
 
 
-def _globenc(call: Call, around: SiteWeights, batch: Batch) -> Mixing | None:
-    layer = LayerNorms(call, around, batch, gram=False, residual=True)
+def _globenc(call: Call, projections: SiteWeights, batch: Batch) -> Mixing | None:
+    layer = LayerNorms(call, projections, batch, gram=False, residual=True)
     measure = further_measures(layer, ["globenc"]).get("globenc")
     if not isinstance(measure, GlobEnc):
         return None

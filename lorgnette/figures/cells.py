@@ -95,10 +95,10 @@ def chosen(result: Result, variable: str, selection: Mapping[str, Selected]) -> 
             axes = ", ".join(map(str, array.dims))
             raise UserError(f"{variable!r} has no axis {axis!r}; it has {axes or 'none'}.")
         labels = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Sequence) else list(wanted)
-        there = array[axis].values.tolist()
+        values = array[axis].values.tolist()
         for label in labels:
-            if label not in there:
-                raise UserError(f"{variable!r} has no {axis} {label!r}; it has {', '.join(map(str, there))}.")
+            if label not in values:
+                raise UserError(f"{variable!r} has no {axis} {label!r}; it has {', '.join(map(str, values))}.")
         array = array.sel({axis: labels})
     return array
 
@@ -190,5 +190,5 @@ def table(array: xr.DataArray) -> "pd.DataFrame":
 
 def partition(array: xr.DataArray) -> xr.DataArray:
     """Only the kinds of token that share out all tokens."""
-    there = [kind for kind in PARTITION if kind in array[CATEGORY].values]
-    return array.sel({CATEGORY: there})
+    categories = [kind for kind in PARTITION if kind in array[CATEGORY].values]
+    return array.sel({CATEGORY: categories})

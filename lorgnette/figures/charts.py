@@ -172,10 +172,12 @@ def _share_rows(name: str, array: xr.DataArray) -> list[Json]:
 def shares(result: Result) -> dict[str, str]:
     """The variables that share out a whole among kinds of token, and what they are a share of."""
     known = {"mass": "share of attention", "weight": "share of attention", "norm_share": "share of the norm"}
-    there = {name: what for name, what in known.items() if name in result.data and CATEGORY in result.data[name].dims}
-    if not there:
+    measures = {
+        name: what for name, what in known.items() if name in result.data and CATEGORY in result.data[name].dims
+    }
+    if not measures:
         raise UserError(f"The lens {result.lens!r} has nothing by category of token; the lens 'weights' has.")
-    return there
+    return measures
 
 
 def head_map(result: Result, **selection: Selected) -> Chart:
@@ -260,9 +262,9 @@ def _colour_scale(values: list[float]) -> Any:
 
 def _kinds(names: Iterable[str]) -> dict[str, str]:
     """The kinds that are there, each with its colour, the same in every chart; one that is not ours is grey."""
-    there = set(names)
-    ours = {said(kind): colour for kind, colour in KIND_COLOURS.items() if said(kind) in there}
-    return {**ours, **dict.fromkeys(sorted(there - set(ours)), COLOURS[-1])}
+    present = set(names)
+    ours = {said(kind): colour for kind, colour in KIND_COLOURS.items() if said(kind) in present}
+    return {**ours, **dict.fromkeys(sorted(present - set(ours)), COLOURS[-1])}
 
 
 def _series(names: list[str]) -> Any:

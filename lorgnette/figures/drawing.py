@@ -135,13 +135,13 @@ def _version() -> str:
 
 def _ids(root: ElementTree.Element, prefix: str) -> dict[str, str]:
     """New names for all ids, in order: Vega counts them up over the life of the process."""
-    there = dict.fromkeys(element.get("id") for element in root.iter() if element.get("id") is not None)
-    return {str(name): f"{prefix}{place}" for place, name in enumerate(there)}
+    ids = dict.fromkeys(element.get("id") for element in root.iter() if element.get("id") is not None)
+    return {str(name): f"{prefix}{place}" for place, name in enumerate(ids)}
 
 
 def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
     is_mark = element.get("aria-roledescription", "").endswith(" mark")  # not an axis, not a legend
-    told = element.get("aria-label") if is_mark else None
+    label = element.get("aria-label") if is_mark else None
     for name, value in list(element.attrib.items()):
         if name not in _ATTRIBUTES:
             del element.attrib[name]
@@ -151,13 +151,13 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
             element.set(name, "currentColor")
 
         else:
-            element.set(name, _REFERENCE.sub(lambda found: f"url(#{ids.get(found[1], '')})", value))
+            element.set(name, _REFERENCE.sub(lambda match: f"url(#{ids.get(match[1], '')})", value))
     for child in list(element):
         if not isinstance(child.tag, str) or child.tag.removeprefix(f"{{{_SVG}}}") not in _TAGS:
             element.remove(child)
         else:
             _clean(child, ids)
-    if told is not None:
+    if label is not None:
         title = ElementTree.Element(f"{{{_SVG}}}title")
-        title.text = told
+        title.text = label
         element.insert(0, title)

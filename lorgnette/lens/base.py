@@ -166,12 +166,12 @@ class Lens(torchmetrics.Metric):
         """The states as they are before a batch: copies only of those that a batch changes in place."""
         return {name: state.clone() if name in self.in_place else state for name, state in self.states().items()}
 
-    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
+    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
         """Let go of a batch that did not go through, and put the states of before it back."""
         self._sums_held = []
         for moments in self.moments_held:
             moments.held.clear()
-        for name, state in (kept or {}).items():
+        for name, state in (states or {}).items():
             setattr(self, name, state)
         self._computed = None
 

@@ -39,8 +39,8 @@ def parse(kind: "type[Lens]", text: str) -> dict[str, Value]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
         if name not in known:
-            there = f"It has: {', '.join(known)}." if known else "It has none."
-            raise UserError(f"The lens {kind.name!r} has no option {name!r}.{near(name, known)} {there}")
+            options = f"It has: {', '.join(known)}." if known else "It has none."
+            raise UserError(f"The lens {kind.name!r} has no option {name!r}.{near(name, known)} {options}")
         if not equals or not value:
             raise UserError(f"The option {name!r} of the lens {kind.name!r} needs a value: {name}=…")
         out[name] = _value(kind, name, value, known[name])

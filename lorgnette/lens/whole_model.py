@@ -40,9 +40,9 @@ class WholeModel(Lens):
         return self.result(self.moments.arrays())
 
 
-def attributes(found: Result) -> Json:
+def attributes(result: Result) -> Json:
     """What stands beside the numbers of other lenses; nothing if no text has a label."""
-    texts = int(found.data["accuracy_count"])
+    texts = int(result.data["accuracy_count"])
     if not texts:
         return {}
-    return {WHOLE_MODEL: {**{name: float(found.data[name]) for name in ("accuracy", "loss")}, "texts": texts}}
+    return {WHOLE_MODEL: {**{name: float(result.data[name]) for name in ("accuracy", "loss")}, "texts": texts}}

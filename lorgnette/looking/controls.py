@@ -40,12 +40,12 @@ def with_controls(
         RANDOM: (with_random_weights(subject, seed), texts),
         SHUFFLED: (subject, [shuffled(example, seed) for example in texts]),
     }
-    found = {}
+    results = {}
     for condition, (model, examples) in conditions.items():
         lens = make()
         shown = name if condition != SHUFFLED else f"{name}, words shuffled"
-        found[condition] = look(model, Corpus.of(examples, name=shown), [lens], **options)[lens.name]
-    return found
+        results[condition] = look(model, Corpus.of(examples, name=shown), [lens], **options)[lens.name]
+    return results
 
 
 def with_random_weights(subject: Subject, seed: int) -> Subject:

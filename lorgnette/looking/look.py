@@ -132,12 +132,12 @@ def _through(
     """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
     counts, ids, number = Counts(), UniqueIds(enabled=unique), -1
     counts.batches = done
-    kept = _saved_if_interrupted(keeper, looking, counts, out)
+    saved = _saved_if_interrupted(keeper, looking, counts, out)
 
     def mine(number: int) -> bool:
         return number >= done and number % ranks.world == ranks.rank
 
-    with torch.no_grad(), evaluating(texts.subject.model), kept:
+    with torch.no_grad(), evaluating(texts.subject.model), saved:
         stream = prepared(texts.subject, batches(texts, batch_tokens, counts), mine)
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
@@ -250,12 +250,12 @@ def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batc
 
 def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batch: Batch | None) -> bool:
     """Whether the batch went through; if memory ran out, the states are as before it."""
-    kept = [lens.snapshot() for lens in lenses]
+    snapshots = [lens.snapshot() for lens in lenses]
     try:
         _look_at(subject, subject.collate(encoded) if batch is None else batch.to(subject.device), lenses)
     except BaseException as error:
         # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
-        for lens, states in zip(lenses, kept, strict=True):
+        for lens, states in zip(lenses, snapshots, strict=True):
             lens.forget(states)
         if not out_of_memory(error):
             raise

@@ -61,16 +61,16 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         return
     from rich.console import Console
 
-    console, began, done, seen = Console(stderr=True), time.monotonic(), 0, 0
+    console, began, done, tokens_done = Console(stderr=True), time.monotonic(), 0, 0
     shown: Any = bars(console) if console.is_terminal else None
     lines = Lines(what, total, "texts")
     task = None if shown is None else shown.add_task(what, total=total, said="")
 
     def advance(texts: int, tokens: int, *, skipped: bool = False) -> None:
-        nonlocal done, seen
-        done, seen = done + texts, seen + (0 if skipped else tokens)
+        nonlocal done, tokens_done
+        done, tokens_done = done + texts, tokens_done + (0 if skipped else tokens)
         elapsed = time.monotonic() - began
-        speed = f"{seen / elapsed:,.0f} tokens/s" if elapsed > 0.5 and seen else ""
+        speed = f"{tokens_done / elapsed:,.0f} tokens/s" if elapsed > 0.5 and tokens_done else ""
         if shown is not None:
             shown.update(task, advance=texts, said=speed)
         elif not skipped:

@@ -52,9 +52,9 @@ class Keeper:
         if not self.file.exists():
             return 0
         try:
-            with safe_open(self.file, framework="pt") as kept:
-                about = json.loads(kept.metadata()["lorgnette"])
-                tensors = {key: kept.get_tensor(key) for key in kept.keys()}  # noqa: SIM118  (not a dict)
+            with safe_open(self.file, framework="pt") as stored:
+                about = json.loads(stored.metadata()["lorgnette"])
+                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a dict)
             batches, fingerprint = about["batches"], dict(about["fingerprint"])
             if about["hash"] != _hash(tensors, batches):
                 raise ValueError("its numbers are not those that were written")
@@ -81,8 +81,8 @@ class Keeper:
             raise ValueError(f"{batches!r} batches")
         for number, lens in enumerate(lenses):
             for name, state in lens.states().items():
-                kept = tensors[f"{number}.{name}"]
-                if kept.dtype != state.dtype or kept.dim() != state.dim():
+                stored = tensors[f"{number}.{name}"]
+                if stored.dtype != state.dtype or stored.dim() != state.dim():
                     raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
 
     def due(self, lenses: Sequence[Lens], batches: int) -> None:
@@ -104,9 +104,9 @@ class Keeper:
             for number, lens in enumerate(lenses)
             for name, state in lens.states().items()
         }
-        kept = {"batches": batches, "fingerprint": self.fingerprint, "hash": _hash(tensors, batches)}
+        metadata = {"batches": batches, "fingerprint": self.fingerprint, "hash": _hash(tensors, batches)}
         with written_whole(self.file) as partial:
-            save_file(tensors, partial, metadata={"lorgnette": json.dumps(kept)})
+            save_file(tensors, partial, metadata={"lorgnette": json.dumps(metadata)})
         self.last = time.monotonic()
 
     def clear(self) -> None:

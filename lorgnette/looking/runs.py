@@ -46,9 +46,9 @@ class Run:
         old = self._saved()
         return old if all(name in old and old.looked.get(name) == key for name, key in self.keys.items()) else None
 
-    def joined(self, others: Results, found: Results) -> Results:
+    def joined(self, others: Results, new: Results) -> Results:
         """Both, in the order in which they were looked at."""
-        both = Results({**others, **found}, found.text_numbers.joined(others.text_numbers, list(others)))
+        both = Results({**others, **new}, new.text_numbers.joined(others.text_numbers, list(others)))
         both.looked = {**others.looked, **self.keys}
         return both
 

@@ -60,8 +60,8 @@ def linear_state(module: nn.Module) -> Hashable:
     if is_plain(module):
         return tuple(parameters)
     with torch.no_grad(), _evaluated(module):  # an adapter may be switched off without any parameter changing
-        told = module.forward(_vectors(module, 1)).float().cpu()
-    return (*parameters, told.numpy().tobytes())
+        output = module.forward(_vectors(module, 1)).float().cpu()
+    return (*parameters, output.numpy().tobytes())
 
 
 def version(parameter: Tensor) -> int:

@@ -39,7 +39,7 @@ class Card:
     role: str
     family: str
     facts: tuple[Fact, ...]
-    seen: HeadExample | None
+    example: HeadExample | None
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ def atlas(results: Results, examples: Sequence[Json] = ()) -> list[Card]:
     known = measures(results)
     if not known:
         return []
-    roles, seen = _roles(results), head_examples(examples)
+    roles, shown = _roles(results), head_examples(examples)
     # Without a lens that looks for roles nothing is said of them.
     without = _NO_ROLE if roles else _NOT_ASKED
     tops = {measure.name: float(abs(measure.array).max()) or 1.0 for measure in known}
@@ -66,7 +66,7 @@ def atlas(results: Results, examples: Sequence[Json] = ()) -> list[Card]:
                 length = round(20 * abs(value) / tops[measure.name])
                 facts.append(Fact(measure.name, value, written(value, measure.form), length))
         role = roles.get(place, without)
-        cards.append(Card(*place, role.words, role.family, tuple(facts), seen.get(place)))
+        cards.append(Card(*place, role.words, role.family, tuple(facts), shown.get(place)))
     return cards
 
 

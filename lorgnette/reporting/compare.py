@@ -66,12 +66,14 @@ def differences(
     pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
              if same_texts and lens in before.text_numbers and lens in after.text_numbers}  # fmt: skip
     data = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
-    if same_texts and not any(array.attrs.get(PAIRED) for found in data.values() for array in found.values()):
+    if same_texts and not any(array.attrs.get(PAIRED) for dataset in data.values() for array in dataset.values()):
         notes.append(
             "both runs are on the same texts, but intervals are those of independent runs: look with --keep texts to "
             "pair them"
         )
-    results = {lens: Result(lens, found, second[lens].provenance) for lens, found in data.items() if found.data_vars}
+    results = {
+        lens: Result(lens, dataset, second[lens].provenance) for lens, dataset in data.items() if dataset.data_vars
+    }
     return Differences(before, after, Results(results), tuple(notes))
 
 

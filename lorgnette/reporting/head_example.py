@@ -37,10 +37,10 @@ def head_examples(examples: Sequence[Json]) -> dict[tuple[str, int, int], HeadEx
                 weights = _unpacked(packed, stack["heads"], len(rows["pieces"]), len(cols["pieces"]))
                 words = _between_words(weights, rows["word"], cols["word"])
                 for head, matrix in enumerate(words, 1):
-                    found = _example_of(matrix, rows, cols, own, number)
+                    example = _example_of(matrix, rows, cols, own, number)
                     place = (stack["name"], layer, head)
-                    if found is not None and (place not in best or found.weight > best[place].weight):
-                        best[place] = found
+                    if example is not None and (place not in best or example.weight > best[place].weight):
+                        best[place] = example
     return best
 
 

@@ -137,10 +137,10 @@ class Report(NotebookDisplay):
         results, examples = self.subjects[name], self.examples.get(name, [])
         origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
         chapters = []
-        for chapter, there in in_chapters(results).items():
+        for chapter, results_in in in_chapters(results).items():
             here = f"{place}-{chapter.name}"
-            sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(there.items(), 1)]
-            sentences = [finding for lens in there for finding in self.findings[name][lens]]
+            sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(results_in.items(), 1)]
+            sentences = [finding for lens in results_in for finding in self.findings[name][lens]]
             chapters.append(ChapterPart(here, chapter.title, sentences, sections))
         cards = atlas(results, examples)
         heads, whole = head_count(results), whole_model(results)
@@ -153,9 +153,9 @@ def figures(
     """Every figure as files for a paper, named after lens and variable; with several subjects, a folder for each."""
     wanted = known_formats(formats if isinstance(formats, str) else tuple(formats))
     named, paths = subjects(results), []
-    for subject, found in named.items():
+    for subject, subject_results in named.items():
         place = Path(folder) / _slug(subject) if len(named) > 1 else Path(folder)
-        for name, result in found.items():
+        for name, result in subject_results.items():
             for figure in figures_of(result):
                 for format_name in wanted:
                     path = place / f"{_slug(name)}-{_slug(figure.name)}.{format_name}"
@@ -176,11 +176,11 @@ def subjects(results: Source) -> dict[str, Results]:
     if isinstance(results, Results):
         return {next(iter(results.values())).provenance.model: results}
     named: dict[str, Results] = {}
-    for name, found in results.items():
-        if not isinstance(found, Results):
-            kind = type(found).__name__
+    for name, result in results.items():
+        if not isinstance(result, Results):
+            kind = type(result).__name__
             raise UserError(f"A report on several subjects needs a dictionary of Results by name. Got a {kind} in it.")
-        named |= {str(name): found} if len(found) else {}
+        named |= {str(name): result} if len(result) else {}
     return named
 
 

@@ -78,11 +78,11 @@ def parsed(text: str, source: str, format_name: str) -> Json:
         raise UserError(f"{source} is not JSON ({reason(error)}). Run look again.") from error
     if not isinstance(document, dict) or document.get("format") != format_name:
         raise UserError(f"{source} was not written by Lorgnette: it is not a {format_name!r} document.")
-    found = document.get("schema")
-    if found != SCHEMA_VERSION:
-        age = "newer" if isinstance(found, int) and found > SCHEMA_VERSION else "older"
+    version = document.get("schema")
+    if version != SCHEMA_VERSION:
+        age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
         raise UserError(
-            f"{source} has schema version {found}, {age} than the {SCHEMA_VERSION} that this Lorgnette reads. "
+            f"{source} has schema version {version}, {age} than the {SCHEMA_VERSION} that this Lorgnette reads. "
             f"Run look again, or use the Lorgnette that wrote it."
         )
     return document

@@ -17,13 +17,13 @@ _RECORDED = ("lorgnette", "torch", "transformers", "torchmetrics", "tokenizers",
 @cache
 def versions() -> Mapping[str, str]:
     """Versions of what the numbers depend on, read from the installed metadata: nothing is imported."""
-    found = {"python": python_version()}
+    versions = {"python": python_version()}
     for package in _RECORDED:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:  # run from a source tree that was never installed
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

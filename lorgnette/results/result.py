@@ -221,10 +221,10 @@ class Results(NotebookDisplay, Mapping[str, Result]):
             contents = {name: result.to_json().encode() for name, result in self.items()}
             for name, content in contents.items():
                 (partial / f"{name}.json").write_bytes(content)
-            kept = [name for name in self.text_numbers if name in self]
-            for name in kept:
+            names = [name for name in self.text_numbers if name in self]
+            for name in names:
                 self.text_numbers.write(name, partial / texts_file(name))
-            index = {"format": FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self), "texts": kept}
+            index = {"format": FOLDER_FORMAT, "schema": SCHEMA_VERSION, "results": list(self), "texts": names}
             index["sha256"] = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
             index["looked"] = {name: key for name, key in self.looked.items() if name in self}
             (partial / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
@@ -241,9 +241,9 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         results = {name: Result.load(folder / f"{name}.json") for name in names}
         for name, result in results.items():
             _refuse_unlabelled(result, folder / f"{name}.json")
-        found = cls(results, TextNumbers({}, {name: folder / texts_file(name) for name in names_in(folder, "texts")}))
-        found.looked = looked_in(folder)
-        return found
+        loaded = cls(results, TextNumbers({}, {name: folder / texts_file(name) for name in names_in(folder, "texts")}))
+        loaded.looked = looked_in(folder)
+        return loaded
 
 
 def _refuse_double_labels(data: xr.Dataset) -> None:

@@ -137,8 +137,8 @@ class Guard:
 
         async def add(message: Message) -> None:
             if message["type"] == "http.response.start":
-                there = {name.lower() for name, _ in message["headers"]}
-                more = [(n.encode(), v.encode()) for n, v in headers.items() if n.encode() not in there]
+                names = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in headers.items() if n.encode() not in names]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 

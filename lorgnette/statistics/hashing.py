@@ -52,8 +52,8 @@ def drawn(
         if not short.any():
             break
         wanted = np.where(short, np.minimum(sizes, 2 * wanted + 1), wanted)
-    kept = number < below[group]
-    group, order, number = group[kept], order[kept], number[kept]
+    below_bar = number < below[group]
+    group, order, number = group[below_bar], order[below_bar], number[below_bar]
     return group, _shuffled(order, sizes[group], keys[group]), number
 
 

@@ -75,8 +75,8 @@ def within_groups(
     """Ranks inside each group (heads of a layer), from 0 to 1 with mean ½: what differs between groups is gone."""
     out = np.empty(values.shape)
     for number in np.unique(group):
-        there = group == number
-        out[:, there] = (ranked(values[:, there]) - 0.5) / there.sum()
+        members = group == number
+        out[:, members] = (ranked(values[:, members]) - 0.5) / members.sum()
     return out
 
 

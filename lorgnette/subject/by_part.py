@@ -37,24 +37,24 @@ def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None)
         for side, own in zip(sides, names, strict=True)
     ]
     sites = [site for site in trace.calls if site.name == name]
-    around = {site: trace.subject.anatomy[site] for site in sites}
-    heads = max(each.total for each in around.values())
+    attentions = {site: trace.subject.anatomy[site] for site in sites}
+    heads = max(each.total for each in attentions.values())
     shape = (1 + max(site.layer for site in sites), heads, len(names[0]), len(names[1]))
     out = torch.full(shape, torch.nan, dtype=torch.float64)
     for site in sites:
-        read_by = _read(trace.calls[site], around[site], measure)
+        read_by = _read(trace.calls[site], attentions[site], measure)
         mean = masks[0] / masks[0].sum(-1, keepdim=True)
-        out[site.layer, list(around[site].numbers)] = mean @ read_by @ masks[1].T
+        out[site.layer, list(attentions[site].numbers)] = mean @ read_by @ masks[1].T
     labels = {axes.LAYER: range(1, shape[0] + 1), axes.HEAD: range(1, heads + 1)}
     parts = {"query_part": names[0], "key_part": names[1]}
     return xr.DataArray(out.numpy(), dims=(axes.LAYER, axes.HEAD, *parts), coords={**labels, **parts}, name=measure)
 
 
-def _read(call: Call, around: AttentionSite, measure: str) -> Float[Tensor, "head query key"]:
+def _read(call: Call, attention: AttentionSite, measure: str) -> Float[Tensor, "head query key"]:
     weights = call.weights[0].detach().cpu().double()
     if measure == "weights":
         return weights
     value = call.value[0].detach()
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    lengths = (value @ around.output_weights()[0].detach().to(value.dtype)).norm(dim=-1)
+    lengths = (value @ attention.output_weights()[0].detach().to(value.dtype)).norm(dim=-1)
     return weights * lengths.cpu().double()[:, None]

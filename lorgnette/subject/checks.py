@@ -38,7 +38,7 @@ class _Examiner(Tap):
 
     def __init__(self, subject: Subject, batch: Batch) -> None:
         self.subject, self.batch = subject, batch
-        self.seen: list[Any] = []
+        self.sites: list[Any] = []
         self.rows = self.padding = self.mixing = self.streamed = self.written = 0.0
         self.waiting: dict[int, tuple[AttentionSite, Tensor]] = {}
 
@@ -52,20 +52,20 @@ class _Examiner(Tap):
             yield
 
     def write(self, module: nn.Module, arguments: object, output: Tensor) -> None:
-        around, context = self.waiting.pop(id(module), (None, None))
-        if around is None or context is None:
+        attention, context = self.waiting.pop(id(module), (None, None))
+        if attention is None or context is None:
             return
-        weight, bias = around.output_weights()
+        weight, bias = attention.output_weights()
         expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
         expected = expected if bias is None else expected + bias
-        asked = self.batch.queries(around.site).mask
+        asked = self.batch.queries(attention.site).mask
         output = output.view(expected.shape)
         scale = float(output[asked].abs().max()) or 1.0
         self.written = max(self.written, _largest((expected - output)[asked] / scale))
 
     def see(self, call: Call) -> None:
         site = call.site
-        self.seen.append(site)
+        self.sites.append(site)
         queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
         swept, sink, context = call.entropy(), call.sink, call.context  # swept, before the matrix exists
         weights = call.weights
@@ -75,8 +75,8 @@ class _Examiner(Tap):
         mixed = weights.to(call.value.dtype) @ call.value
         scale = float(mixed.abs().max()) or 1.0
         self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
-        around = self.subject.anatomy[site]
-        self.waiting[id(around.output)] = around, context
+        attention = self.subject.anatomy[site]
+        self.waiting[id(attention.output)] = attention, context
         again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
         self.streamed = max(self.streamed, _largest((again - swept)[asked]))
 
@@ -122,7 +122,11 @@ def check(subject: Subject) -> list[Check]:
         Check(
             "swept = matrix", examiner.streamed <= max(wide, 1e-9), f"entropy differs by {examiner.streamed:.1e} nats"
         ),
-        Check("every site seen once", sorted(examiner.seen) == wanted, f"{len(examiner.seen)} of {len(wanted)} sites"),
+        Check(
+            "every site seen once",
+            sorted(examiner.sites) == wanted,
+            f"{len(examiner.sites)} of {len(wanted)} sites",
+        ),
         Check("model restored", restored == 0, f"difference afterwards {restored:.1e}"),
         Check("every token has a vector", *_vectors(subject)),
     ]

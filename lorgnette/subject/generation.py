@@ -127,7 +127,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     batch = subject.collate([whole])
     text = whole.example.text[len(encoded.example.text) :]
     about = Generated(len(encoded.source), text, how, bool(new) and new[-1] in _ends(subject))
-    calls = {site: _joined(site, kept) for site, kept in steps.kept.items()}
+    calls = {site: _joined(site, calls_of) for site, calls_of in steps.steps.items()}
     return Trace(subject, batch, calls, outputs.joined(), generated=about).finite()
 
 
@@ -181,7 +181,7 @@ class _StepRows(Tap):
     """Keeps every call of every step."""
 
     def __init__(self) -> None:
-        self.kept: dict[Site, list[_Step]] = {}
+        self.steps: dict[Site, list[_Step]] = {}
 
     def see(self, call: Call) -> None:
         rows = call.query.shape[2]
@@ -190,7 +190,7 @@ class _StepRows(Tap):
         # Only what the scores have beside queries and keys: the cache of every step would be a square of the text.
         bare = replace(call.scores, query=call.query, key=key, allowed=None)
         step = _Step(call.query, key, value, call.weights, call.context, allowed, bare)
-        self.kept.setdefault(call.site, []).append(step)
+        self.steps.setdefault(call.site, []).append(step)
 
 
 def _joined(site: Site, steps: list[_Step]) -> Call:

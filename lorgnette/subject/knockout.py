@@ -35,8 +35,11 @@ class Knockout(Tap):
     @classmethod
     def of(cls, subject: "Subject", heads: Iterable[Head], means: Result | None = None) -> "Knockout":
         """By the names that results give the heads; one that the subject does not have is a `UserError`."""
-        found = heads_at(subject, heads)
-        return cls(found, None if means is None else {site: mean_outputs(means, subject, site) for site in found})
+        heads_by_site = heads_at(subject, heads)
+        return cls(
+            heads_by_site,
+            None if means is None else {site: mean_outputs(means, subject, site) for site in heads_by_site},
+        )
 
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
@@ -52,13 +55,13 @@ class Knockout(Tap):
 
 def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int, ...]]:
     """Named heads (counted from 1, as before any was removed) as site → indices among those that are there."""
-    found: dict[Site, list[int]] = {}
+    heads_by_site: dict[Site, list[int]] = {}
     for name in [heads] if isinstance(heads, str) else heads:
         site, head = _placed(subject, name)
-        found.setdefault(site, [])
-        if head not in found[site]:
-            found[site].append(head)
-    return {site: tuple(indices) for site, indices in found.items()}
+        heads_by_site.setdefault(site, [])
+        if head not in heads_by_site[site]:
+            heads_by_site[site].append(head)
+    return {site: tuple(indices) for site, indices in heads_by_site.items()}
 
 
 def head_names(subject: "Subject", heads: Mapping[Site, Sequence[int]]) -> tuple[str, ...]:
@@ -76,8 +79,8 @@ def mean_outputs(means: Result, subject: "Subject", site: Site) -> Float[Tensor,
         raise UserError(f"Mean ablation needs a result of the lens 'head_means'. Got one of {means.lens!r} instead.")
     if site.name not in means.data[axes.STACK].values or site.layer >= means.data.sizes[axes.LAYER]:
         raise UserError(f"These means are from another model: they have no {site}.")
-    found = torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
-    return found[list(subject.anatomy[site].numbers)]
+    mean = torch.tensor(means.data["context"].sel({axes.STACK: site.name, axes.LAYER: site.layer + 1}).values)
+    return mean[list(subject.anatomy[site].numbers)]
 
 
 def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
@@ -92,15 +95,15 @@ def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
     if stack not in stacks:
         raise UserError(f"{subject.name!r} has no stack {stack!r}.{near(stack, stacks)} It has: {', '.join(stacks)}.")
     site = next((site for site in stacks[stack] if site.layer == layer - 1), None)
-    around = subject.anatomy[site or stacks[stack][0]]
-    if site is None or not 1 <= head <= around.total:
+    attention = subject.anatomy[site or stacks[stack][0]]
+    if site is None or not 1 <= head <= attention.total:
         raise UserError(
             f"There is no head {_written(name)}: the {stack} of {subject.name!r} has {len(stacks[stack])} layers of "
-            f"{around.total} heads."
+            f"{attention.total} heads."
         )
-    if head - 1 not in around.numbers:
+    if head - 1 not in attention.numbers:
         raise UserError(f"The head {_written(name)} of {subject.name!r} was removed: it cannot be ablated.")
-    return site, around.numbers.index(head - 1)
+    return site, attention.numbers.index(head - 1)
 
 
 def _written(name: Head) -> str:

@@ -22,9 +22,9 @@ def rooted_trees(
     words = scores.shape[-1]
     # The root goes first: the routine takes its first node for the root.
     order = np.r_[root, np.delete(np.arange(words), root)]
-    found = _solved(_positive(scores)[:, order][:, :, order])
+    solution = _solved(_positive(scores)[:, order][:, :, order])
     heads = np.full((len(scores), words), ROOT)
-    heads[:, order[1:]] = order[found[:, 1:]]
+    heads[:, order[1:]] = order[solution[:, 1:]]
     return heads
 
 

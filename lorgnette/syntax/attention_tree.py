@@ -43,8 +43,8 @@ class InducedTree:
     @property
     def uas(self) -> float:
         """Share of the words that the model sees whose head is right, the root's among them."""
-        seen = [right for right, head in zip(self.right, self.predicted, strict=True) if head is not None]
-        return sum(seen) / max(1, len(seen))
+        judged = [right for right, head in zip(self.right, self.predicted, strict=True) if head is not None]
+        return sum(judged) / max(1, len(judged))
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ def induced(
 def _edges(subject: Subject, scores: str, site: Site, batch: Batch, trees: GoldTrees) -> tuple[Tensor, Tensor]:
     made = EdgeScores(subject, scores)
     if scores == "relevance":
-        return next((heads, layer) for _, heads, layer in made.of_batch(batch, [site], trees.there.shape[1]))
+        return next((heads, layer) for _, heads, layer in made.of_batch(batch, [site], trees.visible.shape[1]))
     recorder = Recorder(lambda call: made(call, batch, trees), sites=[site])
     with torch.no_grad(), subject.tapped(recorder):
         subject.run(batch)
@@ -120,13 +120,13 @@ def _edges(subject: Subject, scores: str, site: Site, batch: Batch, trees: GoldT
 
 def _site(subject: Subject, layer: int, head: int | None) -> Site:
     sites = parsed_sites(subject.sites)
-    found = next((site for site in sites if site.layer + 1 == layer), None)
-    if found is None or (head is not None and not 1 <= head <= subject.anatomy[found].heads):
+    chosen = next((site for site in sites if site.layer + 1 == layer), None)
+    if chosen is None or (head is not None and not 1 <= head <= subject.anatomy[chosen].heads):
         asked = f"{layer}" if head is None else f"{layer}.{head}"
         raise UserError(
             f"{subject.name!r} has no head {asked}: it has {len(sites)} layers of {subject.heads} heads, from 1 on."
         )
-    return found
+    return chosen
 
 
 def drawn(words: Sequence[str], heads: Sequence[int | None], notes: Sequence[str]) -> list[str]:

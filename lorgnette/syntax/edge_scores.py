@@ -42,22 +42,22 @@ class EdgeScores:
         self, batch: Batch, sites: Sequence[Site], words: int
     ) -> Iterator[tuple[Site, Float[Tensor, "batch head word word2"], Float[Tensor, "batch word word2"]]]:
         """Relevance between words, site by site."""
-        found = edge_relevance(self.subject[0], batch)
+        relevance = edge_relevance(self.subject[0], batch)
         for site in sites:
-            heads = between_words(found[site], batch.source.word, words)[0].cpu()
+            heads = between_words(relevance[site], batch.source.word, words)[0].cpu()
             yield site, heads, heads.sum(1)
 
     def __call__(
         self, call: Call, batch: Batch, trees: GoldTrees
     ) -> tuple[Float[Tensor, "batch head word word2"], Float[Tensor, "batch word word2"]]:
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
-        words = trees.there.shape[1]
+        words = trees.visible.shape[1]
         if self.projections is None:
             heads = between_words(weights, batch.source.word, words)[0].cpu()
             return heads, heads.mean(1)
-        around = self.projections[call.site]
-        weights = weights.to(around.output.dtype)
-        squares = gram(call.value.to(weights), around.products)
+        maps = self.projections[call.site]
+        weights = weights.to(maps.output.dtype)
+        squares = gram(call.value.to(weights), maps.products)
         layer = all_heads_norms(weights, squares)
         heads = weights * transformed_norms(squares)[:, :, None]
         both = between_words(torch.cat([heads, layer[:, None]], 1), batch.source.word, words)[0].cpu()

@@ -47,7 +47,7 @@ class GoldTrees:
 
     examples: tuple[Example, ...]
     governor: Int[Tensor, "batch word"]
-    there: Bool[Tensor, "batch word"]  # the text has this word, and the model sees a piece of it
+    visible: Bool[Tensor, "batch word"]  # the text has this word, and the model sees a piece of it
     root: Bool[Tensor, "batch word"]
     relations: tuple[tuple[str, ...], ...]
     broken: tuple[str, ...]  # ids of texts whose heads are no tree
@@ -56,17 +56,17 @@ class GoldTrees:
     @property
     def pairs(self) -> Bool[Tensor, "batch word"]:
         """Dependents that are there together with their heads."""
-        at_head = self.there.gather(-1, self.governor.clamp(min=0))
-        return self.there & at_head & (self.governor >= 0)
+        at_head = self.visible.gather(-1, self.governor.clamp(min=0))
+        return self.visible & at_head & (self.governor >= 0)
 
     def sentences(self) -> list[Sentence]:
         """The texts with a tree, one by one."""
         out = []
         for text, example in enumerate(self.examples):
-            words = self.there[text].nonzero()[:, 0].numpy()
+            words = self.visible[text].nonzero()[:, 0].numpy()
             if not len(words):
                 continue
-            place = np.full(self.there.shape[1] + 1, UNKNOWN)  # the last entry is that of −1, the root
+            place = np.full(self.visible.shape[1] + 1, UNKNOWN)  # the last entry is that of −1, the root
             place[words], place[-1] = np.arange(len(words)), ROOT
             gold = place[self.governor[text].numpy()[words]]
             marks = np.array([self.relations[text][word].partition(":")[0] == "punct" for word in words])
@@ -90,10 +90,10 @@ class GoldTrees:
             root[text, : len(heads)] = torch.tensor(heads) == 0
             given[text, : len(heads)] = True
         word = batch.source.word.cpu()
-        seen = (word[..., None] == torch.arange(size)).any(1)
-        there = given & seen
+        read = (word[..., None] == torch.arange(size)).any(1)
+        visible = given & read
         relations = tuple(example.relations or ("_",) * len(example.heads or ()) for example in examples)
-        return cls(examples, governor, there, root & there, relations, tuple(broken), (given & ~seen).sum(-1))
+        return cls(examples, governor, visible, root & visible, relations, tuple(broken), (given & ~read).sum(-1))
 
 
 def heads_of(example: Example) -> tuple[int, ...]:
@@ -112,10 +112,10 @@ def parsed_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
 
 def sites_between_words(sites: Sequence[Site], subject: Subject) -> tuple[Site, ...]:
     """The same, for a lens that is nothing without one."""
-    found = parsed_sites(sites)
-    if not found:
+    parsed = parsed_sites(sites)
+    if not parsed:
         raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")
-    return found
+    return parsed
 
 
 def word_attention(call: Call, batch: Batch, trees: GoldTrees) -> Tensor:
@@ -123,5 +123,5 @@ def word_attention(call: Call, batch: Batch, trees: GoldTrees) -> Tensor:
     weights = call.weights
     if not weights.dtype.itemsize >= 4:
         weights = weights.float()
-    attention, _ = between_words(weights, batch.source.word, trees.there.shape[1])
+    attention, _ = between_words(weights, batch.source.word, trees.visible.shape[1])
     return attention.cpu()

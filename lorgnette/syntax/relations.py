@@ -10,7 +10,7 @@ WAYS = ("to_head", "to_dependent", "read_by_head")
 
 
 def peaks(
-    attention: Float[Tensor, "*rest word word2"], there: Bool[Tensor, "*#rest word"]
+    attention: Float[Tensor, "*rest word word2"], words: Bool[Tensor, "*#rest word"]
 ) -> Int[Tensor, "*rest word"]:
     """argmax_j α_ij over the other words j that are there; −1 where a row gives them nothing.
 
@@ -18,9 +18,9 @@ def peaks(
     without <eos>. A causal model's first word sees no other word and has no peak.
     """
     itself = torch.eye(attention.shape[-1], dtype=torch.bool, device=attention.device)
-    candidates = attention.masked_fill(itself | ~there[..., None, :], 0.0)
+    candidates = attention.masked_fill(itself | ~words[..., None, :], 0.0)
     best, where = candidates.max(-1)
-    return torch.where((best > 0) & there, where, -1)
+    return torch.where((best > 0) & words, where, -1)
 
 
 def relation_hits(

@@ -164,9 +164,9 @@ def _folder(folder: Path, split: str | None, columns: Any, paragraphs: bool) -> 
     for stem in stems:
         if stem in files:
             return _file(files[stem], None, columns, paragraphs)
-    there = ", ".join(file.name for file in files.values()) or "nothing that is read here"
+    names = ", ".join(file.name for file in files.values()) or "nothing that is read here"
     raise UserError(
-        f"{folder}: no file for split {wanted!r}; there is {there}. Give another split, or the path of a file."
+        f"{folder}: no file for split {wanted!r}; there is {names}. Give another split, or the path of a file."
     )
 
 

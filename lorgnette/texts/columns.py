@@ -32,8 +32,8 @@ class Columns:
         present = list(present)
         for name in self.wanted():
             if name not in present:
-                there = ", ".join(map(repr, present)) or "none"
-                raise UserError(f"{where}: no column {name!r}; the columns are {there}.{near(name, present)}")
+                known = ", ".join(map(repr, present)) or "none"
+                raise UserError(f"{where}: no column {name!r}; the columns are {known}.{near(name, present)}")
 
     def example(self, row: Row, where: str, number: int, classes: Mapping[str, int] | None) -> Example:
         """The example of one row; `where` names the row in errors, `number` is its id unless a column gives one."""

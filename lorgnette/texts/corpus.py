@@ -110,8 +110,8 @@ class Corpus(Facts):
     @staticmethod
     def of(examples: Iterable[Example], *, name: str = "examples", labels: Labels = None) -> "SizedCorpus":
         """A corpus of examples already in memory."""
-        kept = tuple(examples)
-        return SizedCorpus(name, lambda: kept, labels=labels, size=len(kept))
+        stored = tuple(examples)
+        return SizedCorpus(name, lambda: stored, labels=labels, size=len(stored))
 
     @staticmethod
     def from_dataset(dataset: Any, *, name: str | None = None, **columns: Any) -> "Corpus":

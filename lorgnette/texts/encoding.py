@@ -307,9 +307,9 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     """Texts without a translation: the model must be given a start token, but nothing of it may count."""
     if not bool(absent.any()):
         return tokens
-    there = ~absent[:, None]
-    categories = {name: flags & there for name, flags in tokens.categories.items()}
-    return replace(tokens, mask=tokens.mask & there, special=tokens.special & there, categories=categories)
+    present = ~absent[:, None]
+    categories = {name: flags & present for name, flags in tokens.categories.items()}
+    return replace(tokens, mask=tokens.mask & present, special=tokens.special & present, categories=categories)
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "row place"]:

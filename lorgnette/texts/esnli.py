@@ -65,11 +65,11 @@ def highlighted(sentence: str, words: Sequence[str]) -> tuple[int, ...]:
     marks = "".join(("1" if "*" in chunk else "0") * len(chunk.replace("*", "")) for chunk in sentence.split())
     if len(marks) != sum(map(len, words)):
         raise ValueError(f"the highlights {sentence!r} are not those of the words {' '.join(words)!r}")
-    found, at = [], 0
+    spans, at = [], 0
     for word in words:
-        found.append(int(marks[at] == "1" and any(character.isalnum() for character in word)))
+        spans.append(int(marks[at] == "1" and any(character.isalnum() for character in word)))
         at += len(word)
-    return tuple(found)
+    return tuple(spans)
 
 
 def esnli_hub(number: int, row: Row) -> Example | None:

@@ -87,8 +87,8 @@ def _bert_file(data: str | Path | None) -> Path:
     given = Path(given).expanduser()
     if given.is_file():
         return given
-    there = (given / (BERT_FILE + suffix) for suffix in ("", *COMPRESSED))
-    return next((path for path in there if path.is_file()), None) or existing_file(given / BERT_FILE)
+    paths = (given / (BERT_FILE + suffix) for suffix in ("", *COMPRESSED))
+    return next((path for path in paths if path.is_file()), None) or existing_file(given / BERT_FILE)
 
 
 def wordfreq_ranks(language: str = "en", *, limit: int = 200_000) -> FrequencyRanks[str]:

@@ -212,9 +212,9 @@ def _same(one: str, other: str) -> bool:
 def _split(title: str, split: str | None, present: tuple[str, ...], variants: Iterable[str] = ()) -> str:
     if split is None:
         return present[0]
-    for there in present:
-        if _same(split, there):
-            return there
+    for path in present:
+        if _same(split, path):
+            return path
     other = f" (variants: {', '.join(variants)})" if variants else ""
     raise UserError(f"{title} has no split {split!r}; there are {', '.join(present)}{other}.{near(split, present)}")
 
@@ -244,8 +244,8 @@ def _file(folder: Path, file: str, title: str, known: Named, variant: str) -> Pa
     def whole(split: str) -> bool:
         return all(any((folder / (f + s)).is_file() for s in ("", *COMPRESSED)) for f in known.files(split, variant))
 
-    there = ", ".join(split for split in known.splits if whole(split)) or "none"
-    raise UserError(f"{title}: no file {file} (.gz, .xz) in {folder}; splits that are there: {there}.")
+    splits = ", ".join(split for split in known.splits if whole(split)) or "none"
+    raise UserError(f"{title}: no file {file} (.gz, .xz) in {folder}; splits that are there: {splits}.")
 
 
 def _from_hub(name: str, known: Named, split: str | None) -> Corpus:

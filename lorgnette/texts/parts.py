@@ -123,8 +123,8 @@ def _filled(
     """Parts in order, by name; None if a content does not come exactly once, in order."""
     out, rest = [], marked
     for mark, content, role in zip(marks, contents, roles, strict=True):
-        before, found, rest = rest.partition(mark)
-        if not found or mark in rest:
+        before, separator, rest = rest.partition(mark)
+        if not separator or mark in rest:
             return None
         out += [(TEMPLATE, before), (role, content)]
     return [*out, (TEMPLATE, rest)]

@@ -29,10 +29,10 @@ def shuffled_words(batch: Batch, *, seed: int = 0) -> Batch:
             for t in range(len(batch))]  # fmt: skip
     places = torch.stack(rows).to(source.ids.device)
     moved = source.changed(lambda tensor: tensor.gather(1, places))
-    kept = {name: source.categories[name] for name in ("first", "last") if name in source.categories}
+    categories = {name: source.categories[name] for name in ("first", "last") if name in source.categories}
     pairs = zip(source.pieces, rows, strict=True)
     pieces = tuple(tuple(row[place] for place in order.tolist()[: len(row)]) for row, order in pairs)
-    kinds = {**moved.categories, **kept}
+    kinds = {**moved.categories, **categories}
     moved = replace(moved, mask=source.mask, special=source.special, pieces=pieces, categories=kinds)
     return replace(batch, inputs=batch.inputs | {"input_ids": moved.ids}, source=moved)
 

@@ -80,8 +80,8 @@ def _defaults(settings: TrainingSettings) -> Json:
         warmup = 0.1 if settings.learning_rate is None else 0
         return {"epochs": 3, "learning_rate": 2e-5, "schedule": "linear", "warmup": warmup, **usual}
     rate, schedule, warmup = (1e-3, "inverse_sqrt", 1000) if is_preset(settings) else (5e-5, "linear", 0)
-    found = {"learning_rate": rate, "schedule": schedule, "warmup": warmup, "label_smoothing": 0.1, "beta2": 0.98}
-    return {"epochs": EPOCHS, **found}
+    defaults = {"learning_rate": rate, "schedule": schedule, "warmup": warmup, "label_smoothing": 0.1, "beta2": 0.98}
+    return {"epochs": EPOCHS, **defaults}
 
 
 def _has_tensorboard() -> bool:

@@ -108,8 +108,8 @@ class RunFolder:
         """Makes the working folder; what an earlier run left there without a checkpoint goes."""
         started = {"settings": settings, "corpus_fingerprint": fingerprint}
         if self.checkpoint() is not None:
-            kept = _read(self.work / _RUN)
-            if kept.get("corpus_fingerprint") != fingerprint:
+            stored = _read(self.work / _RUN)
+            if stored.get("corpus_fingerprint") != fingerprint:
                 raise UserError(
                     f"the texts have changed since the run in {self.work} was interrupted: it cannot continue with "
                     "other texts. Delete it and start again."

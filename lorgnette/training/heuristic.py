@@ -51,9 +51,9 @@ class Heuristic:
             )
         tags = example.tags.get("upos")
         sides = [list(words[:start]), list(words[start:])]
-        kept = [tags[:start], tags[start:]] if tags is not None else [None, None]
-        first = self.side(sides[0], sides[1], kept[0])
-        return [value / 2 for value in (*first, *self.side(sides[1], sides[0], kept[1]))]
+        parts = [tags[:start], tags[start:]] if tags is not None else [None, None]
+        first = self.side(sides[0], sides[1], parts[0])
+        return [value / 2 for value in (*first, *self.side(sides[1], sides[0], parts[1]))]
 
     def side(self, words: list[str], others: list[str], tags: Sequence[str] | None) -> list[float]:
         """The map of one sentence, a distribution over its words."""

@@ -37,8 +37,8 @@ def kl_divergence(target: Float[Tensor, "*rest key"], rows: Float[Tensor, "*rest
 def as_distribution(values: Float[Tensor, "batch key"]) -> tuple[Float[Tensor, "batch key"], Bool[Tensor, " batch"]]:
     """Each row divided by its sum, and which rows have one; the others stay zero."""
     total = values.sum(-1, keepdim=True)
-    there = total > 0
-    return values / total.masked_fill(~there, 1.0), there[:, 0]
+    positive = total > 0
+    return values / total.masked_fill(~positive, 1.0), positive[:, 0]
 
 
 def mean_over(values: Float[Tensor, "*shape"], counted: Bool[Tensor, "*shape"]) -> Float[Tensor, ""]:

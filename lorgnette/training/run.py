@@ -104,8 +104,8 @@ def train(
         except Diverged as error:
             raise UserError(_diverged(error, run)) from error
         except KeyboardInterrupt as interrupt:
-            kept = run.checkpoint()
-            what = f"; --resume goes on from {kept.name}" if kept else "; no epoch was finished"
+            checkpoint = run.checkpoint()
+            what = f"; --resume goes on from {checkpoint.name}" if checkpoint else "; no epoch was finished"
             raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
         except UserError:
             if together.is_main_process and run.checkpoint() is None:
@@ -201,9 +201,9 @@ def quiet() -> Iterator[None]:
 
 def _tested(trainer: PenalisedTrainer, ready: Prepared, items: Items, split: str) -> Json:
     trainer.tally.drain()
-    found = trainer.predict(items).metrics
+    predicted = trainer.predict(items).metrics
     own = ("accuracy", "macro_f1", "cross_entropy")
-    metrics = {key: found[f"test_{key}"] for key in own if f"test_{key}" in found}
+    metrics = {key: predicted[f"test_{key}"] for key in own if f"test_{key}" in predicted}
     penalties = {key: value for key, value in trainer.tally.drain().items() if key not in ("loss", "accuracy")}
     more = ready.more_metrics(trainer.accelerator.unwrap_model(trainer.model), split)
     return {**metrics, **penalties, **more, "texts": len(items)}
@@ -239,8 +239,8 @@ def _has_cls(model: PreTrainedModel, sites: list[Any]) -> bool:
 
 
 def _diverged(error: Diverged, run: RunFolder) -> str:
-    kept = run.checkpoint()
-    where = f"The last good checkpoint is {kept}" if kept else "No epoch was finished, so nothing was kept"
+    checkpoint = run.checkpoint()
+    where = f"The last good checkpoint is {checkpoint}" if checkpoint else "No epoch was finished, so nothing was kept"
     return f"{error}: training stopped. {where}. Lower the learning rate, or the weights of the penalties."
 
 

@@ -49,7 +49,7 @@ def test_every_head_has_a_card_with_the_numbers_of_the_results(looked, documents
         assert facts["importance"].value == looked["importance"].data["loss_change"].sel(**at, ablation="mean").item()
         assert facts["confidence"].text == f"{facts['confidence'].value:.2f}"
         assert all(0 <= fact.length <= 20 for fact in card.facts)
-        assert card.seen is not None
+        assert card.example is not None
     assert norm_shares(looked["norms"].data).sum("head").values == pytest.approx(np.ones((1, 3)))
 
 
@@ -80,8 +80,8 @@ def test_translations_are_seen_too():
     documents = examples_of(marian(), EXAMPLES)
     cards = atlas(lo.look(marian(), EXAMPLES, ["weights"], progress=False), documents)
     assert {card.stack for card in cards} == {"encoder", "decoder", "cross"}
-    assert all(card.seen is None or (card.seen.at is None) == (card.stack == "cross") for card in cards)
-    assert any(card.seen for card in cards if card.stack == "cross")
+    assert all(card.example is None or (card.example.at is None) == (card.stack == "cross") for card in cards)
+    assert any(card.example for card in cards if card.stack == "cross")
 
 
 def test_decoders_and_models_that_cannot_be_explained(monkeypatch):

@@ -55,12 +55,12 @@ def agreement(
 
 
 def alignment_error_rate(
-    in_sure: Int[Tensor, "*rest"], in_possible: Int[Tensor, "*rest"], found: Int[Tensor, "*rest"], sure: int
+    in_sure: Int[Tensor, "*rest"], in_possible: Int[Tensor, "*rest"], predicted: Int[Tensor, "*rest"], sure: int
 ) -> Float[Tensor, "*rest"]:
     """AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|); 0 where there is nothing to find and nothing was found.
 
     Och & Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models". S ⊆ P: a possible link that is
     missing costs nothing, and one that is found is no error.
     """
-    total = found + sure
+    total = predicted + sure
     return torch.where(total > 0, 1 - (in_sure + in_possible).double() / total.clamp(min=1), 0.0)

@@ -74,20 +74,22 @@ class Alignment(Lens):
         if site.name != "cross" or site.stack != "decoder":
             return
         golds = [self._links(example) for example in batch.examples]
-        around = self.projections[site]
-        weights = call.weights.to(around.output.dtype)
-        squares = gram(call.value.to(weights), around.products)
+        maps = self.projections[site]
+        weights = call.weights.to(maps.output.dtype)
+        squares = gram(call.value.to(weights), maps.products)
         scores = {  # in the order of MEASURES
             "weights": (weights, weights.mean(1)),
             "norms": (weights * transformed_norms(squares)[:, :, None], all_heads_norms(weights, squares)),
         }
-        found = [
+        judged = [
             # Heads and, behind them, the layer.
             [self._judged(batch, text, torch.cat([h[text], layer[text, None]]), gold) for h, layer in scores.values()]
             for text, gold in enumerate(golds)
         ]
         # [text head-or-layer measure reading score]
-        values, counts = (torch.stack([torch.stack([m[which] for m in text], 1) for text in found]) for which in (0, 1))
+        values, counts = (
+            torch.stack([torch.stack([m[which] for m in text], 1) for text in judged]) for which in (0, 1)
+        )
         each = list(zip(SCORES, values.unbind(-1), counts.unbind(-1), strict=True))
         self.of_heads.add(site, **{name: (value[:, :-1], count[:, :-1]) for name, value, count in each})
         self.of_layers.add(site, **{f"layer_{name}": (value[:, -1], count[:, -1]) for name, value, count in each})
@@ -104,16 +106,16 @@ class Alignment(Lens):
         values, counts = [], []
         for reading in READINGS:
             rows = predicted_words(read) if reading == "output" else read
-            source, there = links(word_scores(scores, rows, batch.source.word[text], words))
-            in_sure, in_possible, found = agreement(source, there, sure, possible)
-            total = torch.full_like(found, len(gold.sure))
+            source, linked = links(word_scores(scores, rows, batch.source.word[text], words))
+            in_sure, in_possible, predicted = agreement(source, linked, sure, possible)
+            total = torch.full_like(predicted, len(gold.sure))
             rates = [
-                alignment_error_rate(in_sure, in_possible, found, len(gold.sure)),
-                in_possible.double() / found.clamp(min=1),
+                alignment_error_rate(in_sure, in_possible, predicted, len(gold.sure)),
+                in_possible.double() / predicted.clamp(min=1),
                 in_sure.double() / total.clamp(min=1),
             ]
             values.append(torch.stack(rates, -1))
-            counts.append(torch.stack([found + total, found, total], -1).double())
+            counts.append(torch.stack([predicted + total, predicted, total], -1).double())
         return torch.stack(values, 1), torch.stack(counts, 1)
 
     def _links(self, example: Example) -> Links:

@@ -101,20 +101,20 @@ class AttentionProbe(Lens):
             self.table = np.concatenate([table, np.zeros_like(table[:1])])  # the last: a word without a vector
         self.features = tuple(FEATURES) if vectors is not None else ("attention",)
         self.batch: Batch | None = None
-        self.found: dict[Site, tuple[Tensor, Tensor]] = {}
+        self.matrices: dict[Site, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
-        self.kept: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
+        self.sample: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site not in self.parsing:
             return
         if batch is not self.batch:
-            self.batch, self.trees, self.found = batch, GoldTrees.of(batch), {}
+            self.batch, self.trees, self.matrices = batch, GoldTrees.of(batch), {}
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
-        words = self.trees.there.shape[1]
+        words = self.trees.visible.shape[1]
         between, _ = between_words(weights, batch.source.word, words)
         kinds = torch.stack([batch.source.categories[kind] for kind in ("cls", "sep")], -1).to(weights.dtype)
         given = weights @ kinds[:, None]  # [batch head token two]
@@ -122,14 +122,14 @@ class AttentionProbe(Lens):
         special = given.mT @ (member / member.sum(1, keepdim=True).clamp(min=1))[:, None]
         # A site may have fewer heads than another; those that are not there give nothing.
         padding = (0, 0, 0, 0, 0, self.heads - weights.shape[1])
-        self.found[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
+        self.matrices[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Keep the sentences of this batch, now that all layers have been seen."""
         keys, chosen = [], []
         for sentence in self.trees.sentences():
             between, special = (
-                torch.cat([self.found[site][which][sentence.text] for site in self.parsing]) for which in (0, 1)
+                torch.cat([self.matrices[site][which][sentence.text] for site in self.parsing]) for which in (0, 1)
             )
             words = torch.from_numpy(sentence.words)
             late = share(f"part/{sentence.example.id}") >= self.development
@@ -137,8 +137,8 @@ class AttentionProbe(Lens):
             keys.append(text_key("attention-probe", sentence.example.id) >> 11)
             chosen.append(SampledSentence(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
         if chosen:
-            self.kept.add(keys, chosen)
-        self.batch, self.found = None, {}
+            self.sample.add(keys, chosen)
+        self.batch, self.matrices = None, {}
 
     def _vector(self, word: str) -> int:
         """The row of a word's vector: as written, else in lower case, else the last, which is zero."""
@@ -146,7 +146,7 @@ class AttentionProbe(Lens):
 
     def compute(self) -> Result:
         """`uas` and its kin by features and decoding, on held-out texts; `weight` of each head, both ways."""
-        early, late = self.kept.parts(self.batch_texts, self.table)
+        early, late = self.sample.parts(self.batch_texts, self.table)
         shares = np.full((len(FEATURES), len(DECODINGS), len(SCORES), 3), np.nan)
         shares[..., 2] = 0
         weight = torch.zeros(2, len(self.parsing), self.heads, dtype=torch.float64)
@@ -154,14 +154,14 @@ class AttentionProbe(Lens):
             for number, name in enumerate(FEATURES):
                 if name not in self.features:
                     continue
-                untrained = FEATURES[name](self.kept.heads, self.table.shape[1])
+                untrained = FEATURES[name](self.sample.heads, self.table.shape[1])
                 probe = trained(untrained, [s for s, _ in early], rate=self.rate, steps=self.steps, seed=self.seed)
                 shares[number] = _scored(probe, late)
                 if isinstance(probe, AttentionOnly):
                     weight = probe.own.detach().view(2, len(self.parsing), self.heads)
         return self._result(shares, _next_word([g for _, gold in late for g in gold]), weight, bool(early and late))
 
-    def _result(self, shares: np.ndarray, following: np.ndarray, weight: Tensor, there: bool) -> Result:
+    def _result(self, shares: np.ndarray, following: np.ndarray, weight: Tensor, complete: bool) -> Result:
         variables: dict[str, xr.DataArray] = {}
         labels = {axes.FEATURES: list(FEATURES), axes.DECODING: list(DECODINGS)}
         for number, name in enumerate(SCORES):
@@ -176,18 +176,18 @@ class AttentionProbe(Lens):
             by_site[self.position[site]] = weight[:, number].mT
         counted = torch.zeros(len(self.sites), self.heads, 2, dtype=torch.float64)
         for site in self.parsing:
-            counted[self.position[site]] = float(there)
+            counted[self.position[site]] = float(complete)
         # Heads come out the same up to rounding, however texts were batched.
         for name, values in (("weight", by_site.mul(1000).round() / 1000), ("weight_count", counted)):
             grid = self.grid(values, {axes.WAY: ["to_head", "read_by_head"]})
             variables[name] = grid.fillna(0).astype("int64") if name == "weight_count" else grid.where(grid != 0, 0.0)
-        if not there:
+        if not complete:
             variables["weight"] = variables["weight"] * np.nan
         variables["weight"].attrs["description"] = "weight of a head in the probe of attention alone"
         variables["uas"].attrs["description"] = "share of held-out words attached to the correct head, root included"
         result = self.result(variables)
         texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
-        result.data.attrs |= {**texts, "texts": self.kept.count}
+        result.data.attrs |= {**texts, "texts": self.sample.count}
         return result
 
 
@@ -207,8 +207,8 @@ def _scored(probe: torch.nn.Module, late: list[tuple[Sentences, list[Sentence]]]
                 "tree": free_trees(finite[None, :, :n], finite[None, :, n]),
             }
             for name, tree in trees.items():
-                found, counted = agreement(tree, sentence.gold, sentence.punctuation)
-                right[name].append(found[0].sum(0))
+                correct, counted = agreement(tree, sentence.gold, sentence.punctuation)
+                right[name].append(correct[0].sum(0))
             counts.append(counted.sum(0))
     return np.stack([_ratio(np.stack(right[name]), np.stack(counts)) for name in DECODINGS])
 
@@ -222,8 +222,8 @@ def _next_word(sentences: list[Sentence]) -> np.ndarray:
         tree = head_is_next(len(sentence.gold), len(sentence.gold) - 1)
         tree[-1] = UNKNOWN
         tree = np.where(sentence.gold == UNKNOWN, -3, tree)
-        found, counted = agreement(tree[None], sentence.gold, sentence.punctuation)
-        right.append(found[0].sum(0))
+        correct, counted = agreement(tree[None], sentence.gold, sentence.punctuation)
+        right.append(correct[0].sum(0))
         counts.append(counted.sum(0))
     return _ratio(np.stack(right), np.stack(counts))
 
@@ -232,8 +232,8 @@ def _ratio(right: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[score (share, standard error, texts)] from [text score]: a ratio of sums, linearised over texts."""
     out = np.full((right.shape[1], 3), np.nan)
     for score in range(right.shape[1]):
-        there = counts[:, score] > 0
-        x, n = right[there, score], counts[there, score]
+        counted = counts[:, score] > 0
+        x, n = right[counted, score], counts[counted, score]
         out[score, 2] = len(n)
         if len(n):
             out[score, 0] = x.sum() / n.sum()

@@ -21,7 +21,7 @@ class Sentences:
 
     attention: Float[Tensor, "text head word word2"]
     special: Float[Tensor, "text head two word"]  # what each word gives to the tokens that open, and that close
-    there: Bool[Tensor, "text word"]
+    mask: Bool[Tensor, "text word"]
     gold: Int[Tensor, "text word"]
     vectors: Float[Tensor, "text word dim"]
 
@@ -91,7 +91,7 @@ class VectorsAndDistance(nn.Module):
         self.out: nn.Parameter = draw(HIDDEN, 1)
 
     def forward(self, texts: Sentences) -> Float[Tensor, "text word candidate"]:
-        words = texts.there.shape[1]
+        words = texts.mask.shape[1]
         place = torch.arange(words)
         apart = (place - place[:, None]).clamp(-FARTHEST, FARTHEST) + FARTHEST  # [dependent, candidate]
         governor = texts.vectors @ self.governor
@@ -104,8 +104,8 @@ class VectorsAndDistance(nn.Module):
 def log_odds(probe: nn.Module, texts: Sentences) -> Float[Tensor, "text word candidate"]:
     """Scores with −∞ for the word itself and for what is not there."""
     scores = probe(texts)
-    words = texts.there.shape[1]
-    out = torch.cat([texts.there, texts.there.new_ones(len(texts.there), 1)], -1)[:, None].repeat(1, words, 1)
+    words = texts.mask.shape[1]
+    out = torch.cat([texts.mask, texts.mask.new_ones(len(texts.mask), 1)], -1)[:, None].repeat(1, words, 1)
     out[:, torch.arange(words), torch.arange(words)] = False
     return scores.masked_fill(~out, -torch.inf)
 

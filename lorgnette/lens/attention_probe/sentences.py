@@ -70,7 +70,7 @@ class SentenceSample:
         longest, texts = max(lengths), len(pieces)
         attention = torch.zeros(texts, self.heads, longest, longest, dtype=torch.float64)
         special = torch.zeros(texts, self.heads, 2, longest, dtype=torch.float64)
-        there = torch.zeros(texts, longest, dtype=torch.bool)
+        mask = torch.zeros(texts, longest, dtype=torch.bool)
         gold = torch.full((texts, longest), -1)
         vectors = torch.zeros(texts, longest, table.shape[1], dtype=torch.float64)
         sentences = []
@@ -78,10 +78,10 @@ class SentenceSample:
             both = flat.double().view(self.heads, n * (n + 2))
             attention[row, :, :n, :n] = both[:, : n * n].view(self.heads, n, n)
             special[row, :, :, :n] = both[:, n * n :].view(self.heads, 2, n)
-            there[row, :n] = True
+            mask[row, :n] = True
             heads = marks[:, 0]
             gold[row, :n] = torch.where(heads == UNKNOWN, -1, torch.where(heads == -1, longest, heads))
             vectors[row, :n] = torch.from_numpy(table[marks[:, 2].numpy()]).double()
             known = Sentence(row, Example("", ""), np.arange(n), heads.numpy(), marks[:, 1].numpy().astype(bool))
             sentences.append(known)
-        return Sentences(attention, special, there, gold, vectors), sentences
+        return Sentences(attention, special, mask, gold, vectors), sentences

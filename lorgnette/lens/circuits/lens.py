@@ -96,8 +96,8 @@ class Circuits(Lens):
         self.tokens = tokens
 
     def allocate(self, subject: Subject) -> None:
-        found = {site.site: Maps.of(site) for site in subject.anatomy.sites if site.site.stack != "pooler"}
-        self.variables = self._spectra(found) | self._compositions(found) | self._tokens(subject, found)
+        maps = {site.site: Maps.of(site) for site in subject.anatomy.sites if site.site.stack != "pooler"}
+        self.variables = self._spectra(maps) | self._compositions(maps) | self._tokens(subject, maps)
         for name, text in _DESCRIPTIONS.items():
             if name in self.variables:
                 self.variables[name].attrs["description"] = text

@@ -60,10 +60,10 @@ class Sample:
         """Vectors of length zero are left out."""
         vectors = vectors.double()
         length = vectors.norm(dim=-1, keepdim=True)
-        there = length[:, 0] > 0
-        units = vectors[there] / length[there]
-        kept = [name for name, yes in zip(ids, there.tolist(), strict=True) if yes]
-        return Sample(kept, units, labels[there], predicted[there])
+        nonzero = length[:, 0] > 0
+        units = vectors[nonzero] / length[nonzero]
+        names = [name for name, yes in zip(ids, nonzero.tolist(), strict=True) if yes]
+        return Sample(names, units, labels[nonzero], predicted[nonzero])
 
     def representatives(self, label: int, how: str, draws: int) -> Int[Tensor, " draw"]:
         """Texts of a class that are classified right: the first in random order, or the first by id."""
@@ -123,9 +123,9 @@ def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
         _right_and_wrong(table, c, cosines, sample)
         _neighbours(table, c, chosen, sample, lens.classes)
     for name, centred in (("class_cosine", False), ("class_cosine_centred", True)):
-        found = class_cosines(sample.units, sample.labels, classes, centred=centred)
-        table[name, axes.DIRECTION, axes.DIRECTION_B][:] = found.numpy()
-        pairs = _pairs(sample.labels, classes) * ~found.isnan().numpy()
+        by_class = class_cosines(sample.units, sample.labels, classes, centred=centred)
+        table[name, axes.DIRECTION, axes.DIRECTION_B][:] = by_class.numpy()
+        pairs = _pairs(sample.labels, classes) * ~by_class.isnan().numpy()
         table[f"{name}_count", axes.DIRECTION, axes.DIRECTION_B][:] = pairs
     _accuracy(table, lens.confusion.cpu().numpy())
     _correlated(table)
@@ -154,11 +154,11 @@ def _by_label(table: _ConeTable, name: str, c: int, cosines: Float[Tensor, "text
         table["cosine_quantile_count", *both][c] = table["cosine_count", *both][c]
 
 
-def _separated(table: _ConeTable, name: str, c: int, found: Separation) -> None:
-    table[name, axes.DIRECTION][c] = found.value
-    table[f"{name}_se", axes.DIRECTION][c] = found.error
+def _separated(table: _ConeTable, name: str, c: int, separation: Separation) -> None:
+    table[name, axes.DIRECTION][c] = separation.value
+    table[f"{name}_se", axes.DIRECTION][c] = separation.error
     # Missing as long as one side is; an error needs two on each.
-    table[f"{name}_count", axes.DIRECTION][c] = min(found.own, found.other)
+    table[f"{name}_count", axes.DIRECTION][c] = min(separation.own, separation.other)
 
 
 def _right_and_wrong(table: _ConeTable, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
@@ -182,14 +182,14 @@ def _neighbours(
     if not len(chosen):
         return
     first[c] = sample.ids[int(chosen[0])]
-    found = (sample.units @ sample.units[chosen[0]]).clamp(-1, 1).round(decimals=12)
-    rest = torch.arange(len(found)) != chosen[0]
+    cosines = (sample.units @ sample.units[chosen[0]]).clamp(-1, 1).round(decimals=12)
+    rest = torch.arange(len(cosines)) != chosen[0]
     own = sample.labels == c
     for number, (which, sign) in enumerate(((own & rest, 1), (~own, 1), (own & rest, -1))):
         places = which.nonzero()[:, 0]
-        order = places[torch.argsort(-sign * found[places], stable=True)][:NEAREST]
+        order = places[torch.argsort(-sign * cosines[places], stable=True)][:NEAREST]
         for rank, text in enumerate(order.tolist()):
-            cosine[c, number, rank], count[c, number, rank] = float(found[text]), 1
+            cosine[c, number, rank], count[c, number, rank] = float(cosines[text]), 1
             names[c, number, rank], labels[c, number, rank] = sample.ids[text], classes[int(sample.labels[text])]
 
 
@@ -213,10 +213,10 @@ def _correlated(table: _ConeTable) -> None:
     """Over classes: is the class whose texts lie closer together the one that is classified better?"""
     own = np.diag(table["cosine", axes.DIRECTION, axes.LABEL])
     accuracy = table["accuracy", axes.LABEL]
-    there = ~np.isnan(own) & ~np.isnan(accuracy)
-    one, other = (torch.tensor(values[there], dtype=torch.float64) for values in (own, accuracy))
-    ranked = spearman(one.round(decimals=9), other.round(decimals=9)) if there.sum() > 2 else None
+    finite = ~np.isnan(own) & ~np.isnan(accuracy)
+    one, other = (torch.tensor(values[finite], dtype=torch.float64) for values in (own, accuracy))
+    ranked = spearman(one.round(decimals=9), other.round(decimals=9)) if finite.sum() > 2 else None
     linear = float(np.corrcoef(one, other)[0, 1]) if ranked is not None else np.nan
     for name, value in (("pearson", linear), ("spearman", np.nan if ranked is None else ranked)):
         table.arrays[name] = xr.DataArray(np.float64(value))
-        table.arrays[f"{name}_count"] = xr.DataArray(np.int64(0 if ranked is None else there.sum()))
+        table.arrays[f"{name}_count"] = xr.DataArray(np.int64(0 if ranked is None else finite.sum()))

@@ -31,8 +31,8 @@ def angle(one: Float[Tensor, "*batch dim"], other: Float[Tensor, "*batch dim"]) 
     0 where one of them is zero, which has no direction.
     """
     a, b = direction(one), direction(other)
-    found = 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
-    return torch.where(one.any(-1) & other.any(-1), found, 0.0)
+    angle = 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
+    return torch.where(one.any(-1) & other.any(-1), angle, 0.0)
 
 
 def direction(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -56,11 +56,11 @@ def cone(scores: Scores, value: Float[Tensor, "batch head key dim"]) -> Cone:
     return Cone(*(torch.cat([getattr(part, name) for part in parts], 2) for name in Cone.__dataclass_fields__))
 
 
-def _cone(seen: Bool[Tensor, "#batch #head row key"], value: Float[Tensor, "batch head key dim"]) -> Cone:
-    seen = seen.expand(*value.shape[:2], *seen.shape[2:])
-    mean = seen.double() @ value / seen.sum(-1, keepdim=True).clamp(min=1)
+def _cone(visible: Bool[Tensor, "#batch #head row key"], value: Float[Tensor, "batch head key dim"]) -> Cone:
+    visible = visible.expand(*value.shape[:2], *visible.shape[2:])
+    mean = visible.double() @ value / visible.sum(-1, keepdim=True).clamp(min=1)
     cosine = direction(mean) @ direction(value).transpose(-1, -2)
     angles = torch.where(cosine > 1 - _EQUAL, 0.0, cosine.clamp(-1, 1).arccos())
-    counted = seen & value.any(-1)[:, :, None]
+    counted = visible & value.any(-1)[:, :, None]
     angles = torch.where(counted, angles, 0.0)
     return Cone(mean, angles.amax(-1), angles.sum(-1) / counted.sum(-1).clamp(min=1))

@@ -49,8 +49,8 @@ class Convexity(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         asking = batch.queries(site).mask[:, None]  # [batch 1 query]
-        found = cone(call.scores, call.value)
-        rows, defined = _rows(call.context.double(), found)
+        hull = cone(call.scores, call.value)
+        rows, defined = _rows(call.context.double(), hull)
         lost = asking & ~defined[..., 0]
         self.no_mean[self.position[site], : lost.shape[1]] += lost.sum((0, 2)).to(self.no_mean)
         counted = defined & asking[..., None]
@@ -70,24 +70,24 @@ class Convexity(Lens):
 
 
 def _rows(
-    context: Float[Tensor, "batch head query dim"], found: Cone
+    context: Float[Tensor, "batch head query dim"], hull: Cone
 ) -> tuple[Float[Tensor, "batch head query column"], Bool[Tensor, "batch head query column"]]:
     """Every column for every query, and where it is defined."""
-    mean = found.mean.expand(context.shape)
-    widest, average = (part.expand(context.shape[:3]) for part in (found.widest, found.average))
+    mean = hull.mean.expand(context.shape)
+    widest, average = (part.expand(context.shape[:3]) for part in (hull.widest, hull.average))
     length = mean.norm(dim=-1)
-    there, arrived = length > 0, context.any(-1)
-    by = torch.where(there, length, 1.0)
+    nonzero, arrived = length > 0, context.any(-1)
+    by = torch.where(nonzero, length, 1.0)
     turn, size = angle(context, mean), context.norm(dim=-1)
-    both, open_cone = there & arrived, there & arrived & (widest > _NARROWEST)
+    both, open_cone = nonzero & arrived, nonzero & arrived & (widest > _NARROWEST)
     columns = {
-        "distance": ((context - mean).norm(dim=-1) / by, there),
+        "distance": ((context - mean).norm(dim=-1) / by, nonzero),
         "cosine": (turn.cos(), both),
         "angle": (turn, both),
-        "cone_widest": (widest, there),
-        "cone_average": (average, there),
+        "cone_widest": (widest, nonzero),
+        "cone_average": (average, nonzero),
         "used": (turn / torch.where(open_cone, widest, 1.0), open_cone),
-        "norm_ratio": (size / by, there),
+        "norm_ratio": (size / by, nonzero),
         "beyond": ((turn > widest + _NARROWEST).double(), both),
     }
     values, defined = zip(*(columns[name] for name in _DESCRIPTIONS), strict=True)

@@ -70,7 +70,7 @@ class Coreference(Lens):
         if batch is not self.batch:
             self._begin(batch)
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
-        attention = between_words(weights, batch.source.word, self.seen.shape[1])[0].cpu()
+        attention = between_words(weights, batch.source.word, self.visible.shape[1])[0].cpu()
         if self.tasks:
             values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
             values = values[..., None].expand(*values.shape, len(PARTS))
@@ -90,10 +90,10 @@ class Coreference(Lens):
         """What all layers of a batch share; rules and counts are taken in here, once."""
         self.batch = batch
         size = max(len(words) for words in batch.source.words)
-        self.seen: Tensor = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
+        self.visible: Tensor = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
         self.tasks: dict[int, _Tasks] = {}
         for text, example in enumerate(batch.examples):
-            tasks, counts = _tasks(example, self.seen[text])
+            tasks, counts = _tasks(example, self.visible[text])
             self.mentions += torch.tensor(counts).to(self.mentions)
             if tasks is not None:
                 self.tasks[text] = tasks
@@ -161,17 +161,17 @@ class _Tasks(NamedTuple):
     rules: Float[Tensor, "rule kind"]
 
 
-def _tasks(example: Example, seen: Bool[Tensor, " word"]) -> tuple[_Tasks | None, tuple[int, int, int]]:
+def _tasks(example: Example, visible: Bool[Tensor, " word"]) -> tuple[_Tasks | None, tuple[int, int, int]]:
     mentions = mentions_of(example)
     assert example.words is not None
     heads = [mention.head for mention in mentions]
-    size = len(seen)
+    size = len(visible)
     rows, unseen = [], 0
     for number, mention in enumerate(mentions):
         gold = {m.head for m in mentions if m.chain == mention.chain and m.head < mention.head}
         if not gold:
             continue
-        if not seen[mention.head] or not all(seen[head] for head in gold):
+        if not visible[mention.head] or not all(visible[head] for head in gold):
             unseen += 1
             continue
         rows.append((number, mention, gold))
@@ -180,8 +180,8 @@ def _tasks(example: Example, seen: Bool[Tensor, " word"]) -> tuple[_Tasks | None
         return None, total
     flags = lambda places: torch.zeros(size, dtype=torch.bool).index_fill(0, torch.tensor(sorted(places)), True)  # noqa: E731
     right = torch.stack([flags(gold) for _, _, gold in rows])
-    earlier = torch.stack([flags({h for h in heads if h < m.head}) & seen for _, m, _ in rows])
-    others = torch.stack([seen & (torch.arange(size) != m.head) for _, m, _ in rows])
+    earlier = torch.stack([flags({h for h in heads if h < m.head}) & visible for _, m, _ in rows])
+    others = torch.stack([visible & (torch.arange(size) != m.head) for _, m, _ in rows])
     kinds = torch.tensor([[1.0, *(float(m.kind == kind) for kind in KINDS)] for _, m, _ in rows], dtype=torch.float64)
     counts = kinds.sum(0)
     hits = torch.tensor(

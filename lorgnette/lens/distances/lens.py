@@ -126,9 +126,9 @@ class Distances(Weights):
 
     def compute(self) -> Result:
         """Divergences [stack head_a head_b], the map x, y and the kind of every head [stack layer head]."""
-        found = self.pairs.arrays()
-        variables: dict[str, Any] = {name: self._flat(array) for name, array in found.items()}
-        count = found["divergence_count"].max(axes.HEAD_B)
+        arrays = self.pairs.arrays()
+        variables: dict[str, Any] = {name: self._flat(array) for name, array in arrays.items()}
+        count = arrays["divergence_count"].max(axes.HEAD_B)
         variables |= self._map(variables["divergence"], count)
         variables["kind"] = self._kinds()
         variables["kind"].values[count.values == 0] = None
@@ -149,10 +149,10 @@ class Distances(Weights):
     def _map(self, divergence: xr.DataArray, count: xr.DataArray) -> Mapping[str, xr.DataArray]:
         points = np.full((*count.shape, 2), np.nan)
         stress = []
-        for number, there in enumerate(count.values > 0):
-            flat = there.reshape(-1)
+        for number, present in enumerate(count.values > 0):
+            flat = present.reshape(-1)
             distances = divergence.values[number][np.ix_(flat, flat)]
-            points[number][there], left = metric_mds((distances + distances.T) / 2, self.seed)
+            points[number][present], left = metric_mds((distances + distances.T) / 2, self.seed)
             stress.append(left)
         return {
             "x": count.copy(data=points[..., 0]),

@@ -75,7 +75,7 @@ class Frequency(Lens):
         self.source, self.specials, self.size = ranks, specials, size
         self.ranks = self._open(ranks, language)
         self.batch: Batch | None = None
-        self.found: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
+        self.readings: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
 
     @staticmethod
     def _open(ranks: "str | FrequencyRanks[Any]", language: str) -> "FrequencyRanks[Any] | None":
@@ -109,12 +109,12 @@ class Frequency(Lens):
         if site.name not in self.stacks:
             return
         if batch is not self.batch:
-            self.batch, self.found = batch, {}
+            self.batch, self.readings = batch, {}
         norms = transformed_norms_of(call, self.projections[site])
         asked = batch.queries(site).mask
         (rows,) = self.measured(call, batch)
         mean = rows["received"].mean(1) / _askers(call, asked).clamp(min=1)
-        self.found.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
+        self.readings.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Draw from the occurrences of this batch, now that all layers have been seen."""
@@ -122,10 +122,10 @@ class Frequency(Lens):
             if tokens is not None:
                 ids = tokens.ids[tokens.mask].to(self.pieces.device)
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
-        for stack, layers in self.found.items():
+        for stack, layers in self.readings.items():
             site = next(site for site in self.sites if site.name == stack)
             self._draw(site, batch.keys(site), layers, [example.id for example in batch.examples])
-        self.batch, self.found = None, {}
+        self.batch, self.readings = None, {}
 
     def _draw(self, site: Site, tokens: Tokens, layers: dict[int, tuple[Tensor, Tensor]], ids: list[str]) -> None:
         text, position = self._counting(tokens).nonzero(as_tuple=True)
@@ -175,12 +175,12 @@ class Frequency(Lens):
         cells = np.full((len(self.stacks), self.layers + 1, len(MEASURES), 6), np.nan)
         cells[..., 4:] = 0
         for number, stack in enumerate(self.stacks):
-            there = [site.layer for site in self.sites if site.name == stack]
+            layers = [site.layer for site in self.sites if site.name == stack]
             rows = self.sample.rows(number)
             rank = rows["rank"] if self.ranks is not None else self._counted_ranks(stack, rows["piece"])
             for m, name in enumerate(MEASURES):
-                values = rows[name].T[there]
-                for layer, value in zip([*there, self.layers], [*values, values.mean(0)], strict=True):
+                values = rows[name].T[layers]
+                for layer, value in zip([*layers, self.layers], [*values, values.mean(0)], strict=True):
                     cells[number, layer, m] = _correlated(rank, value, rows["text"])
         return self._result(cells)
 
@@ -213,10 +213,10 @@ class Frequency(Lens):
 def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float, float, float, int, int]:
     """ρ, its standard error, a 95 % interval (even on Fisher's scale), texts and occurrences."""
     missing = float("nan")
-    found = spearman_with_error(rank, rounded(value), text.long()) if len(rank) > 1 else None
-    if found is None:
+    correlation = spearman_with_error(rank, rounded(value), text.long()) if len(rank) > 1 else None
+    if correlation is None:
         return missing, missing, missing, missing, 0, 0
-    rho, error, texts = found
+    rho, error, texts = correlation
     return rho, error, *fisher_interval(rho, error), texts, len(rank)
 
 

@@ -73,10 +73,10 @@ class Clouds:
         """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
         at, turn = self.places.index(site), len(self.held)
         for kind, (vectors, mask) in enumerate(kinds):
-            found = directions_of(vectors, mask)
-            self.held.append((site, kind, found, turn))
+            directions = directions_of(vectors, mask)
+            self.held.append((site, kind, directions, turn))
             if self.covariances:
-                near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+                near = directions.total.sum(0).flatten() / mask.sum().clamp(min=1)
                 lower, total = moment_of(vectors.flatten(2), mask, near)
                 width = slice(len(total))
                 self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
@@ -118,19 +118,20 @@ class Clouds:
         values, weights = self._within(whole)
         return list(zip(values.split(texts), weights.split(texts), strict=True))
 
-    def _within(self, found: Directions) -> tuple[Tensor, Tensor]:
+    def _within(self, directions: Directions) -> tuple[Tensor, Tensor]:
         """SIM and IntraSim of each text [text head-or-all what], and which of them are defined."""
         joint = lambda own, together: torch.cat([own, together[:, None]], 1)  # noqa: E731
-        flat, length = found.units_all.flatten(1), found.total.flatten(1).double().norm(dim=-1)
+        flat, length = directions.units_all.flatten(1), directions.total.flatten(1).double().norm(dim=-1)
         sim = joint(
-            mean_pairwise_cosine(found.units, found.count[:, :-1]), mean_pairwise_cosine(flat, found.count[:, -1])
+            mean_pairwise_cosine(directions.units, directions.count[:, :-1]),
+            mean_pairwise_cosine(flat, directions.count[:, -1]),
         )
         intra = joint(
-            intra_similarity(found.units, found.total, found.count[:, :-1]),
-            intra_similarity(flat, found.total.flatten(1), found.count[:, -1]),
+            intra_similarity(directions.units, directions.total, directions.count[:, :-1]),
+            intra_similarity(flat, directions.total.flatten(1), directions.count[:, -1]),
         )
-        lengths = joint(found.total.double().norm(dim=-1), length)
-        enough = found.count > 1
+        lengths = joint(directions.total.double().norm(dim=-1), length)
+        enough = directions.count > 1
         values = torch.stack([sim, intra], -1)
         weights = torch.stack([enough, enough & (lengths > 0)], -1).double()
         missing = self.heads + 1 - values.shape[1]  # heads that other places have

@@ -186,9 +186,9 @@ class Geometry(Lens):
 
     def compute(self) -> Result:
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
-        found = self.heads_clouds.means() | self.heads_clouds.pooled()
+        clouds = self.heads_clouds.means() | self.heads_clouds.pooled()
         variables: dict[str, xr.DataArray] = {}
-        for name, array in found.items():
+        for name, array in clouds.items():
             variables[name] = array.isel({axes.HEAD: slice(0, self.heads)})
             variables[_tailed(name, "_all")] = array.isel({axes.HEAD: -1}, drop=True)
         states = self.state_clouds.means() | self.state_clouds.pooled()
@@ -231,15 +231,15 @@ class Geometry(Lens):
     def _words(self, intra: xr.DataArray) -> dict[str, xr.DataArray]:
         """SelfSim and MEV, what random words have in common, and each less that."""
         shape = (len(self.stacks), self.depth, self.width)
-        found: list[WordSimilarity] = []
+        similarities: list[WordSimilarity] = []
         for number in range(len(self.stacks)):
             words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
             random = [group[0] for group in self.at_random.rows(number).groups("vectors")]
-            found.append(word_similarity(words, torch.stack(random) if random else torch.zeros(0, *shape[1:])))
+            similarities.append(word_similarity(words, torch.stack(random) if random else torch.zeros(0, *shape[1:])))
         out: dict[str, xr.DataArray] = {}
         where = {axes.STACK: self.stacks, axes.STATE: list(range(self.depth))}
         for name in WordSimilarity._fields:
-            cells = torch.stack([getattr(one, name) for one in found])
+            cells = torch.stack([getattr(one, name) for one in similarities])
             array = xr.DataArray(cells.numpy(), dims=(axes.STACK, axes.STATE), coords=where)
             out[name] = array.astype("int64") if name.endswith("_count") else array
         counted = lambda name: out[f"{name}_count"].where(out["random_cosine_count"] > 0, 0).astype("int64")  # noqa: E731

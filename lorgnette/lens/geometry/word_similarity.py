@@ -70,9 +70,9 @@ def _mean(
     values: Float[Tensor, "word state"],
 ) -> tuple[Float[Tensor, " state"], Float[Tensor, " state"], Int[Tensor, " state"]]:
     """Mean over words, its standard error, and how many words."""
-    there = ~values.isnan()
-    count = there.sum(0)
+    known = ~values.isnan()
+    count = known.sum(0)
     n = count.double()
-    mean = torch.where(there, values, 0.0).sum(0) / n
-    spread = torch.where(there, values - mean, 0.0).square().sum(0)
+    mean = torch.where(known, values, 0.0).sum(0) / n
+    spread = torch.where(known, values - mean, 0.0).square().sum(0)
     return mean, torch.where(count > 1, (spread / (n - 1) / n).sqrt(), torch.nan), count

@@ -46,5 +46,5 @@ class Graph(Tap):
     def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "batch head query key"]]:
         """∂loss/∂α of every call, from one backward pass; parameters get no gradient. The graph is freed."""
         sites = list(self.calls)
-        found = torch.autograd.grad(loss, [self.calls[site].weights for site in sites], materialize_grads=True)
-        return dict(zip(sites, found, strict=True))
+        gradients = torch.autograd.grad(loss, [self.calls[site].weights for site in sites], materialize_grads=True)
+        return dict(zip(sites, gradients, strict=True))

@@ -73,10 +73,10 @@ class Gradients(Lens):
                 with self.subject.tapped(graph):
                     outputs = self.subject.run(hidden, return_dict=True)
             assert graph is not None
-            losses, there = text_losses(self.subject, self.task, batch, outputs, labels)
-            found = graph.gradients((losses * there).sum())
-        for site, gradient in found.items():
-            self._add(site, gradient, graph.calls[site].visible, batch, there)
+            losses, weight = text_losses(self.subject, self.task, batch, outputs, labels)
+            gradients = graph.gradients((losses * weight).sum())
+        for site, gradient in gradients.items():
+            self._add(site, gradient, graph.calls[site].visible, batch, weight)
         self.graph = None
 
     def _add(
@@ -85,7 +85,7 @@ class Gradients(Lens):
         gradient: Float[Tensor, "text head query key"],
         visible: Bool[Tensor, "text heads query key"],
         batch: Batch,
-        there: Float[Tensor, " text"],
+        weight: Float[Tensor, " text"],
     ) -> None:
         asking, read = batch.queries(site), batch.keys(site)
         pairs = visible & asking.mask[:, None, :, None] & read.mask[:, None, None, :]
@@ -93,7 +93,7 @@ class Gradients(Lens):
         total = (gradient.abs() * pairs).sum(2) @ kinds
         counts = pairs.sum(2).to(gradient.dtype) @ kinds
         weights = counts if self.by == "token" else (counts > 0).to(counts.dtype)
-        weights = weights * there[:, None, None].to(weights.dtype)
+        weights = weights * weight[:, None, None].to(weights.dtype)
         self.moments.add(site, gradient=(total / counts.clamp(min=1), weights))
 
     def compute(self) -> Result:

@@ -70,8 +70,8 @@ class Rerun:
     def __init__(self, subject: Subject, batch: Batch) -> None:
         self.subject, self.batch = subject, batch
         self.order: list[AttentionSite] = [site for stack in subject.anatomy.stacks for site in stack.sites]
-        self.kept: dict[int, Any] = {}
-        pairs = {(around.site.stack, around.site.layer, id(around.layer)) for around in self.order}
+        self.outputs: dict[int, Any] = {}
+        pairs = {(attention.site.stack, attention.site.layer, id(attention.layer)) for attention in self.order}
         self.shared: bool = len({layer for _, _, layer in pairs}) < len(pairs)
         caches = hasattr(subject.model.config, "use_cache")
         self.options: dict[str, Any] = {"return_dict": True, **({"use_cache": False} if caches else {})}
@@ -79,7 +79,7 @@ class Rerun:
     @contextmanager
     def recording(self) -> Iterator[None]:
         def keep(module: nn.Module, arguments: object, output: object) -> None:
-            self.kept[id(module)] = _mapped(output, Tensor.detach)
+            self.outputs[id(module)] = _mapped(output, Tensor.detach)
 
         with ExitStack() as undo:
             for layer in self._layers(self.order):
@@ -89,17 +89,17 @@ class Rerun:
     def logits(self, site: Site, replacements: Sequence[Replacement]) -> Float[Tensor, "copy text *rest"]:
         """The model's logits with each of these heads of one site replaced in a copy of the batch of its own."""
         copies = len(replacements)
-        at = next(number for number, around in enumerate(self.order) if around.site == site)
-        around = self.order[at]
-        watch = _OneSite(around, self.order, _Replaced(replacements))
+        at = next(number for number, attention in enumerate(self.order) if attention.site == site)
+        attention = self.order[at]
+        watch = _OneSite(attention, self.order, _Replaced(replacements))
         inputs = {name: tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) for name, tensor in self.batch.inputs.items()}
         with ExitStack() as undo:
             undo.enter_context(switched(self.subject.model, self.subject.anatomy))
             undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), watch)))
             if not self.shared:
                 for layer in self._layers(self.order[:at]):
-                    if layer is not around.layer:
-                        undo.callback(_replayed(layer, _copied(self.kept[id(layer)], len(self.batch), copies)))
+                    if layer is not attention.layer:
+                        undo.callback(_replayed(layer, _copied(self.outputs[id(layer)], len(self.batch), copies)))
             output = self.subject.model(**inputs, **self.options)
         if watch.arrived == 0:
             raise RuntimeError(f"{site} was not reached")
@@ -107,7 +107,7 @@ class Rerun:
 
     @staticmethod
     def _layers(sites: Sequence[AttentionSite]) -> list[nn.Module]:
-        return list({id(around.layer): around.layer for around in sites}.values())
+        return list({id(attention.layer): attention.layer for attention in sites}.values())
 
 
 class _Replaced(Tap):
@@ -129,10 +129,10 @@ class _Replaced(Tap):
 class _OneSite:
     """Watches one site of a model whose earlier layers may not run; a module of several layers by counting calls."""
 
-    def __init__(self, around: AttentionSite, order: Sequence[AttentionSite], tap: Tap) -> None:
-        self.module, self.tap = around.module, tap
-        self.sites = [other.site for other in order if other.module is around.module]
-        self.wanted, self.arrived = around.site, 0
+    def __init__(self, attention: AttentionSite, order: Sequence[AttentionSite], tap: Tap) -> None:
+        self.module, self.tap = attention.module, tap
+        self.sites = [other.site for other in order if other.module is attention.module]
+        self.wanted, self.arrived = attention.site, 0
         self.current: Site | None = None
 
     @property

@@ -42,8 +42,8 @@ class Gates(Tap):
     def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "text head"]]:
         """∂loss/∂ξ of every head and text, from one backward pass."""
         sites = list(self.gates)
-        found = torch.autograd.grad(loss, [self.gates[site] for site in sites], materialize_grads=True)
-        return {site: gradient[..., 0, 0] for site, gradient in zip(sites, found, strict=True)}
+        gradients = torch.autograd.grad(loss, [self.gates[site] for site in sites], materialize_grads=True)
+        return {site: gradient[..., 0, 0] for site, gradient in zip(sites, gradients, strict=True)}
 
 
 class Importance(Lens):
@@ -100,10 +100,10 @@ class Importance(Lens):
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)
         self.subject = subject
-        there = {site.name for site in self.sites}
-        if self.stacks is not None and not set(self.stacks) <= there:
+        stacks = {site.name for site in self.sites}
+        if self.stacks is not None and not set(self.stacks) <= stacks:
             raise UserError(
-                f"The 'stacks' parameter of Importance must hold stacks of the model ({', '.join(sorted(there))}). "
+                f"The 'stacks' parameter of Importance must hold stacks of the model ({', '.join(sorted(stacks))}). "
                 f"Got {self.stacks!r}."
             )
         self.taken = tuple(site for site in self.sites if self.stacks is None or site.name in self.stacks)
@@ -121,16 +121,16 @@ class Importance(Lens):
         rerun, gates = Rerun(self.subject, batch), Gates()
         with torch.enable_grad(), self.subject.tapped(gates), rerun.recording():
             outputs = self.subject.run(batch, **rerun.options)
-            values, there = text_metrics(self.subject, self.task, batch, outputs.logits, labels)
-            slopes = gates.gradients((values[0] * there).sum())
+            values, weight = text_metrics(self.subject, self.task, batch, outputs.logits, labels)
+            slopes = gates.gradients((values[0] * weight).sum())
         values = values.detach()
-        self.intact.add(**{name: (value, there) for name, value in zip(self.metrics, values, strict=True)})
+        self.intact.add(**{name: (value, weight) for name, value in zip(self.metrics, values, strict=True)})
         with torch.no_grad():
             for site in self.taken:
-                self.sensitivity.add(site, sensitivity=(slopes[site].abs(), there[:, None]))
+                self.sensitivity.add(site, sensitivity=(slopes[site].abs(), weight[:, None]))
                 if self.ablations:
                     changes = self._changes(site, rerun, values, labels).unbind(2)
-                    weights = there[:, None, None] * self._known()
+                    weights = weight[:, None, None] * self._known()
                     self.changes.add(
                         site,
                         **{f"{name}_change": (each, weights) for name, each in zip(self.metrics, changes, strict=True)},
@@ -138,8 +138,8 @@ class Importance(Lens):
 
     def _known(self) -> Float[Tensor, " ablation"]:
         """0 for changes that need a mean which nobody has given."""
-        there = [ablation == "zero" or self.means is not None for ablation in self.ablations]
-        return torch.tensor(there, dtype=torch.float32, device=self.subject.device)
+        possible = [ablation == "zero" or self.means is not None for ablation in self.ablations]
+        return torch.tensor(possible, dtype=torch.float32, device=self.subject.device)
 
     def _changes(
         self, site: Site, rerun: Rerun, intact: Float[Tensor, "metric text"], labels: Tensor | None

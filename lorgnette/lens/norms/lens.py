@@ -96,7 +96,7 @@ class Norms(Lens):
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
         self.measures: tuple[str, ...] = tuple(measures)
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
-        self.around: SiteWeights | None = None
+        self.projections: SiteWeights | None = None
         self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
         self.output: OutputShares | None = None
         self._waiting: list[Reading] = []
@@ -104,11 +104,11 @@ class Norms(Lens):
 
     def bind(self, subject: Subject) -> None:
         super().bind(subject)
-        if self.around is None:  # it was pickled, and the model stayed behind
-            self.around = SiteWeights(subject, layer_norm=self.layer_norm)
+        if self.projections is None:  # it was pickled, and the model stayed behind
+            self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
 
     def allocate(self, subject: Subject) -> None:
-        self.around = SiteWeights(subject, layer_norm=self.layer_norm)
+        self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
         self.ratios = (*RATIOS, *self.measures)
         by_kind, by_ratio = {axes.CATEGORY: self.kinds}, {axes.RATIO: self.ratios}
         self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
@@ -131,9 +131,9 @@ class Norms(Lens):
         self.state(f"{name}_high", -start, "max", on_device=True)
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
-        assert self.around is not None
+        assert self.projections is not None
         gram = self.all_heads or self.residual
-        layer = LayerNorms(call, self.around, batch, gram=gram, residual=self.residual, kinds=self.kinds)
+        layer = LayerNorms(call, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
         further, pairs = further_measures(layer, self.measures), None
         if self.pairs_sample is not None:
             on_chip = layer.kernels is not None and self.all_heads and not further and not self.contribution
@@ -166,8 +166,8 @@ class Norms(Lens):
         self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        if "value_zeroing" in self.measures and self.around is not None:
-            for site, share in value_zeroing(self.around.subject, batch):
+        if "value_zeroing" in self.measures and self.projections is not None:
+            for site, share in value_zeroing(self.projections.subject, batch):
                 query = batch.queries(site).mask
                 self._ratios([site], {"value_zeroing": share}, query)
 
@@ -182,24 +182,24 @@ class Norms(Lens):
         super().commit()
 
     def _take(self, read: Readings) -> None:
-        there, count = self._present(read.kinds), read.query.sum(-1)
-        self._heads(read, there, count)
+        present, count = self._present(read.kinds), read.query.sum(-1)
+        self._heads(read, present, count)
         if "output" in read.parts:
-            self._outputs(read, there * self._weight(count)[:, None], count)
+            self._outputs(read, present * self._weight(count)[:, None], count)
         self._f(read)
-        self._layers(read, there * self._weight(count)[:, None], count)
+        self._layers(read, present * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
         ratios = {name.removeprefix("ratio "): part for name, part in read.parts.items() if name.startswith("ratio ")}
         if ratios:
             self._ratios(read.sites, ratios, query)
 
-    def _heads(self, read: Readings, there: Tensor, count: Tensor) -> None:
+    def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
         tokens, f = read.kinds.sum(1), read.parts["f"]
         weight, norm = (read.parts["total"] / count.clamp(min=1)[:, None, None]).chunk(2, -1)
         share, is_share = _shares(norm)
         f_norm = torch.einsum("bhk,bkc->bhc", f, read.kinds) / tokens.clamp(min=1)[:, None]
-        by_query = self._weight(count)[:, None, None] * there[:, None]
+        by_query = self._weight(count)[:, None, None] * present[:, None]
         pairs = {
             "weight": (weight, by_query),
             "norm": (norm, by_query),
@@ -208,16 +208,16 @@ class Norms(Lens):
         }
         read.add(self.of_heads, pairs)
 
-    def _outputs(self, read: Readings, there: Tensor, count: Tensor) -> None:
+    def _outputs(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """What the tokens of each kind add to the length of the output."""
         means = []
         for name in ("output", "output of all"):
             given = torch.einsum("brk,bkc->brc", read.parts[name], read.kinds)
             means.append(given / count.clamp(min=1)[:, None, None])
         (share, is_share), (all_share, is_all_share) = map(_shares, means)
-        known = there[:, None]
+        known = present[:, None]
         read.add(self.of_outputs, dict(zip(_OUTPUT, [(means[0], known), (share, known * is_share)], strict=True)))
-        pairs = [(means[1][:, 0], there), (all_share[:, 0], there * is_all_share[:, 0])]
+        pairs = [(means[1][:, 0], present), (all_share[:, 0], present * is_all_share[:, 0])]
         read.add(self.of_all_outputs, dict(zip(self.of_all_outputs.variables, pairs, strict=True)))
 
     def _f(self, read: Readings) -> None:
@@ -234,11 +234,11 @@ class Norms(Lens):
             self.f_low[at, heads] = torch.minimum(self.f_low[at, heads], low[number].to(self.f_low))
             self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high[number].to(self.f_high))
 
-    def _layers(self, read: Readings, there: Tensor, count: Tensor) -> None:
+    def _layers(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """What all heads give together: norms by kind, expansion."""
         norm = torch.einsum("bvk,bkc->bvc", read.parts["received"], read.kinds) / count.clamp(min=1)[:, None, None]
         share, is_share = _shares(norm)
-        known = norm.new_tensor(read.has_received)[None, :, None] * there[:, None]
+        known = norm.new_tensor(read.has_received)[None, :, None] * present[:, None]
         read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
         if "expansion" in read.parts:
             read.add(self.expansion, {"expansion": self._over_tokens(read.parts["expansion"], read.key)})
@@ -272,16 +272,16 @@ class Norms(Lens):
 
     def _present(self, kinds: Float[Tensor, "text token kind"]) -> Float[Tensor, "text kind"]:
         """1 where a text has such tokens; a text without punctuation has a sum of zero, one without [CLS] has none."""
-        there = kinds.any(1)
+        present = kinds.any(1)
         for name in ("punctuation", "period_comma", "other"):
-            there[:, CATEGORIES.index(name)] = True
-        return there.to(kinds.dtype)
+            present[:, CATEGORIES.index(name)] = True
+        return present.to(kinds.dtype)
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
 
-    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(kept)
+    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(states)
         self.reading, self.output, self._waiting = None, None, []
 
     def compute(self) -> Result:
@@ -319,16 +319,16 @@ class Norms(Lens):
         """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
         names = list(dict.fromkeys(site.name for site in self.sites))
         groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
-        seen = torch.zeros(len(self.sites), len(self.kinds), dtype=torch.float64)
-        seen[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
+        pair_counts = torch.zeros(len(self.sites), len(self.kinds), dtype=torch.float64)
+        pair_counts[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
         rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))], len(self.kinds))
         by_kind = {axes.CATEGORY: self.kinds}
         out = {"spearman": self.by_layer.grid(rho, by_kind)}
-        for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
+        for name, cells in (("spearman_count", count), ("spearman_pairs", pair_counts)):
             out[name] = self.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
         rho, count = _correlations(pairs, groups, len(self.kinds))
         labels = {axes.STACK: names, axes.CATEGORY: list(self.kinds)}
-        totals = torch.stack([seen[group].sum(0) for group in groups])
+        totals = torch.stack([pair_counts[group].sum(0) for group in groups])
         out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
         out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
         out["spearman_all_pairs"] = xr.DataArray(totals.numpy().astype("int64"), coords=labels)
@@ -342,9 +342,9 @@ def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]], kinds: int
     for number, sites in enumerate(groups):
         for kind, name in enumerate(_KINDS):
             weight, norm = pairs.sample(sites, kind)
-            found = spearman(rounded(weight), rounded(norm))
-            if found is not None:
-                rho[number, CATEGORIES.index(name)] = found
+            correlation = spearman(rounded(weight), rounded(norm))
+            if correlation is not None:
+                rho[number, CATEGORIES.index(name)] = correlation
                 count[number, CATEGORIES.index(name)] = len(weight)
     return rho, count
 

@@ -128,10 +128,10 @@ class Probes(Lens):
                     f"The text {example.id!r} has no {self.label!r} tags for its words.{near(self.label, known)} "
                     f"It has: {', '.join(known) or 'none'}; '{SENTENCE}' asks for the label of the text."
                 )
-            there = set(tokens.word[text].tolist())
+            words = set(tokens.word[text].tolist())
             part = int(share(f"probe/{example.id}") >= self.development)
             for word, tag in enumerate(tags):
-                if word in there:
+                if word in words:
                     where.append((text, word))
                     names.append(f"{example.id}\x1f{word}")
                     columns.append((part, _code(tag), _code(tokens.words[text][word]), _code(example.id)))

@@ -178,15 +178,15 @@ def _preconditioned(slope: Tensor, steps: Sequence[Tensor], bends: Sequence[Tens
     inner = lambda a, b: (a * b).sum((1, 2))  # noqa: E731
     curved = [inner(s, y) for s, y in zip(steps, bends, strict=True)]
     rates = [torch.where(c > 1e-12, 1.0 / c.clamp(min=1e-12), 0.0) for c in curved]
-    out, kept = slope, []
+    out, factors = slope, []
     for s, y, rate in zip(reversed(steps), reversed(bends), reversed(rates), strict=True):
         alpha = rate * inner(s, out)
-        kept.append(alpha)
+        factors.append(alpha)
         out = out - alpha[:, None, None] * y
     if steps:
         scale = torch.where(curved[-1] > 1e-12, curved[-1] / inner(bends[-1], bends[-1]).clamp(min=1e-24), 1.0)
         out = scale[:, None, None] * out
-    for s, y, rate, alpha in zip(steps, bends, rates, reversed(kept), strict=True):
+    for s, y, rate, alpha in zip(steps, bends, rates, reversed(factors), strict=True):
         beta = rate * inner(y, out)
         out = out + (alpha - beta)[:, None, None] * s
     return out

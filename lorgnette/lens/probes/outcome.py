@@ -112,8 +112,8 @@ def ratio(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> t
 class _ProbeTable:
     """Collects the arrays; what was not measured stays missing."""
 
-    def __init__(self, probes: list[str], states: int, seeds: int, there: bool) -> None:
-        self.probes, self.states, self.seeds, self.there = probes, states, seeds, there
+    def __init__(self, probes: list[str], states: int, seeds: int, complete: bool) -> None:
+        self.probes, self.states, self.seeds, self.complete = probes, states, seeds, complete
         self.values: dict[str, Tensor] = {}
         for name in ("accuracy", "control", "selectivity"):
             for tail in ("", "_se"):
@@ -164,7 +164,7 @@ class _ProbeTable:
             out[name].attrs["description"] = DESCRIPTIONS.get(name, "")
             if not name.endswith("_se"):
                 of = self.seeds if name.startswith("mixing") or name.endswith("_sd") else len(test.text.unique())
-                count = of if self.there and not values.isnan().any() else 0
+                count = of if self.complete and not values.isnan().any() else 0
                 out[f"{name}_count"] = xr.full_like(out[name], count, dtype="int64")
         counts = {"labels": labels, "train_items": len(train), "test_items": len(test), "unseen_labels": unseen}
         return out | {name: xr.DataArray(value) for name, value in counts.items()}

@@ -76,8 +76,8 @@ class ProbedTrees(Lens):
             if example.heads is None or example.words is None:
                 raise UserError(f"The text {example.id!r} has no gold tree. Give a treebank (.conllu).")
             n = len(example.words)
-            there = set(batch.source.word[text].tolist()) - {-1}
-            if not 2 <= n <= self.longest or len(there) < n or not is_tree(example.heads):
+            words = set(batch.source.word[text].tolist()) - {-1}
+            if not 2 <= n <= self.longest or len(words) < n or not is_tree(example.heads):
                 continue
             where = torch.stack([torch.full((n,), text), torch.arange(n)], -1)
             chosen.append((example, word_vectors(batch.source, where, states).unflatten(-1, (len(states), -1))))
@@ -116,8 +116,8 @@ def trained_maps(
         for _ in range(epochs):
             order = torch.randperm(len(trees), generator=generator).tolist()
             for first in range(0, len(order), batch_size):
-                vectors, gold, there = _padded([trees[k] for k in order[first : first + batch_size]])
-                loss = structural_loss(probed_distances(vectors, maps), gold, there).sum()
+                vectors, gold, mask = _padded([trees[k] for k in order[first : first + batch_size]])
+                loss = structural_loss(probed_distances(vectors, maps), gold, mask).sum()
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 optimizer.step()
@@ -128,11 +128,11 @@ def _padded(trees: Sequence[ProbedTree]) -> tuple[Tensor, Tensor, Tensor]:
     n = max(len(tree.words) for tree in trees)
     states, _, width = trees[0].vectors.shape
     vectors = trees[0].vectors.new_zeros(states, len(trees), n, width)
-    gold, there = vectors.new_zeros(len(trees), n, n), torch.zeros(len(trees), n, dtype=torch.bool)
+    gold, mask = vectors.new_zeros(len(trees), n, n), torch.zeros(len(trees), n, dtype=torch.bool)
     for k, tree in enumerate(trees):
         size = len(tree.words)
-        vectors[:, k, :size], gold[k, :size, :size], there[k, :size] = tree.vectors, tree.distances, True
-    return vectors, gold, there
+        vectors[:, k, :size], gold[k, :size, :size], mask[k, :size] = tree.vectors, tree.distances, True
+    return vectors, gold, mask
 
 
 def tree_scores(trees: Sequence[ProbedTree], maps: Float[Tensor, "state width rank"]) -> dict[str, xr.DataArray]:
@@ -148,7 +148,7 @@ def tree_scores(trees: Sequence[ProbedTree], maps: Float[Tensor, "state width ra
         correlations.append([_correlation(state, gold) for state in probed])
     size = torch.tensor(edges, dtype=torch.float64)
     texts = torch.arange(len(trees)).repeat_interleave(size.long())
-    spread = lambda found: torch.cat([(torch.arange(e) < f).double() for f, e in zip(found, edges, strict=True)])  # noqa: E731
+    spread = lambda correct: torch.cat([(torch.arange(e) < f).double() for f, e in zip(correct, edges, strict=True)])  # noqa: E731
     per_state = torch.stack([spread([row[state] for row in hits]) for state in range(len(maps))])
     uuas, error = ratio(per_state, texts)
     chain, chain_error = ratio(spread(chained), texts)

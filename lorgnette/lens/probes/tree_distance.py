@@ -34,12 +34,12 @@ def probed_distances(
 def structural_loss(
     probed: Float[Tensor, "layer text word word2"],
     gold: Float[Tensor, "text word word2"],
-    there: Bool[Tensor, "text word"],
+    mask: Bool[Tensor, "text word"],
 ) -> Float[Tensor, " layer"]:
     """Mean over texts of 1/n² Σ_ij |d_tree(i, j) − ‖B(h_i − h_j)‖²| (Hewitt and Manning 2019, §2.2)."""
-    pairs = there[:, :, None] & there[:, None, :]
+    pairs = mask[:, :, None] & mask[:, None, :]
     off = torch.where(pairs, (probed - gold).abs(), 0.0).sum((-2, -1))
-    return (off / there.sum(-1).double().to(off).square()).mean(-1)
+    return (off / mask.sum(-1).double().to(off).square()).mean(-1)
 
 
 def spanning_tree(distances: Float[np.ndarray, "word word2"]) -> set[tuple[int, int]]:

@@ -23,12 +23,12 @@ class Marked:
     row: int
     example: Example
     gold: Bool[Tensor, " word"]
-    seen: Bool[Tensor, " word"]
+    visible: Bool[Tensor, " word"]
 
     @property
     def marks(self) -> Bool[Tensor, " seen"]:
         """Gold among the words that the model sees."""
-        return self.gold[self.seen]
+        return self.gold[self.visible]
 
 
 def gold_words(example: Example, rule: str = "majority") -> Bool[Tensor, " word"] | None:
@@ -79,6 +79,6 @@ def marked(example: Example, tokens: Tokens, row: int, rule: str) -> Marked | No
             "Give the words that were marked as Example.words."
         )
     numbers = tokens.word[row].cpu()
-    seen = torch.zeros(words, dtype=torch.bool)
-    seen[numbers[numbers >= 0]] = True
-    return Marked(row, example, gold, seen)
+    visible = torch.zeros(words, dtype=torch.bool)
+    visible[numbers[numbers >= 0]] = True
+    return Marked(row, example, gold, visible)

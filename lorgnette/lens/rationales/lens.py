@@ -137,18 +137,18 @@ class Rationales(Lens):
 
     def _texts(self, batch: Batch) -> list[Marked]:
         """The texts with gold that the model sees; the others are counted."""
-        found = [marked(example, batch.source, row, self.gold) for row, example in enumerate(batch.examples)]
-        asked = [text for text in found if text is not None]
-        there = [text for text in asked if bool(text.gold.any())]
-        kept = [text for text in there if bool(text.marks.any())]
-        gone = len(there) - len(kept)
-        seen, gold = (sum(int(getattr(text, what).sum()) for text in kept) for what in ("seen", "marks"))
-        cut = sum(int((text.gold & ~text.seen).sum()) for text in there)
-        counted = [len(kept), len(asked) - len(there), len(found) - len(asked), gone, seen, gold, cut]
+        annotated = [marked(example, batch.source, row, self.gold) for row, example in enumerate(batch.examples)]
+        asked = [text for text in annotated if text is not None]
+        marked_texts = [text for text in asked if bool(text.gold.any())]
+        visible = [text for text in marked_texts if bool(text.marks.any())]
+        gone = len(marked_texts) - len(visible)
+        seen, gold = (sum(int(getattr(text, what).sum()) for text in visible) for what in ("visible", "marks"))
+        cut = sum(int((text.gold & ~text.visible).sum()) for text in marked_texts)
+        counted = [len(visible), len(asked) - len(marked_texts), len(annotated) - len(asked), gone, seen, gold, cut]
         self.counts += torch.tensor(counted).to(self.counts)
         if self._count("texts_not_marked") >= _PATIENCE and not self.counts.sum() > self._count("texts_not_marked"):
             raise UserError(_NONE)
-        return kept
+        return visible
 
     def _count(self, name: str) -> int:
         return int(self.counts[COUNTS.index(name)])
@@ -162,9 +162,9 @@ class Rationales(Lens):
         plausible = torch.stack([_plausible(*one) for one in zip(scores, chosen, texts, strict=True)])
         rescaled = torch.cat([maths.rescaled(one) for one in scores])
         self.histogram[number] += _counted(rescaled, torch.cat([text.marks for text in texts])).to(self.histogram)
-        faithful, there = _faithful(places, chosen, texts, changed)
+        faithful, defined = _faithful(places, chosen, texts, changed)
         values = torch.cat([plausible, faithful], -1)
-        weights = torch.cat([plausible.isfinite(), there], -1)
+        weights = torch.cat([plausible.isfinite(), defined], -1)
         return values.nan_to_num(), weights.double()
 
     def _wanted(self, words: int) -> int:
@@ -227,8 +227,8 @@ def _methods(wanted: Sequence[str] | str) -> tuple[str, ...]:
 def _plausible(scores: Tensor, chosen: Tensor, text: Marked) -> Float[Tensor, " measure"]:
     marks = text.marks
     areas = (maths.precision_recall_area, maths.average_precision, maths.roc_area)
-    found = torch.stack([area(scores, marks) for area in areas])
-    return torch.cat([found, maths.chosen_scores(chosen, marks), maths.span_scores(chosen, marks)])
+    areas_of = torch.stack([area(scores, marks) for area in areas])
+    return torch.cat([areas_of, maths.chosen_scores(chosen, marks), maths.span_scores(chosen, marks)])
 
 
 def _counted(scores: Float[Tensor, " word"], marks: Bool[Tensor, " word"]) -> Float[Tensor, "mark bin"]:
@@ -248,17 +248,17 @@ def _faithful(
     among = _side_by_side([torch.ones_like(text.marks) for text in texts], texts, False)
     order = -_side_by_side(places, texts, 0).double()
     picks = [top_tokens(order, among, share) for share in SHARES]
-    drops, there = changed.drops(torch.stack([*picks, _side_by_side(chosen, texts, False)]))
+    drops, defined = changed.drops(torch.stack([*picks, _side_by_side(chosen, texts, False)]))
     columns = [*map(aopc, drops[:, :-1]), *drops[:, -1]]
-    known = [*there[:, :-1].all(1), *there[:, -1]]
+    known = [*defined[:, :-1].all(1), *defined[:, -1]]
     return torch.stack(columns, -1), torch.stack(known, -1)
 
 
 def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) -> Tensor:
     """Rows of numbers by seen word as [text word], `fill` for words that are not seen or not there."""
-    out = torch.full((len(texts), max(len(text.seen) for text in texts)), fill, dtype=rows[0].dtype)
+    out = torch.full((len(texts), max(len(text.visible) for text in texts)), fill, dtype=rows[0].dtype)
     for line, row, text in zip(out, rows, texts, strict=True):
-        line[: len(text.seen)][text.seen] = row
+        line[: len(text.visible)][text.visible] = row
     return out
 
 

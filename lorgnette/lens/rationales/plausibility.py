@@ -32,9 +32,9 @@ def average_precision(scores: Scores, marks: Marks, weight: Weights | None = Non
 
     The share of marked tokens is what scores without any information reach.
     """
-    found, taken = _cumulated(scores, marks, weight)
-    precision = found / taken.clamp(min=1e-300)
-    recall = found / found[..., -1:]
+    hits, taken = _cumulated(scores, marks, weight)
+    precision = hits / taken.clamp(min=1e-300)
+    recall = hits / hits[..., -1:]
     gained = torch.diff(recall, dim=-1, prepend=torch.zeros_like(recall[..., :1]))
     return (gained * precision).sum(-1)
 
@@ -44,10 +44,10 @@ def precision_recall_area(scores: Scores, marks: Marks, weight: Weights | None =
 
     Straight lines between the points are too kind where precision falls: prefer `average_precision`.
     """
-    found, taken = _cumulated(scores, marks, weight)
+    hits, taken = _cumulated(scores, marks, weight)
     # A first token of weight 0 is not there: the curve still stands at (0, 1).
-    precision = torch.where(taken > 0, found / taken.clamp(min=1e-300), 1.0)
-    recall = found / found[..., -1:]
+    precision = torch.where(taken > 0, hits / taken.clamp(min=1e-300), 1.0)
+    recall = hits / hits[..., -1:]
     one, zero = torch.ones_like(recall[..., :1]), torch.zeros_like(recall[..., :1])
     return torch.trapezoid(torch.cat([one, precision], -1), torch.cat([zero, recall], -1), dim=-1)
 
@@ -57,10 +57,10 @@ def roc_area(scores: Scores, marks: Marks, weight: Weights | None = None) -> Flo
 
     With few marked words it can be high while most of the first words are wrong.
     """
-    found, taken = _cumulated(scores, marks, weight)
-    missed = taken - found
-    zero = torch.zeros_like(found[..., :1])
-    sensitivity = torch.cat([zero, found / found[..., -1:]], -1)
+    hits, taken = _cumulated(scores, marks, weight)
+    missed = taken - hits
+    zero = torch.zeros_like(hits[..., :1])
+    sensitivity = torch.cat([zero, hits / hits[..., -1:]], -1)
     fallout = torch.cat([zero, missed / missed[..., -1:]], -1)
     return torch.trapezoid(sensitivity, fallout, dim=-1)
 
@@ -93,10 +93,10 @@ def span_scores(chosen: Marks, marks: Marks, least: float = 0.5) -> Float[Tensor
     ERASER's IOU-F1 is F1 of the means of both over texts (DeYoung et al. 2020, §4.1). Scores that point to single
     words of a long marked passage get nothing.
     """
-    wanted, found = runs(marks), runs(chosen)
-    best = [max((_shared(one, other) for other in wanted), default=0.0) for one in found]
+    wanted, spans = runs(marks), runs(chosen)
+    best = [max((_shared(one, other) for other in wanted), default=0.0) for one in spans]
     matched = sum(value >= least for value in best)
-    return torch.tensor([matched / max(1, len(found)), matched / max(1, len(wanted))], dtype=torch.float64)
+    return torch.tensor([matched / max(1, len(spans)), matched / max(1, len(wanted))], dtype=torch.float64)
 
 
 def _shared(one: tuple[int, int], other: tuple[int, int]) -> float:
@@ -123,5 +123,5 @@ def _cumulated(scores: Scores, marks: Marks, weight: Weights | None) -> tuple[Te
     last = torch.ones_like(marks)  # the last token of each run of equal scores
     last[:-1] = ranked[1:] != ranked[:-1]
     mass = torch.ones(len(scores), dtype=torch.float64) if weight is None else weight.double()[..., order]
-    found = (mass * marks[order]).cumsum(-1)[..., last]
-    return found, mass.cumsum(-1)[..., last]
+    mass_marked = (mass * marks[order]).cumsum(-1)[..., last]
+    return mass_marked, mass.cumsum(-1)[..., last]

@@ -67,25 +67,25 @@ class WordRemoval:
         word = self.batch.source.word.expand(len(chosen), -1, -1)
         inside = (word >= 0) & self.batch.source.mask
         first = chosen.to(word.device).gather(2, word.clamp(min=0)) & inside
-        found = [self._kind(gone) for gone in (first, inside & ~first)]
-        return torch.stack([drops for drops, _ in found]), torch.stack([there for _, there in found])
+        parts = [self._kind(gone) for gone in (first, inside & ~first)]
+        return torch.stack([drops for drops, _ in parts]), torch.stack([defined for _, defined in parts])
 
     def _kind(self, gone: Bool[Tensor, "pick batch token"]) -> tuple[Tensor, Tensor]:
         together = max(1, TOKENS // gone[0].numel())
-        found = [self._drops(some) for some in gone.split(together)]
-        return torch.cat([drops for drops, _ in found]), torch.cat([there for _, there in found])
+        parts = [self._drops(some) for some in gone.split(together)]
+        return torch.cat([drops for drops, _ in parts]), torch.cat([defined for _, defined in parts])
 
     @torch.no_grad()
     def _drops(
         self, gone: Bool[Tensor, "pick batch token"]
     ) -> tuple[Float[Tensor, "pick batch"], Bool[Tensor, "pick batch"]]:
         """One pass over copies of the batch, each without other tokens."""
-        there = (self.batch.source.mask & ~gone).any(-1)
-        inputs = self._inputs((gone & there[..., None]).flatten(0, 1), len(gone))
+        defined = (self.batch.source.mask & ~gone).any(-1)
+        inputs = self._inputs((gone & defined[..., None]).flatten(0, 1), len(gone))
         logits = self.subject.run(replace(self.batch, inputs=inputs), return_dict=True).logits
         changed = logits.double().softmax(-1)
         drop = predicted_drop(self.whole.repeat(len(gone), 1), changed, self.target)
-        return drop.unflatten(0, gone.shape[:2]).cpu(), there.cpu()
+        return drop.unflatten(0, gone.shape[:2]).cpu(), defined.cpu()
 
     def _inputs(self, gone: Bool[Tensor, "text token"], copies: int) -> Json:
         inputs = {name: tensor.repeat(copies, 1) for name, tensor in self.batch.inputs.items()}

@@ -29,12 +29,12 @@ def word_scores(
     if method in BLIND:
         return [_blind(text, method, seed) for text in texts]
     try:
-        found = explain(subject, batch, method, target).words()
+        explanation = explain(subject, batch, method, target).words()
     except UserError as error:
         raise UserError(f"{method}: {error}") from error
     out = []
-    for text, scores in zip(texts, found, strict=True):
-        scores = scores.detach().double().cpu()[text.seen]
+    for text, scores in zip(texts, explanation, strict=True):
+        scores = scores.detach().double().cpu()[text.visible]
         if not bool(scores.isfinite().all()):
             raise UserError(f"{method} returned NaN or infinity for the text {text.example.id!r}. Leave it out.")
         out.append(settled(scores))
@@ -60,11 +60,11 @@ def ranks(scores: Float[Tensor, " word"], text: Marked, seed: int) -> Int[Tensor
 def _blind(text: Marked, method: str, seed: int) -> Float[Tensor, " seen"]:
     if method == "random":
         return _dice(text, method, seed)
-    place = torch.arange(int(text.seen.sum()), dtype=torch.float64)
+    place = torch.arange(int(text.visible.sum()), dtype=torch.float64)
     return -place if method == "first" else place
 
 
 def _dice(text: Marked, use: str, seed: int) -> Float[Tensor, " seen"]:
     """A random number for each word, by text and seed alone, so that they do not depend on the batch."""
     generator = torch.Generator().manual_seed(text_key(use, seed, text.example.id) >> 1)
-    return torch.rand(int(text.seen.sum()), dtype=torch.float64, generator=generator)
+    return torch.rand(int(text.visible.sum()), dtype=torch.float64, generator=generator)

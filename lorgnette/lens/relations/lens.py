@@ -95,9 +95,9 @@ class Relations(Lens):
         """Take in what the heads find; where their rows peak, and the shares of each text."""
         if batch is not self.batch:
             self._begin(batch)
-        attention, there = word_attention(call, batch, self.trees), self.trees.there[:, None]
-        rows = peaks(attention, there)
-        shares = self._by_relation(relation_hits(rows, peaks(attention.mT, there), self.trees.governor))
+        attention, words = word_attention(call, batch, self.trees), self.trees.visible[:, None]
+        rows = peaks(attention, words)
+        shares = self._by_relation(relation_hits(rows, peaks(attention.mT, words), self.trees.governor))
         values = shares[..., None].expand(*shares.shape, len(PARTS))
         self.of_heads.add(call.site, accuracy=(values, self.weights[:, None]))
         return rows, shares
@@ -112,7 +112,7 @@ class Relations(Lens):
         """What all layers of a batch share; offsets and counts are taken in here, once."""
         self.batch, self.trees = batch, GoldTrees.of(batch)
         self.skipped.add(sorted(self.trees.broken))
-        self.members = membership(self.trees.relations, self.relations, self.trees.there.shape[1])
+        self.members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1])
         self.members *= self.trees.pairs[..., None]
         self.counts: Tensor = self.members.sum(1)
         counted = self.counts[..., None] * in_parts(batch, self.development)[:, None]  # [batch relation part]
@@ -121,7 +121,7 @@ class Relations(Lens):
         self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
         self.pairs += counted.sum(0).to(self.pairs)
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
-        words = torch.tensor([int(self.trees.there.sum()), int(self.trees.unseen.sum()), lost])
+        words = torch.tensor([int(self.trees.visible.sum()), int(self.trees.unseen.sum()), lost])
         self.words += words.to(self.words)
 
     def _offset_shares(self) -> Float[Tensor, "batch relation offset"]:
@@ -143,8 +143,8 @@ class Relations(Lens):
         variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
         variables["pairs"].attrs["description"] = "number of pairs of dependent and head, by relation and part"
         result = self.result(variables)
-        seen, unseen, lost = (int(n) for n in self.words)
-        result.data.attrs |= {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
+        visible, unseen, lost = (int(n) for n in self.words)
+        result.data.attrs |= {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
 

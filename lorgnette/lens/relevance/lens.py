@@ -68,18 +68,18 @@ class Relevance(Lens):
         self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        found = explain(self.subject, batch, self.method, self.target)
+        explanation = explain(self.subject, batch, self.method, self.target)
         stacks: dict[str, Tensor] = {}
-        for site, heads in found.heads.items():
+        for site, heads in explanation.heads.items():
             size = heads.abs().sum(-1)
             stacks[site.name] = stacks.get(site.name, 0.0) + size
             share = heads / size.where(size > 0, 1.0)[:, None]
             self.of_heads.add(site, relevance=(share, (size > 0)[:, None]))
-        for site, heads in found.heads.items():
+        for site, heads in explanation.heads.items():
             whole = stacks[site.name]
             share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
             self.of_layers.add(site, layer_share=(share, whole > 0))
-        self.of_tokens.add(token_share=_by_kind(found, batch))
+        self.of_tokens.add(token_share=_by_kind(explanation, batch))
 
     def compute(self) -> Result:
         """Shares of heads, layers and kinds of token."""
@@ -99,20 +99,22 @@ class Relevance(Lens):
         return result
 
 
-def _by_kind(found: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
+def _by_kind(explanation: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
     """Shares of each kind of token, and 1 for those that a text has."""
     tokens, kinds = batch.source, []
-    there = []
+    present = []
     for name in CATEGORIES:
         kind = tokens.categories[name] & tokens.mask
-        kinds.append((found.tokens * kind).sum(-1))
-        there.append(torch.ones_like(kind[:, 0]) if name in ("punctuation", "period_comma", "other") else kind.any(-1))
-    size = found.tokens.abs().sum(-1)
-    more = {"target": found.target_tokens, "positions": found.positions}
+        kinds.append((explanation.tokens * kind).sum(-1))
+        present.append(
+            torch.ones_like(kind[:, 0]) if name in ("punctuation", "period_comma", "other") else kind.any(-1)
+        )
+    size = explanation.tokens.abs().sum(-1)
+    more = {"target": explanation.target_tokens, "positions": explanation.positions}
     for part in more.values():
         kinds.append(torch.zeros_like(size) if part is None else part.sum(-1))
-        there.append(torch.full_like(there[0], part is not None))
-    for part in (*more.values(), found.target_positions):
+        present.append(torch.full_like(present[0], part is not None))
+    for part in (*more.values(), explanation.target_positions):
         size = size if part is None else size + part.abs().sum(-1)
-    weights = torch.stack(there, -1) & (size > 0)[:, None]
+    weights = torch.stack(present, -1) & (size > 0)[:, None]
     return torch.stack(kinds, -1) / size.where(size > 0, 1.0)[:, None], weights.to(size.dtype)

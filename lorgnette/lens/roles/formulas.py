@@ -24,8 +24,8 @@ def peak_offsets(
     goal = torch.arange(peak.shape[2], device=peak.device)[:, None] + offset
     keys = read.shape[1]
     inside = (goal >= 0) & (goal < keys)
-    there = inside & read[:, goal.clamp(0, keys - 1)] & asking[..., None]
-    return peak[..., None] == goal, there
+    valid = inside & read[:, goal.clamp(0, keys - 1)] & asking[..., None]
+    return peak[..., None] == goal, valid
 
 
 def same_word(
@@ -128,8 +128,8 @@ def even_shares(
     kinds: Bool[Tensor, "batch key kind"], visible: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "batch query kind"]:
     """The weight on keys of each kind if a row gave every key that it sees as much: the keys permuted."""
-    seen = visible.sum(-1, keepdim=True).clamp(min=1)
-    return visible.double() @ kinds.double() / seen
+    count = visible.sum(-1, keepdim=True).clamp(min=1)
+    return visible.double() @ kinds.double() / count
 
 
 def rare_words(
@@ -150,10 +150,10 @@ def rare_words(
         nothing = torch.zeros_like(received[..., 0], dtype=torch.bool)
         return nothing, nothing, torch.zeros_like(rank[:, 0]), torch.zeros_like(enough)
     where = received.masked_fill(~candidates[:, None], -1.0).argmax(-1)
-    found = hidden[:, None].expand_as(received).gather(-1, where[..., None])[..., 0]
+    values = hidden[:, None].expand_as(received).gather(-1, where[..., None])[..., 0]
     counting = (hidden >= ordered[:, 1:2]) & candidates
     chance = counting.sum(-1) / candidates.sum(-1).clamp(min=1)
-    return found == ordered[:, :1], found >= ordered[:, 1:2], chance, enough & (ordered[:, 0] > FREQUENT)
+    return values == ordered[:, :1], values >= ordered[:, 1:2], chance, enough & (ordered[:, 0] > FREQUENT)
 
 
 def mean_of_queries(

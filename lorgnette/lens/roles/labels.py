@@ -228,10 +228,10 @@ def _stability(number: xr.DataArray, holds: xr.DataArray) -> dict[str, xr.DataAr
             one, other = (
                 number.sel({axes.STACK: stack, axes.ROLE: role, axes.PART: part}).values.ravel() for part in PARTS
             )
-            there = np.isfinite(one) & np.isfinite(other)
-            found = spearman(torch.tensor(one[there]), torch.tensor(other[there])) if there.sum() > 2 else None
-            if found is not None:
-                rho[s, r], counts[s, r] = found, there.sum()
+            finite = np.isfinite(one) & np.isfinite(other)
+            correlation = spearman(torch.tensor(one[finite]), torch.tensor(other[finite])) if finite.sum() > 2 else None
+            if correlation is not None:
+                rho[s, r], counts[s, r] = correlation, finite.sum()
     same = holds.sel({axes.PART: PARTS[0]}, drop=True) == holds.sel({axes.PART: PARTS[1]}, drop=True)
     dims = (axes.STACK, axes.ROLE)
     return {

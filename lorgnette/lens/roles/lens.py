@@ -153,8 +153,8 @@ class Roles(Relations):
         """The head as a parser, and how often other words peak at the same goals."""
         rows, shares = super()._parse(call, batch)
         visible = call.scores.visible_keys().any(1, keepdim=True).float()
-        between = between_words(visible, batch.source.word, self.trees.there.shape[1])[0][:, 0].cpu() > 0
-        between &= self.trees.there[:, :, None] & self.trees.there[:, None]
+        between = between_words(visible, batch.source.word, self.trees.visible.shape[1])[0][:, 0].cpu() > 0
+        between &= self.trees.visible[:, :, None] & self.trees.visible[:, None]
         others = self._by_relation(control_hits(rows, between, self.trees.governor))
         self.intact[call.site] = shares[..., : len(PARSED)]
         self._over_control(call.site, "others", others)
@@ -179,7 +179,7 @@ class Roles(Relations):
     def parse_control(self, call: Call, batch: Batch) -> None:
         """What the head finds in the shuffled text, whose words keep their trees."""
         if call.site in self.intact:
-            rows = peaks(word_attention(call, batch, self.trees), self.trees.there[:, None])
+            rows = peaks(word_attention(call, batch, self.trees), self.trees.visible[:, None])
             hits = relation_hits(rows, rows, self.trees.governor)[..., : len(PARSED)]
             self._over_control(call.site, "shuffled", self._by_relation(hits))
 
@@ -260,10 +260,10 @@ class Roles(Relations):
         out[..., NUMBERS.index("rare")] = self._rare(site, rows["received"], word, read, batch)[0][..., 2]
         if site.kind == "self":
             peak = rows["peak_position"]
-            hits, there = peak_offsets(peak, word, read.mask, SHIFTS)
+            hits, possible = peak_offsets(peak, word, read.mask, SHIFTS)
             counts = peaks_received(peak, word, read.mask.shape[1])
             control = neighbours_by_others(hits.double(), counts, self.visible, word, SHIFTS)
-            out[..., len(NUMBERS) :] = mean_of_queries(control, there)[0]
+            out[..., len(NUMBERS) :] = mean_of_queries(control, possible)[0]
             offsets = tuple(NEIGHBOURS.values())
             control = neighbours_by_others(rows["at"], rows["received"], self.visible, word, offsets)
             at = NUMBERS.index(next(iter(NEIGHBOURS)))
@@ -278,11 +278,11 @@ class Roles(Relations):
     def _simple(self, call: Call, rows: Measured, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
         offsets, word = rows.at is not None, asking.ordinary
-        seen = call.visible_keys[:, 0]
-        normalised = normalised_entropy(rows["entropy"], seen[:, None].expand_as(rows["entropy"]))
+        visible = call.visible_keys[:, 0]
+        normalised = normalised_entropy(rows["entropy"], visible[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
-        asked = torch.stack([word, word, word & (seen > 1), asking.mask, *(word,) * 3], -1)
+        asked = torch.stack([word, word, word & (visible > 1), asking.mask, *(word,) * 3], -1)
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
         means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
         at_special = NUMBERS.index("special")
@@ -310,8 +310,8 @@ class Roles(Relations):
         values = torch.stack([rarest.float(), rare.float(), chance[:, None].expand(-1, heads).float()], -1)
         return values, (counts & word.any(-1)).float()[:, None].expand(-1, 3)
 
-    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(kept)
+    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(states)
         self.repeats, self.intact = [], {}
 
     def compute(self) -> Result:

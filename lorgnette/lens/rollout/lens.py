@@ -110,8 +110,8 @@ class Rollout(Lens):
         self.entropies.add(site, entropy=(mean[..., 0], weights))
         self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
 
-    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(kept)
+    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(states)
         self.batch, self.product, self.mixing = None, {}, None
 
     def compute(self) -> Result:
@@ -145,10 +145,10 @@ def rollout(
     measure = MEASURES[projections is not None]
     mixing = []
     for call in chosen:
-        found = mixing_of(call, projections).get(measure)
-        if found is None:
+        matrix = mixing_of(call, projections).get(measure)
+        if matrix is None:
             raise UserError(f"{call.site} is not x + attention with a known norm: rollout from norms is impossible.")
-        mixing.append(found[0])
+        mixing.append(matrix[0])
     return rolled_out(torch.stack(mixing))
 
 

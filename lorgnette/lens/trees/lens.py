@@ -110,10 +110,10 @@ class Trees(Lens):
         self, site: Site, heads: Float[Tensor, "batch head word word2"], layer: Float[Tensor, "batch word word2"]
     ) -> None:
         both = _distinct(torch.cat([heads, layer[:, None]], 1)).numpy()
-        found = [self._judged(both[s.text], s, members) for s, members in self.sentences]
-        if not found:
+        judged = [self._judged(both[s.text], s, members) for s, members in self.sentences]
+        if not judged:
             return
-        values, weights = (torch.from_numpy(np.stack([text[which] for text in found])) for which in (0, 1))
+        values, weights = (torch.from_numpy(np.stack([text[which] for text in judged])) for which in (0, 1))
         texts = [sentence.text for sentence, _ in self.sentences]
         self.of_heads.add(site, values[:, :-1], weights[:, None, None], texts)
         self.of_layers.add(site, values[:, -1], weights[:, None], texts)
@@ -121,15 +121,15 @@ class Trees(Lens):
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; baselines and counts are taken in here, once."""
         self.batch, self.trees = batch, GoldTrees.of(batch)
-        members = membership(self.trees.relations, self.relations, self.trees.there.shape[1]).numpy()
+        members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1]).numpy()
         sentences = self.trees.sentences()
-        kept = [s for s in sentences if s.root is not None]
-        self.sentences = [(s, members[s.text, s.words]) for s in kept]
+        rooted = [s for s in sentences if s.root is not None]
+        self.sentences = [(s, members[s.text, s.words]) for s in rooted]
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         rootless = sum(len(s.words) for s in sentences if s.root is None)
         self.skipped.add([*self.trees.broken, *(s.example.id for s in sentences if s.root is None)])
-        seen = sum(len(s.words) for s in kept)
-        words = torch.tensor([seen, int(self.trees.unseen.sum()), lost, rootless])
+        visible = sum(len(s.words) for s in rooted)
+        words = torch.tensor([visible, int(self.trees.unseen.sum()), lost, rootless])
         self.words += words.to(self.words)
         self._baselines()
 
@@ -161,7 +161,7 @@ class Trees(Lens):
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Relevance is known only now; let go of the batch."""
         if self.scores == "relevance":
-            for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.there.shape[1]):
+            for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.visible.shape[1]):
                 self._take(site, heads, layer)
         self.batch = None
 
@@ -174,8 +174,8 @@ class Trees(Lens):
             for name, about in _DESCRIPTIONS.items():
                 variables[prefix + name].attrs["description"] = about + _OF[prefix]
         result = self.result(variables)
-        seen, unseen, lost, rootless = (int(n) for n in self.words)
-        counted = {"words": seen, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
+        visible, unseen, lost, rootless = (int(n) for n in self.words)
+        counted = {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         counted["words_in_texts_without_their_root"] = rootless
         result.data.attrs |= {"scores": self.scores, "root": self.root, "draws": self.draws, **counted}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))

@@ -86,8 +86,8 @@ class Weights(Lens):
 
     def _columns(self, read: Tokens) -> Bool[Tensor, "text key column"]:
         """Kinds of key, and behind them where sinks are; made once for a batch."""
-        kept = self._made.get(id(read))
-        if kept is None or kept[0] is not read:
+        cached = self._made.get(id(read))
+        if cached is None or cached[0] is not read:
             self._made = {id(read): (read, torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1))}
         return self._made[id(read)][1]
 
@@ -95,10 +95,10 @@ class Weights(Lens):
         """Sums over the queries of each text, of all columns at once; what is left to do waits for the whole batch."""
         site, (rows,) = call.site, self.measured(call, batch)
         asking, read = batch.queries(site), batch.keys(site)
-        seen = call.visible_keys[:, 0]
-        query, word, several = asking.mask, asking.ordinary, asking.mask & (seen > 1)
+        visible = call.visible_keys[:, 0]
+        query, word, several = asking.mask, asking.ordinary, asking.mask & (visible > 1)
         entropy = rows["entropy"]
-        normalised = normalised_entropy(entropy, seen[:, None].expand_as(entropy))
+        normalised = normalised_entropy(entropy, visible[:, None].expand_as(entropy))
         columns = [entropy, normalised, rows["peak"], rows["peak_among"], *rows["average"].unbind(-1)]
         counted = [query, several, query, word, *[query] * (len(self.kinds) + 1)]
         if rows.at is not None:
@@ -138,18 +138,18 @@ class Weights(Lens):
 
     def _masses(self, mean: Tensor, weight: Tensor, first: int, behind: int, read: Tokens) -> tuple[Tensor, Tensor]:
         """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
-        there = read.kinds(self.kinds).any(1)
+        present = read.kinds(self.kinds).any(1)
         for name in ("punctuation", "period_comma", "other"):
-            there[:, CATEGORIES.index(name)] = True
-        averaged, weight_of_kinds = mean[..., first:behind], weight[..., first:behind] * there[:, None]
+            present[:, CATEGORIES.index(name)] = True
+        averaged, weight_of_kinds = mean[..., first:behind], weight[..., first:behind] * present[:, None]
         near, near_weight = mean[..., behind + 1 :], weight[..., behind + 1 :]
         if not near.shape[-1]:
             near = mean.new_zeros(*mean.shape[:-1], len(OFFSETS))
             near_weight = near[..., :1, :]
         return torch.cat([averaged, near], -1), torch.cat([weight_of_kinds, near_weight], -1)
 
-    def forget(self, kept: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(kept)
+    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
+        super().forget(states)
         self._waiting, self._made = [], {}
 
     def _weight(self, counts: Tensor) -> Tensor:

@@ -62,11 +62,11 @@ def embedding_table(
         raise UserError(f"there must be one vector per word; got {len(words)} words and {len(vectors)} vectors.")
     place = {word: row for row, word in enumerate(words)}
     vocabulary = tokenizer.get_vocab()
-    found = [(row, place[word]) for word, row in vocabulary.items() if word in place]
+    pairs = [(row, place[word]) for word, row in vocabulary.items() if word in place]
     table = torch.zeros(len(tokenizer), vectors.shape[1])
     known = torch.zeros(len(tokenizer), dtype=torch.bool)
-    if found:
-        rows, places = torch.tensor(found).T
+    if pairs:
+        rows, places = torch.tensor(pairs).T
         table[rows] = vectors[places].float()
         known[rows] = True
     return table, known

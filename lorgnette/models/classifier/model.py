@@ -112,9 +112,9 @@ class SelfAttentionClassifier(PreTrainedModel):
         if labels is not None:
             wrong["label"] = (labels < 0) | (labels >= self.config.num_labels)
         # One transfer from the device for all questions.
-        full, *found = torch.stack([mask.all(), *(where.any() for where in wrong.values())]).tolist()
-        for problem, there in zip(wrong, found, strict=True):
-            if there:
+        full, *problems = torch.stack([mask.all(), *(where.any() for where in wrong.values())]).tolist()
+        for problem, present in zip(wrong, problems, strict=True):
+            if present:
                 self._refuse(problem, int(wrong[problem].nonzero()[0]), labels)
         return full
 

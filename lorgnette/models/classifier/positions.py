@@ -52,11 +52,11 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, states: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch token width"]:
         length = states.shape[1]
-        kept = self._table
-        if len(kept) < length or kept.dtype != states.dtype or kept.device != states.device:
+        cached = self._table
+        if len(cached) < length or cached.dtype != states.dtype or cached.device != states.device:
             # A table made under inference_mode could not be used in training afterwards.
             with torch.inference_mode(False), torch.no_grad():
-                table = self.scale * sinusoidal_positions(self.width, max(length, len(kept)))
+                table = self.scale * sinusoidal_positions(self.width, max(length, len(cached)))
                 self._table = table.to(device=states.device, dtype=states.dtype)
         return states + self._table[:length]
 

@@ -64,9 +64,9 @@ class Pass:
 class _Explorer(Tap):
     """Watch and tap in one: takes every attention call of the model, whatever its site."""
 
-    def __init__(self, model: nn.Module, seen: Pass) -> None:
+    def __init__(self, model: nn.Module, recorded: Pass) -> None:
         self.modules = {id(module) for module in model.modules()}
-        self.seen, self.taps = seen, (self,)
+        self.recorded, self.taps = recorded, (self,)
         self.given: dict[int, Tensor] = {}
         self.caller: nn.Module | None = None
 
@@ -82,7 +82,7 @@ class _Explorer(Tap):
         given = self.given.get(id(self.caller))
         visible = call.scores.visible_keys()[:, 0]
         ahead = torch.ones_like(visible[0]).triu(1 + visible.shape[-1] - visible.shape[-2])
-        self.seen.events.append(
+        self.recorded.events.append(
             Attended(
                 self.caller,
                 call.query.clone(),
@@ -122,11 +122,11 @@ def in_a_row(states: Tensor) -> Float[Tensor, "token width"]:
 @contextmanager
 def explored(model: nn.Module) -> Iterator[Pass]:
     """Notes what happens in the passes inside."""
-    seen = Pass()
-    explorer = _Explorer(model, seen)
+    recorded = Pass()
+    explorer = _Explorer(model, recorded)
 
     def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, Any]) -> None:
-        seen.called.add(id(module))
+        recorded.called.add(id(module))
         states = arguments[0] if arguments else keywords.get("hidden_states")
         if isinstance(states, Tensor) and states.is_floating_point():
             explorer.given[id(module)] = states
@@ -134,7 +134,7 @@ def explored(model: nn.Module) -> Iterator[Pass]:
     def after(kind: str) -> Any:
         def note(module: nn.Module, arguments: tuple[object, ...], output: Any) -> None:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
-                seen.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
+                recorded.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
 
         return note
 
@@ -144,7 +144,7 @@ def explored(model: nn.Module) -> Iterator[Pass]:
         for module, kind in _noted(model):
             undo.callback(module.register_forward_hook(after(kind)).remove)
         undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), explorer)))
-        yield seen
+        yield recorded
 
 
 def _noted(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:

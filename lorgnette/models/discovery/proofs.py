@@ -91,8 +91,8 @@ def matching_columns(
     if wide.shape[1] < narrow.shape[1] or wide.dtype != narrow.dtype:
         return None
     place = {column: number for number, column in reversed(list(enumerate(_as_bytes(wide))))}
-    found = [place.get(column, -1) for column in _as_bytes(narrow)]
-    return None if -1 in found else torch.tensor(found)
+    columns = [place.get(column, -1) for column in _as_bytes(narrow)]
+    return None if -1 in columns else torch.tensor(columns)
 
 
 def rotated_columns(

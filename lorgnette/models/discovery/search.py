@@ -44,9 +44,9 @@ def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
     given, real = small_batch(base)
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
-        with switched(model, Anatomy("", ())), explored(base) as seen:
+        with switched(model, Anatomy("", ())), explored(base) as recorded:
             watched = _output(base, given, "with a different attention function")
-    if not any(isinstance(event, Attended) for event in seen.events):
+    if not any(isinstance(event, Attended) for event in recorded.events):
         raise drift(model, "its attention does not go through transformers' attention interface")
     if plain.shape[:2] == real.shape:
         plain, watched = plain[real], watched[real]
@@ -55,8 +55,8 @@ def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
         raise drift(
             model, f"its attention is not softmax(scores) · value: capturing it changes the output by {difference:.1e}"
         )
-    seen.mixes = _mixes(model, base, given, real)
-    return seen
+    recorded.mixes = _mixes(model, base, given, real)
+    return recorded
 
 
 def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> bool:
@@ -87,10 +87,14 @@ def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor
     return next(tensor for tensor in output.values() if isinstance(tensor, Tensor) and tensor.is_floating_point())
 
 
-def _anatomy(base: PreTrainedModel, seen: Pass) -> Anatomy:
+def _anatomy(base: PreTrainedModel, recorded: Pass) -> Anatomy:
     stacks = [
-        LayerStack(found.name, found.module, tuple(_site(place, seen, found) for place in found.places))
-        for found in stacks_of(base, seen)
+        LayerStack(
+            discovered_stack.name,
+            discovered_stack.module,
+            tuple(_site(place, recorded, discovered_stack) for place in discovered_stack.places),
+        )
+        for discovered_stack in stacks_of(base, recorded)
     ]
     doubled = [site.site for stack in stacks for site in stack.sites]
     if len(doubled) != len(set(doubled)):
@@ -98,16 +102,16 @@ def _anatomy(base: PreTrainedModel, seen: Pass) -> Anatomy:
     return Anatomy(str(getattr(base.config, "model_type", "")), tuple(stacks))
 
 
-def _site(place: Place, seen: Pass, found: DiscoveredStack) -> AttentionSite:
-    call = seen.events[place.at]
+def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite:
+    call = recorded.events[place.at]
     assert isinstance(call, Attended)
-    around = proved(seen.events, place.at, place.layer)
+    around = proved(recorded.events, place.at, place.layer)
     heads = call.query.shape[1]
     unknown = dict(around.unknown)
-    if found.other_layers:
-        which = ", ".join(str(number + 1) for number in found.other_layers)
+    if stack.other_layers:
+        which = ", ".join(str(number + 1) for number in stack.other_layers)
         unknown["mixing"] = f"its layers {which} mix tokens without attention"
-    elif seen.mixes:
+    elif recorded.mixes:
         unknown["mixing"] = "its layers mix tokens beside their attention too"
     return AttentionSite(
         site=place.site,

@@ -43,30 +43,30 @@ class _Home:
     layers: int
 
 
-def stacks_of(base: nn.Module, seen: Pass) -> list[DiscoveredStack]:
+def stacks_of(base: nn.Module, recorded: Pass) -> list[DiscoveredStack]:
     """Every list of layers with attention in it is a stack; its owner's forward is a pass."""
-    homes = _homes(base, seen)
+    homes = _homes(base, recorded)
     owners: dict[str, list[int]] = {}
-    for at, event in enumerate(seen.events):
+    for at, event in enumerate(recorded.events):
         if isinstance(event, Attended):
             owners.setdefault(homes[id(event.module)].owner, []).append(at)
     for one in owners:
         inner = [other for other in owners if other != one and (not one or other.startswith(f"{one}."))]
         if inner:
             raise drift(base, f"the stack {inner[0]!r} lies inside another ({one or type(base).__name__!r})")
-    names = _names(base, seen.events, owners)
+    names = _names(base, recorded.events, owners)
     return [
-        DiscoveredStack(names[owner], base.get_submodule(owner), *_places(seen.events, places, homes, names[owner]))
+        DiscoveredStack(names[owner], base.get_submodule(owner), *_places(recorded.events, places, homes, names[owner]))
         for owner, places in owners.items()
     ]
 
 
-def _homes(base: nn.Module, seen: Pass) -> dict[int, _Home]:
-    attending = {id(event.module) for event in seen.events if isinstance(event, Attended)}
+def _homes(base: nn.Module, recorded: Pass) -> dict[int, _Home]:
+    attending = {id(event.module) for event in recorded.events if isinstance(event, Attended)}
     homes = {}
     for path, module in base.named_modules():
         if id(module) in attending:
-            homes[id(module)] = _home(base, path, seen.called)
+            homes[id(module)] = _home(base, path, recorded.called)
     if len(homes) < len(attending):
         raise drift(base, "an attention module is not part of the model")
     return homes
@@ -121,13 +121,13 @@ def _places(
     kinds = [_kind(call, crosses) for _, call in calls]
     own = [homes[id(call.module)] for _, call in calls]
     numbers = list(_numbers(own, kinds))
-    found = tuple(
+    layers = tuple(
         Place(at, Site(name, kind, number), home.layer)
         for (at, _), kind, home, number in zip(calls, kinds, own, numbers, strict=True)
     )
     shelves = {home.shelf for home in own}
     every = range(own[0].layers) if len(shelves) == 1 else range(0)
-    return found, tuple(number for number in every if number not in {home.number for home in own})
+    return layers, tuple(number for number in every if number not in {home.number for home in own})
 
 
 def _numbers(homes: Sequence[_Home], kinds: Sequence[str]) -> Iterator[int]:

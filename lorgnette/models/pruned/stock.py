@@ -43,9 +43,9 @@ def _stock_config(config: PretrainedConfig) -> PretrainedConfig:
 
 
 def _copy_buffers(whole: PreTrainedModel, pruned: PreTrainedModel) -> None:
-    there: dict[str, Tensor] = dict(whole.named_buffers())
+    buffers: dict[str, Tensor] = dict(whole.named_buffers())
     for name, buffer in pruned.named_buffers():
-        if name in there and there[name].shape == buffer.shape:
-            there[name].copy_(buffer)
+        if name in buffers and buffers[name].shape == buffer.shape:
+            buffers[name].copy_(buffer)
     if getattr(pruned, "generation_config", None) is not None:
         whole.generation_config = pruned.generation_config

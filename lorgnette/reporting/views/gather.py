@@ -101,14 +101,14 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
     Moved: 1 − cosine of the last states, mean over tokens.
     """
     subject = trace.subject
-    found = heads_at(subject, heads)
-    tap = Knockout(found)
+    heads_by_site = heads_at(subject, heads)
+    tap = Knockout(heads_by_site)
     after = replace(Trace.over(subject, trace.batch, tap), is_cut=trace.is_cut)
-    effect = KnockoutEffect.between(trace, after, head_names(subject, found), None)
+    effect = KnockoutEffect.between(trace, after, head_names(subject, heads_by_site), None)
     return {
         "off": [
             [site.name, site.layer, subject.anatomy[site].numbers[head]]
-            for site, indices in found.items()
+            for site, indices in heads_by_site.items()
             for head in indices
         ],
         "prediction": prediction(after),
@@ -132,8 +132,8 @@ def induced_trees(trace: Trace) -> Int[np.ndarray, "layer head word"] | None:
     if len(inner) != words or bool((tokens.word[0][tokens.word[0] >= 0].diff() < 0).any()):
         return None
     # Heads that were removed read nothing: their trees are drawn nowhere.
-    there = trace[f"{trace.stacks[0]}.weights"].nan_to_num(0.0)
-    weights = to_words(there, number, number)[..., inner, :][..., inner]
+    matrix = trace[f"{trace.stacks[0]}.weights"].nan_to_num(0.0)
+    weights = to_words(matrix, number, number)[..., inner, :][..., inner]
     return _trees(weights.detach().cpu().double(), trace.example.heads)
 
 

@@ -105,24 +105,27 @@ def root_bytes(weights: Float[Tensor, "*rest"]) -> np.ndarray:
 def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
     """One stack under the original numbers of its layers and heads; what was removed is zero, and named in `gone`."""
     calls = [(trace.subject.anatomy[site], call) for site, call in trace.calls.items() if site.name == name]
-    layers, heads = 1 + max(around.site.layer for around, _ in calls), max(around.total for around, _ in calls)
+    layers, heads = (
+        1 + max(attention.site.layer for attention, _ in calls),
+        max(attention.total for attention, _ in calls),
+    )
     asking, read = trace.tokens(name)
     shape = (len(asking.pieces[0]), len(read.pieces[0]))
     weights = np.zeros((layers, heads, *shape), np.uint8)
     lengths = np.zeros((layers, heads, shape[1]), np.float32)
     entropy, moved = np.zeros((2, layers, heads), np.float32)
-    there = np.zeros((layers, heads), bool)
-    for around, call in calls:
-        at = around.site.layer, list(around.numbers)
-        there[at], weights[at], entropy[at] = True, root_bytes(call.weights[0]), _entropy(call)
+    present = np.zeros((layers, heads), bool)
+    for attention, call in calls:
+        at = attention.site.layer, list(attention.numbers)
+        present[at], weights[at], entropy[at] = True, root_bytes(call.weights[0]), _entropy(call)
         if norms:
-            lengths[at] = _norms(around, call)
+            lengths[at] = _norms(attention, call)
             moved[at] = (call.weights[0].detach().cpu().float().sum(1).numpy() * lengths[at]).sum(-1)
     return {
         "name": name,
         "layers": layers,
         "heads": heads,
-        "gone": [[int(layer), int(head)] for layer, head in np.argwhere(~there)],
+        "gone": [[int(layer), int(head)] for layer, head in np.argwhere(~present)],
         "queries": _place(asking, sides),
         "keys": _place(read, sides),
         "weights": [deflated(layer) for layer in weights],
@@ -132,12 +135,12 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
     }
 
 
-def _norms(around: AttentionSite, call: Call) -> Float[np.ndarray, "head key"]:
+def _norms(attention: AttentionSite, call: Call) -> Float[np.ndarray, "head key"]:
     """‖f^h(x_j)‖: how long a value is after the output projection."""
     value = call.value.detach()
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     # One text is short: its transformed values cost less than the products that many texts would share.
-    return (value[0] @ around.output_weights()[0].detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
+    return (value[0] @ attention.output_weights()[0].detach().to(value.dtype)).norm(dim=-1).cpu().float().numpy()
 
 
 def _entropy(call: Call) -> Float[np.ndarray, " head"]:

@@ -209,7 +209,7 @@ class HeadGates(nn.Module, Penalty):
     def _chosen(self, keep: Bool[Tensor, " gate"]) -> dict[Site, list[int]]:
         picked = keep.tolist()
         return {
-            site: [number for number, there in zip(numbers, picked[self.place[site]], strict=True) if there]
+            site: [number for number, open_gate in zip(numbers, picked[self.place[site]], strict=True) if open_gate]
             for site, numbers in self.heads.items()
         }
 

@@ -57,14 +57,14 @@ class Controls:
 
 
 def measure_controls(
-    model: PreTrainedModel, ready: Prepared, heads: Heads, kept: Heads, *, sets: int, seed: int
+    model: PreTrainedModel, ready: Prepared, heads: Heads, heads_left: Heads, *, sets: int, seed: int
 ) -> Controls:
     """Accuracy (of translations: per token of the reference) without the heads that are not kept, and without others.
 
     Other sets have as many heads at every site, drawn at random: what is compared is the choice within layers. Where
     nothing goes, or whole layers do, there is nothing to choose, and no other set is measured.
     """
-    gone = {site: [number for number in numbers if number not in kept[site]] for site, numbers in heads.items()}
+    gone = {site: [number for number in numbers if number not in heads_left[site]] for site, numbers in heads.items()}
     if not any(0 < len(gone[site]) < len(heads[site]) for site in heads):
         sets = 0
     test = ready.test() if ready.parts.test is not None else None

@@ -97,8 +97,8 @@ def _compare(graph: nn.Module, path: Path, batch: dict[str, Tensor]) -> None:
     shorter = {name: tensor[:1, : max(2, tensor.shape[1] // 2)] for name, tensor in batch.items()}
     for texts in (batch, shorter):
         expected = graph(*texts.values())
-        (found,) = session.run(None, {name: tensor.numpy() for name, tensor in texts.items()})
-        off = (torch.from_numpy(found) - expected).abs().max() / expected.abs().max()
+        (logits,) = session.run(None, {name: tensor.numpy() for name, tensor in texts.items()})
+        off = (torch.from_numpy(logits) - expected).abs().max() / expected.abs().max()
         if not off <= TOLERANCE:
             raise UserError(
                 f"the ONNX graph gives logits that are off by {float(off):.1e} of the largest: it was not kept. Pass "

@@ -102,9 +102,9 @@ def _run(work: _Work, whole: PreTrainedModel) -> None:
     batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
     expected = _forecast(work, whole, batch)
     before = score(whole, work.ready)
-    model, gates, curve, kept = _pruned(work, whole)
+    model, gates, curve, heads_left = _pruned(work, whole)
     _refuse_empty(work.settings, model)
-    controls = _controls(work, whole, kept)
+    controls = _controls(work, whole, heads_left)
     _settle(work, model)
     model = model.eval().to(whole.device)
     after = score(model, work.ready)
@@ -163,10 +163,12 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
 
-def _controls(work: _Work, whole: PreTrainedModel, kept: Mapping[Site, Sequence[int]]) -> Controls:
+def _controls(work: _Work, whole: PreTrainedModel, heads_left: Mapping[Site, Sequence[int]]) -> Controls:
     """The choice beside random sets; a note where it is no better than they are."""
     settings = work.settings
-    made = measure_controls(whole, work.ready, work.heads, kept, sets=settings.controls, seed=settings.training.seed)
+    made = measure_controls(
+        whole, work.ready, work.heads, heads_left, sets=settings.controls, seed=settings.training.seed
+    )
     if (note := made.note()) is not None:
         work.notes.append(note)
     return made
@@ -178,28 +180,30 @@ def _pruned(
     """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
     settings = work.settings
     if settings.method != "gates":
-        kept = _ranked(work, whole)
-        return remove_heads(whole, kept), None, [], kept
+        heads_left = _ranked(work, whole)
+        return remove_heads(whole, heads_left), None, [], heads_left
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
     model = plain_copy(whole)
     gates, curve = fit_gates(settings, work.ready, run, model)
-    kept = _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
-    return remove_heads(model, kept, factors=_factors(gates, kept)), gates, curve, kept
+    heads_left = (
+        _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
+    )
+    return remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left
 
 
 def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:
     """The heads whose gate is not closed; what is doubtful about it becomes a note."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        kept = gates.remaining_heads(work.settings.rule)
+        heads_left = gates.remaining_heads(work.settings.rule)
     work.notes += [str(one.message) for one in said]
-    if sum(map(len, kept.values())) == len(gates.log_alpha):
+    if sum(map(len, heads_left.values())) == len(gates.log_alpha):
         work.notes.append(
             f"no gate closed (λ = {work.settings.pressure:g}), so no head was removed: give a larger --lambda, more "
             "--epochs, or --keep."
         )
-    return kept
+    return heads_left
 
 
 def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int]]:
@@ -221,11 +225,13 @@ def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int
     return gates.strongest(count)
 
 
-def _factors(gates: HeadGates, kept: dict[Site, list[int]]) -> dict[Site, Tensor]:
+def _factors(gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, Tensor]:
     """ẑ goes into the weights. A head that is kept though its gate is closed would say nothing: it gets 1."""
     factors = {}
     for site, values in gates.values().items():
-        dead = [number in kept[site] and value == 0 for number, value in zip(gates.heads[site], values, strict=True)]
+        dead = [
+            number in heads_left[site] and value == 0 for number, value in zip(gates.heads[site], values, strict=True)
+        ]
         factors[site] = values.masked_fill(values.new_tensor(dead).bool(), 1.0)
     return factors
 
@@ -237,12 +243,12 @@ def _ranked(work: _Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
     scores = {"importance": importance_scores, "agreement": agreement_scores}[settings.method]
     texts = work.ready.parts.validation.take(TEXTS)
-    found = scores(subject, texts, progress=settings.training.progress)
-    kept = top_heads(found, wanted(settings, work.heads), settings.stacks)
+    importance = scores(subject, texts, progress=settings.training.progress)
+    heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)
     with written_whole(file) as partial:
-        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in kept.items()]
+        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
         partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
-    return kept
+    return heads_left
 
 
 def _settle(work: _Work, model: PreTrainedModel) -> None:

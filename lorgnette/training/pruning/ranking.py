@@ -33,8 +33,8 @@ def importance_scores(
     share = -(-len(left) // turns)
     scores: dict[tuple[Site, int], float] = {}
     while left:
-        found = _needs(subject, tokenized, list(scores), progress=progress)
-        left.sort(key=lambda head: found[head])
+        needs = _needs(subject, tokenized, list(scores), progress=progress)
+        left.sort(key=lambda head: needs[head])
         for head in left[:share]:
             scores[head] = float(len(scores))
         left = left[share:]
@@ -51,8 +51,8 @@ def _needs(
     for site, number in gone:
         places.setdefault(site, []).append(subject.anatomy[site].numbers.index(number))
     with subject.tapped(Knockout(places)):
-        found = look(subject, texts, [Importance(())], progress=progress and not gone)["importance"]
-    return _cells(subject, need(found))
+        importance = look(subject, texts, [Importance(())], progress=progress and not gone)["importance"]
+    return _cells(subject, need(importance))
 
 
 def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
@@ -85,10 +85,10 @@ def top_heads(
     """The `count` heads with the largest scores, by site; of the sites in `stacks` only, ties to the first."""
     chosen = [head for head in scores if stacks is None or head[0].name in stacks]
     best = sorted(chosen, key=lambda head: -scores[head])[:count]
-    kept: dict[Site, list[int]] = {site: [] for site, _ in chosen}
+    heads_left: dict[Site, list[int]] = {site: [] for site, _ in chosen}
     for site, number in sorted(best):
-        kept[site].append(number)
-    return kept
+        heads_left[site].append(number)
+    return heads_left
 
 
 def _cells(subject: Subject, array: xr.DataArray) -> dict[tuple[Site, int], float]:

@@ -30,14 +30,14 @@ def remove_heads(
         return Subject(remove_heads(model.model, kept, factors=factors), model.tokenizer, name=model.name)
     refuse_offloaded(model, "Removing heads")
     anatomy = anatomy_of(model)
-    there = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
+    sites = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
     for site, numbers in kept.items():
-        _check(site, numbers, there)
+        _check(site, numbers, sites)
     if factors is not None:
         model = plain_copy(model)
         for site, values in factors.items():
             scale_heads(anatomy_of(model)[site], values)
-    return as_pruned(model, _table(model, there, kept))
+    return as_pruned(model, _table(model, sites, kept))
 
 
 def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
@@ -62,25 +62,25 @@ def count_heads(model: PreTrainedModel) -> dict[str, list[int]]:
 
 
 def _table(
-    model: PreTrainedModel, there: Mapping[Site, Any], kept: Mapping[Site, Sequence[int]]
+    model: PreTrainedModel, sites: Mapping[Site, Any], heads: Mapping[Site, Sequence[int]]
 ) -> dict[str, list[list[int]]]:
     """stack → layer → heads, for every layer of the model, also those emptied before."""
     before = getattr(model.config, "kept_heads", None) or {}
     table: dict[str, list[list[int]]] = {name: [[] for _ in layers] for name, layers in before.items()}
-    for site, each in there.items():
+    for site, each in sites.items():
         layers = table.setdefault(site.name, [])
         layers.extend([] for _ in range(site.layer + 1 - len(layers)))
-        layers[site.layer] = sorted(kept.get(site, each.numbers))
+        layers[site.layer] = sorted(heads.get(site, each.numbers))
     return table
 
 
-def _check(site: Site, numbers: Sequence[int], there: Mapping[Site, Any]) -> None:
-    if site not in there:
+def _check(site: Site, numbers: Sequence[int], sites: Mapping[Site, Any]) -> None:
+    if site not in sites:
         if numbers:
             raise UserError(f"{site}: the model has no heads there to keep.")
         return
-    wrong = [number for number in numbers if number not in there[site].numbers]
+    wrong = [number for number in numbers if number not in sites[site].numbers]
     if wrong or len(set(numbers)) != len(numbers):
-        have = ", ".join(str(number + 1) for number in there[site].numbers)
+        have = ", ".join(str(number + 1) for number in sites[site].numbers)
         what = f"has no head {wrong[0] + 1}" if wrong else "was given a head twice"
         raise UserError(f"{site} {what}: its heads are {have}.")

@@ -48,9 +48,9 @@ def score(model: PreTrainedModel, ready: Prepared) -> Score:
     """On the test texts; on those of validation if there is no test."""
     split = "test" if ready.parts.test is not None else "validation"
     if isinstance(ready, PreparedPairs):
-        _, found = ready.scored(model, split)
-        interval = percentile_interval(found.draws())
-        return Score("bleu", found.score, interval, len(found.references), split, found)
+        _, bleu = ready.scored(model, split)
+        interval = percentile_interval(bleu.draws())
+        return Score("bleu", bleu.score, interval, len(bleu.references), split, bleu)
     test = ready.test() if split == "test" else None
     items = ready.validation if test is None else test
     right = _right(model, items, ready.builder.tokenizer.pad_token_id)
@@ -60,11 +60,11 @@ def score(model: PreTrainedModel, ready: Prepared) -> Score:
 
 
 def _right(model: PreTrainedModel, items: Any, padding: int) -> Bool[np.ndarray, " text"]:
-    collate, found = Collator(padding), []
+    collate, correct = Collator(padding), []
     model.eval()
     with torch.inference_mode():
         for start in range(0, len(items), BATCH):
             batch = collate([items[number] for number in range(start, min(start + BATCH, len(items)))])
             given = {name: tensor.to(model.device) for name, tensor in batch.items() if name != "labels"}
-            found.append(model(**given).logits.argmax(-1).cpu() == batch["labels"])
-    return torch.cat(found).numpy()
+            correct.append(model(**given).logits.argmax(-1).cpu() == batch["labels"])
+    return torch.cat(correct).numpy()

@@ -61,11 +61,11 @@ class PruningSettings(HeadChoice):
     training: TrainingSettings
 
     def __post_init__(self) -> None:
-        told = self.training
-        changes: dict[str, Any] = {} if told.epochs is not None else {"epochs": EPOCHS}
-        if told.learning_rate is None:  # heads that go take more than fine-tuning does
-            changes |= {"learning_rate": LEARNING_RATE, "warmup": told.warmup or 0.0}
-        object.__setattr__(self, "training", told.replace(**changes))
+        training = self.training
+        changes: dict[str, Any] = {} if training.epochs is not None else {"epochs": EPOCHS}
+        if training.learning_rate is None:  # heads that go take more than fine-tuning does
+            changes |= {"learning_rate": LEARNING_RATE, "warmup": training.warmup or 0.0}
+        object.__setattr__(self, "training", training.replace(**changes))
         if self.method not in METHODS:
             raise UserError(
                 f"the method must be one of {', '.join(METHODS)}; got {self.method!r}.{near(self.method, METHODS)}"

@@ -96,10 +96,10 @@ def forecast(
     Heads of a stack have equal sizes, so that the numbers hold for any choice; layers are thinned evenly.
     """
     order = sorted((position, site) for site, numbers in heads.items() for position in range(len(numbers)))
-    kept: dict[Site, list[int]] = {site: [] for site in heads}
+    heads_left: dict[Site, list[int]] = {site: [] for site in heads}
     for position, site in order[:count]:
-        kept[site].append(heads[site][position])
-    return savings(whole, remove_heads(whole, kept), batch, seconds=SECONDS / 4)
+        heads_left[site].append(heads[site][position])
+    return savings(whole, remove_heads(whole, heads_left), batch, seconds=SECONDS / 4)
 
 
 def operations(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> int:

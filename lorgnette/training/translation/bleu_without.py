@@ -45,10 +45,10 @@ def bleu_without(
     for name in head_names(subject, asked):
         knockout = Knockout.of(subject, [name], means)
         with subject.tapped(knockout):
-            found = difference(bleu(_translated(subject, sources, beams), references), whole, draws=draws, seed=seed)
+            drop = difference(bleu(_translated(subject, sources, beams), references), whole, draws=draws, seed=seed)
         stack, layer, head = name.split(".")
         at = {axes.STACK: stack, axes.LAYER: int(layer), axes.HEAD: int(head)}
-        values = (found.value, *found.interval, len(texts))
+        values = (drop.value, *drop.interval, len(texts))
         for tail, value in zip(("", "_low", "_high", "_count"), values, strict=True):
             cells[f"bleu_change{tail}"].loc[at] = value
     cells["bleu_change"].attrs["description"] = "BLEU without the head minus BLEU with all heads"

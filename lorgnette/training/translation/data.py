@@ -59,8 +59,8 @@ def translation_of(example: Example) -> str:
 
 def _ids(ids: list[int], limit: int | None) -> Tensor:
     """Cut to the limit, the end of the sentence kept; half the memory of what the model will get."""
-    kept = ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
-    return torch.tensor(kept, dtype=torch.int32)
+    cut = ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+    return torch.tensor(cut, dtype=torch.int32)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def translate(
     longest = limit or int(model.config.max_position_embeddings)
     sources = [_cut(ids, longest) for ids in tokenizer(list(texts), verbose=False)["input_ids"]] if texts else []
     order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
-    found: dict[int, str] = {}
+    translations: dict[int, str] = {}
     was_training = model.training
     model.eval()
     with progress_bar("translating", len(sources), enabled=progress) as advance, torch.inference_mode():
@@ -52,10 +52,10 @@ def translate(
                 target_tokenizer or tokenizer,
             )
             said = (target_tokenizer or tokenizer).batch_decode(ids, skip_special_tokens=True)
-            found.update(zip(numbers, said, strict=True))
+            translations.update(zip(numbers, said, strict=True))
             advance(len(numbers), int(ids.numel()))
     model.train(was_training)
-    return [found[number] for number in range(len(sources))]
+    return [translations[number] for number in range(len(sources))]
 
 
 def _generated(
@@ -95,10 +95,10 @@ def _ended(
     ids: torch.Tensor, caps: list[int], config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> torch.Tensor:
     """Each translation cut where it would have ended alone; the last token of one that is cut is the forced end."""
-    kept = [cap - 1 if config.forced_eos_token_id is not None else cap for cap in caps]
+    lengths = [cap - 1 if config.forced_eos_token_id is not None else cap for cap in caps]
     place = torch.arange(ids.shape[1], device=ids.device)
     over = torch.tensor(caps, device=ids.device) < ids.shape[1]
-    too_far = (place[None] >= torch.tensor(kept, device=ids.device)[:, None]) & over[:, None]
+    too_far = (place[None] >= torch.tensor(lengths, device=ids.device)[:, None]) & over[:, None]
     return ids.masked_fill(too_far, tokenizer.pad_token_id)
 
 

@@ -121,13 +121,13 @@ class PreparedPairs(Prepared):
         if split != "test" and self.parts.test is not None and self.select != "bleu":
             return {}  # the test sentences are scored; translating takes its time
         said, score = self.scored(model, split)
-        kept = {"translations": said} if split == "test" else {}
+        saved = {"translations": said} if split == "test" else {}
         return {
             "bleu": score.score,
             "brevity": score.brevity,
             "signature": score.signature,
             "beams": self.beams,
-            **kept,
+            **saved,
         }
 
     def scored(self, model: PreTrainedModel, split: str) -> tuple[list[str], Bleu]:
@@ -206,5 +206,5 @@ def languages_of(name: str) -> tuple[str, str]:
     """("en", "fr") of "multi30k:en-fr"; ("en", "ru") of "parallel_en_ru:tatoeba"; else unknown."""
     import re
 
-    found = re.search(r"(?:^|[:_])([a-z]{2})[-_]([a-z]{2})(?:$|[:_])", name)
-    return (found[1], found[2]) if found else ("source", "target")
+    match = re.search(r"(?:^|[:_])([a-z]{2})[-_]([a-z]{2})(?:$|[:_])", name)
+    return (match[1], match[2]) if match else ("source", "target")
