@@ -50,7 +50,7 @@ def states_begun(subject: Subject, states: list[Tensor]) -> Iterator[None]:
         states.append(x.detach().clone().requires_grad_())
         return states[-1]
 
-    def enter(layer: nn.Module, arguments: tuple[object, ...], keywords: dict[str, Any]) -> Any:
+    def enter(layer: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if id(layer) in entered:  # layers that share their weights (ALBERT)
             return None
         entered.add(id(layer))

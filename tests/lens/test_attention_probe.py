@@ -86,7 +86,7 @@ def test_scores_are_those_written_out(kind):
         for j in range(N):
             scores = {}
             for i in range(N + 1):
-                if i == j or (i < N and not texts.there[t, i]):
+                if i == j or (i < N and not texts.mask[t, i]):
                     assert odds[t, j, i] == -torch.inf
                 else:
                     scores[i] = written_out(probe, texts, t, j, i)

@@ -12,7 +12,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
 from lorgnette.statistics.significance import LEVEL
-from lorgnette.types import Json
+from lorgnette.types import Chart, Json
 
 if TYPE_CHECKING:
     import pandas as pd
