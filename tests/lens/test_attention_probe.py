@@ -128,7 +128,7 @@ def test_the_same_texts_are_kept_whatever_the_order():
     lenses = []
     for texts in (TREEBANK, TREEBANK[::-1]):
         lens = run_lens(AttentionProbe(texts=3, steps=20), tiny, [tiny.encode([text]) for text in texts])
-        rows = lens.kept.sample.rows()
+        rows = lens.sentences.sample.rows()
         assert set(rows.numbers.tolist()) == wanted
         assert len(rows["marks"]) == sum(len(example.words) for example in order[:3])
         lenses.append(lens)

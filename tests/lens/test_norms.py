@@ -270,9 +270,9 @@ def test_copied_pickled_and_kept():
     watched = subject("bert")
     lens = run_lens(Norms(sample=20), watched, [watched.encode(examples(LENGTHS))])
     result = lens.compute()
-    assert copy.deepcopy(lens).around.subject is watched
+    assert copy.deepcopy(lens).projections.subject is watched
     again = pickle.loads(pickle.dumps(lens))
-    assert again.around is None
+    assert again.projections is None
     assert again.compute() == result
     again.bind(watched)
     assert run_lens(again, watched, [watched.encode(examples((3, 2)))]).compute() != result

@@ -105,7 +105,7 @@ class AttentionProbe(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
-        self.sample: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
+        self.sentences: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -137,7 +137,7 @@ class AttentionProbe(Lens):
             keys.append(text_key("attention-probe", sentence.example.id) >> 11)
             chosen.append(SampledSentence(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
         if chosen:
-            self.sample.add(keys, chosen)
+            self.sentences.add(keys, chosen)
         self.batch, self.matrices = None, {}
 
     def _vector(self, word: str) -> int:
@@ -146,7 +146,7 @@ class AttentionProbe(Lens):
 
     def compute(self) -> Result:
         """`uas` and its kin by features and decoding, on held-out texts; `weight` of each head, both ways."""
-        early, late = self.sample.parts(self.batch_texts, self.table)
+        early, late = self.sentences.parts(self.batch_texts, self.table)
         shares = np.full((len(FEATURES), len(DECODINGS), len(SCORES), 3), np.nan)
         shares[..., 2] = 0
         weight = torch.zeros(2, len(self.parsing), self.heads, dtype=torch.float64)
@@ -154,7 +154,7 @@ class AttentionProbe(Lens):
             for number, name in enumerate(FEATURES):
                 if name not in self.features:
                     continue
-                untrained = FEATURES[name](self.sample.heads, self.table.shape[1])
+                untrained = FEATURES[name](self.sentences.heads, self.table.shape[1])
                 probe = trained(untrained, [s for s, _ in early], rate=self.rate, steps=self.steps, seed=self.seed)
                 shares[number] = _scored(probe, late)
                 if isinstance(probe, AttentionOnly):
@@ -187,7 +187,7 @@ class AttentionProbe(Lens):
         variables["uas"].attrs["description"] = "share of held-out words attached to the correct head, root included"
         result = self.result(variables)
         texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
-        result.data.attrs |= {**texts, "texts": self.sample.count}
+        result.data.attrs |= {**texts, "texts": self.sentences.count}
         return result
 
 
