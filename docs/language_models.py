@@ -8,10 +8,11 @@ from pathlib import Path
 
 import altair as alt
 import numpy as np
-import vl_convert
 
 import lorgnette as lo
 from lorgnette.explaining import Next, explain
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.drawing import drawn
 
 IMAGES = Path(__file__).parent / "images" / "language"
 PROMPT = "The capital of France is"
@@ -22,8 +23,7 @@ CHAT = [
 
 
 def save(chart: alt.TopLevelMixin, name: str) -> None:
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
-    (IMAGES / f"{name}.svg").write_text(svg, encoding="utf-8")
+    (IMAGES / f"{name}.svg").write_bytes(drawn(chart, "svg"))
 
 
 def words_read(trace: lo.Trace) -> alt.Chart:
@@ -60,9 +60,9 @@ def listeners(trace: lo.Trace) -> alt.Chart:
         alt.Chart(alt.Data(values=rows), width=420, height=200)
         .mark_area()
         .encode(
-            alt.X("layer:Q", title="layer"),
+            alt.X("layer:Q", title="layer", scale=alt.Scale(domain=[1, len(shares["layer"])], nice=False)),
             alt.Y("weight:Q", stack="normalize", title="share of the weight"),
-            alt.Color("part:N", title="who is read"),
+            alt.Color("part:N", title="attention to", scale=alt.Scale(range=list(COLOURS))),
         )
     )
 

@@ -1,12 +1,14 @@
 """Maximum spanning arborescences: the best tree that a matrix of scores between words allows."""
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+
+from lorgnette.syntax.edmonds import ROOT, arborescences
 
 WAYS = ("to_head", "read_by_head")
 """Whose row gives an edge its score: the dependent's, or (the transposed matrix) the head's."""
 ROOTS = ("gold", "free")
-ROOT = -1
 
 
 def rooted_trees(
@@ -16,13 +18,13 @@ def rooted_trees(
 
         argmax over trees of Σ_d scores[d, head(d)]
 
-    Chu & Liu 1965, Edmonds 1967; `ufal.chu_liu_edmonds`. All trees of n words have n − 1 edges, so a constant added to
-    all scores changes nothing, and zero is as good a score as any other.
+    Chu & Liu 1965, Edmonds 1967. All trees of n words have n − 1 edges, so a constant added to all scores changes
+    nothing.
     """
     words = scores.shape[-1]
     # The root goes first: the routine takes its first node for the root.
     order = np.r_[root, np.delete(np.arange(words), root)]
-    solution = _solved(_positive(scores)[:, order][:, :, order])
+    solution = _solved(_edges(scores)[:, order][:, :, order])
     heads = np.full((len(scores), words), ROOT)
     heads[:, order[1:]] = order[solution[:, 1:]]
     return heads
@@ -36,28 +38,22 @@ def free_trees(
     A node before all words has an edge to each, so dear that the best tree uses one of them only.
     """
     graphs, words = scores.shape[:2]
-    edges = _positive(scores)
+    edges = _edges(scores)
     roots = np.zeros((graphs, words)) if root is None else root - root.min(-1, keepdims=True)
-    whole = np.full((graphs, words + 1, words + 1), np.nan)
+    whole = np.full((graphs, words + 1, words + 1), -np.inf)
     whole[:, 1:, 1:] = edges
-    dear = words * (np.nanmax(edges, (1, 2), initial=1.0) + roots.max(-1) + 1)
-    whole[:, 1:, 0] = roots - dear[:, None]
+    spread = scores.max((1, 2)) - scores.min((1, 2))
+    whole[:, 1:, 0] = roots + scores.min((1, 2))[:, None] - (words * (spread + roots.max(-1) + 1))[:, None]
     return _solved(whole)[:, 1:] - 1
 
 
-def _positive(scores: Float[np.ndarray, "graph dependent governor"]) -> Float[np.ndarray, "graph dependent governor"]:
-    """At least 1, because the routine drops scores near zero; no edges from a word to itself."""
+def _edges(scores: Float[np.ndarray, "graph dependent governor"]) -> Float[np.ndarray, "graph dependent governor"]:
+    """A copy without edges from a word to itself."""
     out = scores.astype(np.float64)
     diagonal = np.arange(scores.shape[-1])
-    out[:, diagonal, diagonal] = np.nan
-    if scores.shape[-1] > 1:
-        out -= np.nanmin(out, (1, 2), keepdims=True) - 1
+    out[:, diagonal, diagonal] = -np.inf
     return out
 
 
 def _solved(scores: Float[np.ndarray, "graph node node2"]) -> Int[np.ndarray, "graph node"]:
-    from ufal.chu_liu_edmonds import chu_liu_edmonds
-
-    if scores.shape[-1] == 1:
-        return np.full((len(scores), 1), ROOT)
-    return np.array([chu_liu_edmonds(graph)[0] for graph in np.ascontiguousarray(scores)]).reshape(scores.shape[:2])
+    return arborescences(torch.from_numpy(np.ascontiguousarray(scores))).numpy()

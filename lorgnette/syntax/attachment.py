@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lorgnette.syntax.arborescence import ROOT, rooted_trees
+from lorgnette.syntax.arborescence import rooted_trees
+from lorgnette.syntax.edmonds import ROOT
 
 UNKNOWN = -2
 """Gold head of a word whose head the model does not see: it cannot be right, and is not scored."""

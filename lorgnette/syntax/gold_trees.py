@@ -13,8 +13,8 @@ from lorgnette.attending.words import between_words
 from lorgnette.contributions.layer_mixing import rollable
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
-from lorgnette.syntax.arborescence import ROOT
 from lorgnette.syntax.attachment import UNKNOWN
+from lorgnette.syntax.edmonds import ROOT
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from lorgnette.texts.treebank import is_tree

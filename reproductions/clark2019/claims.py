@@ -58,7 +58,7 @@ def _sinks(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -> It
         entry, name = values[kind]
         yield Claim(
             id=f"{model}-{kind}-share",
-            text=f"{model}: [{kind.upper()}] gets more than half of the weight in some layers (here most in layer "
+            text=f"{model}: [{kind.upper()}] receives more than half of the weight in some layers (here most in layer "
             f"{layer + 1})",
             estimate=mean_of(share[TRAINED], "blocks"),
             bound=Bound.above(FAR),
@@ -84,7 +84,7 @@ def _neighbours(model: str, conditions: Conditions, numbers: Mapping[str, Any]) 
         entry = numbers[f"{kind}_heads"]
         yield Claim(
             id=f"{model}-{kind}-heads",
-            text=f"{model}: there are heads that give the {kind} token more than half of their weight",
+            text=f"{model}: some heads put more than half of their weight on the {kind} token",
             estimate=Estimate(
                 value=sure, low=float(sure), high=float(perhaps), n=heads, over="heads", method="counted"
             ),
@@ -100,7 +100,7 @@ def _rows(model: str, data: xr.Dataset, numbers: Mapping[str, Any]) -> Iterator[
         heads = len(surface.heads_of(data, "sep"))
         yield Claim(
             id=f"{model}-sep-to-sep",
-            text=f"{model}: [SEP] attends to [SEP] (> .9) in the heads that give [SEP] more than half ({heads})",
+            text=f"{model}: [SEP] attends to [SEP] (> .9) in heads with more than half of it on [SEP] ({heads})",
             estimate=mean_of(data["sep_to_sep"], "blocks"),
             bound=Bound.above(numbers["sep_from_sep"]["value"]),
             published=_printed(numbers["sep_from_sep"], "> .9"),
@@ -122,7 +122,7 @@ def _families(model: str, conditions: Conditions, numbers: Mapping[str, Any]) ->
     nearer = {c: conditions[c]["within"] - conditions[c]["between"] for c in (TRAINED, RANDOM) if c in conditions}
     yield Claim(
         id=f"{model}-families",
-        text=f"{model}: heads of one layer are nearer to each other than to other layers' (difference in nats < 0)",
+        text=f"{model}: heads of one layer are closer to each other than to other layers' (difference in nats < 0)",
         estimate=mean_of(nearer[TRAINED], "blocks"),
         bound=Bound.below(0),
         published=_printed(numbers["families"]),
@@ -177,7 +177,7 @@ def _relations(model: str, conditions: Conditions, numbers: Mapping[str, Any]) -
             estimate=syntax.gain(row),
             bound=Bound.above(0),
             published=_printed(entry, printed["accuracy"] - printed["baseline"]),
-            note=f"Head {row['layer']}-{row['head']}: {row['accuracy']:.3f} beside {row['baseline']:.3f}{said}.",
+            note=f"Head {row['layer']}-{row['head']}: {row['accuracy']:.3f} against {row['baseline']:.3f}{said}.",
         )
 
 
@@ -192,7 +192,7 @@ def _parser(model: str, conditions: Conditions, entry: Mapping[str, Any]) -> Ite
             estimate=syntax.minus(alone, following),
             bound=Bound.above(0),
             published=_printed(entry, printed["attention"] - printed["head_is_next"]),
-            note=f"{alone.value:.3f} beside {following:.3f}, without punctuation; the error of the latter left out.",
+            note=f"{alone.value:.3f} against {following:.3f}, without punctuation; the error of the latter is ignored.",
         )
     if both is None:
         return
@@ -207,7 +207,7 @@ def _parser(model: str, conditions: Conditions, entry: Mapping[str, Any]) -> Ite
                 estimate=syntax.less(both, other),
                 bound=Bound.above(0),
                 published=_printed(entry, printed["attention_vectors"] - printed[name]),
-                note=f"{both.value:.3f} beside {other.value:.3f}; errors added as if of different sentences.",
+                note=f"{both.value:.3f} against {other.value:.3f}; errors are treated as independent.",
             )
     known = _printed(entry, printed["attention_vectors"] - printed["random attention_vectors"])
     for control in (c for c in SHORT if c in conditions):
@@ -219,7 +219,7 @@ def _parser(model: str, conditions: Conditions, entry: Mapping[str, Any]) -> Ite
                 estimate=syntax.less(both, other),
                 bound=Bound.above(0),
                 published=known if control == RANDOM else None,
-                note=f"{both.value:.3f} beside {other.value:.3f}.",
+                note=f"{both.value:.3f} against {other.value:.3f}.",
                 ours=control != RANDOM,
             )
 

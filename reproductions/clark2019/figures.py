@@ -1,4 +1,4 @@
-"""Weight by kind of token and layer, every head a dot; entropy of heads; the map of heads; relations."""
+"""Weight by category of token and layer, every head a dot; entropy of heads; the map of heads; relations."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,7 +26,7 @@ def figures(cells: Finished) -> Iterator[Figure]:
     every = surface.models(cells)
     shown = [(f"{model}, {c}", found[c]) for model, found in every.items() for c in SHOWN if c in found]
     if shown:
-        caption = "Share of the weight by kind of token: a dot is a head, a line the mean of a layer."
+        caption = "Share of the weight by category of token: a dot is a head, a line the mean of a layer."
         yield Figure("weight-by-kind", _grid([_weights(data).properties(title=t) for t, data in shown]), caption)
         caption = "Entropy of heads, mean over all rows and of the row of [CLS]; a dot is a head."
         yield Figure("entropy", _grid([_entropy(data).properties(title=t) for t, data in shown]), caption)

@@ -62,7 +62,8 @@ def _surface(cells: Finished, numbers: Numbers) -> Iterator[Table]:
         for where, data in every
         for kind, name in NAMES.items()
     ]
-    yield Table("mass", "Share of the weight by kind of token and layer (mean over heads)", pd.DataFrame(lines), _MASS)
+    title = "Share of the weight by category of token and layer (mean over heads)"
+    yield Table("mass", title, pd.DataFrame(lines), _MASS)
     yield _heads(every, numbers)
     yield _special_rows(every, numbers)
     lines = [{**where, **_layers(data["entropy"].mean("head").values)} for where, data in every]
@@ -88,7 +89,7 @@ def _heads(every: list[tuple[dict[str, str], xr.Dataset]], numbers: Numbers) -> 
         kinds = ("previous", "next", "self", "cls", "sep", "period_comma")
         listed = {NAMES.get(kind, kind): _listed(surface.heads_of(data, kind)) for kind in kinds}
         lines.append({**where, "heads": data["entropy"].size, **listed})
-    title = "Heads (layer-head) that give more than half of their weight to one kind of token"
+    title = "Heads (layer-head) with more than half of their weight on one category of token"
     return Table("heads", title, pd.DataFrame(lines).fillna("–"))
 
 
@@ -103,8 +104,8 @@ def _special_rows(every: list[tuple[dict[str, str], xr.Dataset]], numbers: Numbe
         row: Row = {**where, entropy: ranged(mean_of(data["last_cls_entropy"], "blocks"))}
         lines.append(row | ({sep: ranged(mean_of(data["sep_to_sep"], "blocks"))} if "sep_to_sep" in data else {}))
     note = (
-        "Entropy in nats of the row of [CLS]; weight of [SEP] on [SEP] in the heads that give [SEP] more than half. "
-        f"Uniform attention has about {numbers['uniform_entropy']} nats."
+        "Entropy in nats of the row of [CLS]; weight of [SEP] on [SEP] in the heads with more than half of their "
+        f"weight on [SEP]. Uniform attention has about {numbers['uniform_entropy']} nats."
     )
     return Table("special-rows", "What special tokens attend to", pd.DataFrame(lines).fillna("no such head"), note)
 
@@ -133,11 +134,12 @@ def _gradients(which: str, data: xr.Dataset) -> Table:
                     row[names[kind]] = f"{mean:.3f} ± {np.nan_to_num(error):.3f}"
             lines.append(row)
     made = f" The classifier was made by `{asked.made}`." if asked.made else ""
-    title = f"|∂loss/∂α| × 1000 by kind of token: {asked.model} on {data.attrs['texts']} sentences of {asked.corpus}"
+    source = f"{asked.model} on {data.attrs['texts']} sentences of {asked.corpus}"
+    title = f"|∂loss/∂α| × 1000 by category of token: {source}"
     note = (
         f"The loss is {asked.loss}; mean over pairs of a query and such a token, then over heads and sentences, ± a "
         f"standard error over sentences (an upper bound: the mean of the heads' own).{made} No model with a "
-        "masked-word loss was at hand, so this is not the paper's quantity."
+        "masked-language loss was available, so this is not the paper's quantity."
     )
     return Table(which, title, pd.DataFrame(lines), note)
 

@@ -8,10 +8,10 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="fosse2023",
     title="Fosse et al. 2023: when geometry replaces attention",
-    question="Are the vectors of self-attention anisotropic, how does that come about, and does it say more of the "
-    "class than the weights of attention do?",
+    question="Are the vectors of self-attention anisotropic, why, and does their geometry tell more about the class "
+    "than the attention weights do?",
     answer="The values of deeper models point in more similar directions, but far less than published at the width we "
-    "could run; the weights of attention cannot be replaced; classes lie in cones that are not orthogonal.",
+    "could run; the attention weights cannot be replaced; classes form cones that are not orthogonal.",
     headline=(
         "rise-hatexplain-values-l5",
         "rise-yelphat-values-l5",

@@ -10,17 +10,17 @@ from reproductions.frame.study import ROOT
 
 _HEAD = """# Reproductions
 
-Published findings, measured again on the models and data at hand. Each page says what was asked, what came out beside
-what was printed, and what differed; its appendix has every claim and table. This table is generated.
+Published findings, measured again on available models and data. Each page states the question, our results next to the
+published ones, and the differences in the set-up; its appendix has every claim and table. This table is generated.
 
 """
 _FOOT = """
 
 A claim *holds* if the whole 95 % interval of our estimate lies where the claim says, *does not hold* if none of it
-does, else we cannot tell. A claim that is *not judged* is about a number that we could not measure as the source did.
+does; otherwise we *cannot tell*. A claim is *not judged* if we could not measure its number as the source did.
 
-`lorgnette reproduce NAME` runs a study from a checkout, `--quick` a small part of it, `--partial` makes its page from
-the cells that are committed here. How a study is written: the docstring of [frame](frame/__init__.py).
+`lorgnette reproduce NAME` runs a study from a checkout, `--quick` runs a small part of it, and `--partial` makes its
+page from the committed cells. The docstring of [frame](frame/__init__.py) says how to write a study.
 """
 
 

@@ -6,11 +6,11 @@ from reproductions.frame.study import Study
 
 STUDY = Study(
     name="kobayashi2020",
-    title="Attention is not only a weight: norms of what heads read",
-    question="A head's output is Σ_j α_ij f(x_j), and tokens that get much weight may have short vectors f(x_j). How "
-    "much of what the weights show arrives?",
-    answer="Most weight on special tokens is cancelled by short vectors, as in BERT, but largely between layers and "
-    "hardly within one; a layer keeps about four fifths of a token.",
+    title="Kobayashi et al. 2020: attention is not only a weight",
+    question="A head's output is Σ_j α_ij f(x_j), and tokens with much weight may have short vectors f(x_j). How "
+    "much do they contribute?",
+    answer="Short vectors cancel most of the weight on special tokens, as in BERT, but largely between layers and "
+    "hardly within one; about four fifths of a token's new vector come from the token itself.",
     headline=[
         f"{model}-{ending}"
         for ending, model in product(

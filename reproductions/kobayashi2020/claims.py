@@ -89,7 +89,7 @@ def _special_tokens(model: str, cell: xr.Dataset, numbers: Mapping[str, Any]) ->
     return [
         Claim(
             id=f"{model}-special-weight",
-            text=f"{model}: special tokens get much weight (at least {MUCH:g} times their share of the tokens, "
+            text=f"{model}: special tokens receive much weight (at least {MUCH:g} times their share of the tokens, "
             f"{share:.3f})",
             estimate=mean_of(special_weight(cell), BLOCKS),
             bound=Bound.above(MUCH * share),
@@ -162,7 +162,7 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
         ),
         Claim(
             id=f"{model}-keeps-more-than-it-mixes",
-            text=f"{model}: a layer keeps more of a token than it mixes in: AttnResLn-N mixing ratio < ½",
+            text=f"{model}: a token's new vector has more of itself than of others: AttnResLn-N mixing ratio < ½",
             estimate=mean_of(cell["mixing"].mean("layer").sel(ratio=ratio), BLOCKS),
             bound=Bound.below(0.5),
             published=_printed(numbers, "mixing", ratio, "mean"),

@@ -40,9 +40,9 @@ def weights_and_norms(model: str, cells: Finished) -> Figure:
     return Figure(
         f"weights-and-norms-{model}",
         alt.vconcat(*rows),
-        f"{model}: by kind of token and layer, mean over heads, what the weights say (above) and what arrives (below). "
-        "Bands are 95 % intervals over blocks of segments. The norms have a scale of their own in each column: random "
-        "weights make small vectors.",
+        f"{model}: weights (above) and norms of the contributions (below) by category of token and layer, mean over "
+        "heads. Bands are 95 % intervals over blocks of segments. The norms have their own scale in each column: "
+        "random weights make small vectors.",
     )
 
 
@@ -96,7 +96,7 @@ def mixing(cells: Finished) -> Figure:
 
 
 def cancelling(cells: Finished) -> Figure:
-    """ρ of α with ‖f(x)‖ by kind of token: models, controls, and the published numbers."""
+    """ρ of α with ‖f(x)‖ by category of token: models, controls, and the published numbers."""
     printed = published("kobayashi2020")["numbers"]["spearman"]["value"]
     charts = []
     for model in models(cells):
@@ -113,8 +113,8 @@ def cancelling(cells: Finished) -> Figure:
     return Figure(
         "cancelling",
         alt.hconcat(*charts).resolve_scale(x="shared"),
-        "Spearman of α with ‖f(x)‖ by kind of token. Left of zero the two cancel: what gets weight has a short vector. "
-        "Bars are 95 % intervals over blocks of segments, mostly narrower than the dots.",
+        "Spearman of α with ‖f(x)‖ by category of token. Left of zero the two cancel: tokens with much weight have "
+        "short vectors. Bars are 95 % intervals over blocks of segments, mostly narrower than the dots.",
     )
 
 

@@ -29,12 +29,12 @@ def tables(cells: Finished) -> list[Table]:
         _spearman(cells, value),
         _by_layer(
             cells, "spearman", "spearman-by-layer", "The same within each layer (all its heads)",
-            "Not in the papers. Pooling all layers also counts what differs between them.",
+            "Not in the papers. Pooling all layers also counts differences between layers.",
         ),
-        _by_layer(cells, "weight", "weight-by-layer", "Weight by kind of token and layer (mean over heads)"),
-        _by_layer(cells, "norm", "norm-by-layer", "Norm Σ ‖α f(x)‖ by kind of token and layer (mean over heads)"),
+        _by_layer(cells, "weight", "weight-by-layer", "Weight by category of token and layer (mean over heads)"),
+        _by_layer(cells, "norm", "norm-by-layer", "Norm Σ ‖α f(x)‖ by category of token and layer (mean over heads)"),
         _by_layer(cells, "norm_share", "norm-share-by-layer",
-                  "Share of the norm by kind of token and layer (mean over heads)"),
+                  "Share of the norm by category of token and layer (mean over heads)"),
         _frequency(cells, value),
         _mixing(cells, value),
         _mixing_by_layer(cells, value),
@@ -89,7 +89,7 @@ def _spearman(cells: Finished, value: Mapping[str, Any]) -> Table:
     for where, cell in _rows(cells):
         rho = cell["spearman_all"]
         rows.append({**where, **{name: _said(mean_of(rho.sel(kind=k), BLOCKS)) for k, name in KIND_NAMES.items()}})
-    title = "Spearman of α with ‖f(x)‖, all layers and heads, by kind of token"
+    title = "Spearman of α with ‖f(x)‖, all layers and heads, by category of token"
     note = "Mean over blocks of segments, each from 4,096 random pairs of a kind, and its 95 % interval."
     return Table("spearman", title, pd.DataFrame(rows), note)
 

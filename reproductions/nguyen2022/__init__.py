@@ -6,9 +6,9 @@ from reproductions.frame.study import Study
 
 STUDY = Study(
     name="nguyen2022",
-    title="Nguyen et al. 2022: does sharper attention look more like what people mark?",
+    title="Nguyen et al. 2022: does sharper attention agree better with human rationales?",
     question="How does the plausibility of attention change with the weight λ of an entropy penalty?",
-    answer="A penalty sharpens attention; the published peak at small λ does not show in our small classifiers.",
+    answer="A penalty sharpens attention; our small classifiers do not show the published peak at small λ.",
     headline=[
         *(
             f"{corpus}-{vectors}-auprc-{way}"

@@ -73,7 +73,7 @@ def _accuracy(curves: Curves, place: tuple[str, str]) -> Claim:
     furthest = max(moves, key=lambda strength: abs(moves[strength].value))
     return Claim(
         id=f"{place[0]}-{place[1]}-accuracy-steady",
-        text=f"{NAMES[place[0]]}, {place[1]}: accuracy moves by less than {_BARELY} from λ = 0 at every λ",
+        text=f"{NAMES[place[0]]}, {place[1]}: accuracy changes by less than {_BARELY} from λ = 0 at every λ",
         estimate=moves[furthest],
         bound=Bound.within(-_BARELY, _BARELY),
         also=[move for strength, move in moves.items() if strength != furthest],

@@ -4,11 +4,11 @@ from reproductions.frame.study import Study
 
 STUDY = Study(
     name="raganato2018",
-    title="Raganato & Tiedemann 2018: what do encoders of translation models know?",
-    question="What does the encoder of a translation model know of its sentence: do its heads hold dependency trees, "
-    "do they follow a few patterns, and which layer knows parts of speech, chunks, entities, meaning?",
-    answer="Heads of opus-mt hold more of the tree than published, in the upper layers too; the four patterns are "
-    "there, but not in small models; layers differ too little to say which knows most.",
+    title="Raganato & Tiedemann 2018: what do encoders of translation models encode?",
+    question="What does the encoder of a translation model encode: do its heads encode dependency trees, do they "
+    "follow a few patterns, and which layers encode parts of speech, chunks, entities and meaning?",
+    answer="Heads of opus-mt encode more of the tree than published, in the upper layers too; the four patterns "
+    "exist, but not in small models; layers differ too little to say which encodes most.",
     headline=(
         "trees-en-average-like-previous",
         "trees-en-best-like-next",

@@ -165,7 +165,7 @@ def _shared(cells: Finished, pattern: str, numbers: Printed) -> Claim:
     having = sum(count > 0 for count in counts.values())
     return Claim(
         id=f"small-{pattern}",
-        text=f"small translation models: a head mostly on {PLACES[pattern]} is there for every target language",
+        text=f"small translation models: every target language has a head mostly on {PLACES[pattern]}",
         estimate=Estimate(value=having, n=len(counts), over="languages", method="a count, one run each"),
         bound=Bound.at_least(len(counts)),
         published=_printed(numbers, "patterns"),
@@ -184,7 +184,7 @@ def _probes(cells: Finished, task: str, numbers: Printed) -> list[Claim]:
         out.append(
             Claim(
                 id=f"probe-{task}-layers",
-                text=f"{TASK_NAMES[task]}: best in {stated['text']}: best accuracy there less the best elsewhere",
+                text=f"{TASK_NAMES[task]}: best in {stated['text']}: best accuracy there minus the best elsewhere",
                 estimate=less(best_layer(data, inside), best_layer(data, outside)),
                 bound=Bound.above(0),
                 published=_printed(numbers, STANDS_FOR.get(task, task)),
@@ -197,7 +197,7 @@ def _probes(cells: Finished, task: str, numbers: Printed) -> list[Claim]:
         out.append(
             Claim(
                 id=f"probe-{task}-over-{CONTROLS[control]}",
-                text=f"{TASK_NAMES[task]}: the best layer knows more than the best with {control}",
+                text=f"{TASK_NAMES[task]}: the best layer is better than the best with {control}",
                 estimate=less(best, other),
                 bound=Bound.above(0),
                 note=f"{_at(best)}, against {_at(other)}",

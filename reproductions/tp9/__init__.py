@@ -5,8 +5,8 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="tp9",
     title="TP 9: self-attention on IMDB",
-    question="What do residual connections, positions, a `<cls>` token and depth do to small classifiers?",
-    answer="Self-attention helps only while the word vectors are frozen; positions, `<cls>` and residuals add little.",
+    question="How do residual connections, positions, a `<cls>` token and depth affect small classifiers?",
+    answer="Self-attention helps only if the word vectors are frozen; positions, `<cls>` and residuals add little.",
     headline=[
         "target-residual-frozen",
         "target-best",

@@ -96,7 +96,7 @@ def _uneven(cells: Finished, method: str) -> Claim:
         text=f"relevance ({method}): it is more uneven than with random weights",
         estimate=paired(top_shares(trained), top_shares(control)),
         bound=Bound.above(0),
-        note="share of the first two less that of the untrained model",
+        note="share of the first two minus that of the untrained model",
         ours=True,
     )
 
@@ -118,7 +118,7 @@ def _positional(cells: Finished, corpus: str) -> Claim:
     offset = int(data["offset"].sel(stack="encoder").values[place])
     return Claim(
         id=f"positional-{corpus}",
-        text=f"{TEXTS[corpus]}: an encoder head reads at one offset for at least 90 % of the words",
+        text=f"{TEXTS[corpus]}: an encoder head attends most to one offset for at least 90 % of the words",
         estimate=held_out(data, "positional", place),
         bound=Bound.above(0.9),
         published=Published(_printed()["positional"]["share"], "section 5.1, its criterion"),
@@ -146,7 +146,7 @@ def _rare(cells: Finished, corpus: str) -> Claim:
     place, chance = best_for(data, "rare"), data.attrs["chance"]
     return Claim(
         id=f"rare-{corpus}",
-        text=f"{TEXTS[corpus]}: an encoder head reads one of the two rarest pieces most, in more than half of the "
+        text=f"{TEXTS[corpus]}: an encoder head attends most to one of the two rarest tokens, in more than half of the "
         "sentences",
         estimate=held_out(data, "rare", place),
         bound=Bound.above(max(0.5, chance + OVER)),

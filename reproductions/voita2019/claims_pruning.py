@@ -102,10 +102,10 @@ def _chance(cells: Finished, name: str) -> Claim:
     each = ", ".join(f"{gain:+.2f} ({point.left})" for gain, (point, _) in zip(gains, pairs, strict=True))
     return Claim(
         id=f"chance-{name}",
-        text=f"{curve.title}: heads chosen by gates serve better than as many chosen at random",
+        text=f"{curve.title}: heads chosen by gates are better than as many random ones",
         estimate=percentile(float(np.mean(gains)), draws, over="sentences"),
         bound=Bound.above(0),
-        note=f"BLEU by gates less at random, trained as long, mean over λ; by heads left: {each}. One random choice "
+        note=f"BLEU by gates minus random, trained as long, mean over λ; by heads left: {each}. One random choice "
         "for each λ",
         ours=True,
     )
@@ -117,10 +117,10 @@ def _chance_by_lambda(cells: Finished, name: str) -> Claim:
     gains = [point.bleu() - control.bleu() for point, control in _controlled(curve)]
     return Claim(
         id=f"chance-{name}-by-lambda",
-        text=f"{curve.title}: heads chosen by gates serve better than random ones, the random choices as the sample",
+        text=f"{curve.title}: heads chosen by gates are better than random ones, with the random choices as the sample",
         estimate=mean_of(gains, "λ"),
         bound=Bound.above(0),
-        note="BLEU by gates less at random; λ differ in how many heads are left, which widens the interval",
+        note="BLEU by gates minus random; λ differ in how many heads remain, which widens the interval",
         ours=True,
     )
 
@@ -173,8 +173,8 @@ def _trained_over_scratch(cells: Finished) -> Claim:
         undecided=""
         if steps[0] >= steps[1]
         else f"on unequal terms: {steps[0]:,} steps with gates on the trained model, {steps[1]:,} from scratch",
-        note=f"BLEU, trained (between its two nearest points) less scratch, mean over {_counts(points)} heads; one run "
-        "each",
+        note=f"BLEU, trained (between its two nearest points) minus scratch, mean over {_counts(points)} heads; "
+        "one run each",
     )
 
 
@@ -217,11 +217,11 @@ def _higher(cells: Finished, name: str) -> Claim:
     estimate = bootstrap(lambda a, b: _mean_layer(a) - _mean_layer(b), *groups, over="heads")
     return Claim(
         id=f"cross-higher-{name}",
-        text=f"{curve.title}: in the decoder, decoder-encoder heads stay in higher layers than self-attention heads",
+        text=f"{curve.title}: in the decoder, decoder-encoder heads remain in higher layers than self-attention heads",
         estimate=estimate or Estimate(value=None, over="heads"),
         bound=Bound.above(0),
         published=Published("lower self, upper cross", "figure 10"),
-        note=f"mean layer of the heads that stay, cross less self, λ = {listed(points)}",
+        note=f"mean layer of the remaining heads, cross minus self, λ = {listed(points)}",
     )
 
 
@@ -242,7 +242,7 @@ def _roles_last(cells: Finished, name: str) -> Claim:
     both = np.stack([clear.ravel(), survived.ravel()], axis=1)
     return Claim(
         id=f"roles-last-{name}",
-        text=f"{curve.title}: encoder heads with a clear role (neighbour, itself, rarest word) go last",
+        text=f"{curve.title}: encoder heads with a clear role (neighbour, itself, rarest word) are pruned last",
         estimate=bootstrap(_rank, both, over="heads") or Estimate(value=None, over="heads"),
         bound=Bound.above(0),
         published=_LAST,
@@ -255,7 +255,7 @@ def _roles_last_in_layers(cells: Finished, name: str) -> Claim:
     curve, clear, survived = _roles_and_survival(cells, name)
     return Claim(
         id=f"roles-last-in-layers-{name}",
-        text=f"{curve.title}: within their layer, encoder heads with a clear role go last",
+        text=f"{curve.title}: within their layer, encoder heads with a clear role are pruned last",
         estimate=rank_correlation(clear, survived),
         bound=Bound.above(0),
         published=_LAST,

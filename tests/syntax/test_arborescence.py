@@ -3,6 +3,7 @@
 import itertools
 from functools import cache
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -87,3 +88,24 @@ def test_the_scores_are_not_changed():
     before = scores.copy()
     rooted_trees(scores, 2), free_trees(scores)
     assert (scores == before).all()
+
+
+@pytest.mark.parametrize(("words", "sharpness"), [(9, 0.3), (17, 0.05), (24, 3.0)])
+def test_trees_of_sentences_are_those_of_networkx(words, sharpness):
+    scores = np.random.default_rng(words).dirichlet(np.full(words, sharpness), size=(4, words))
+    for graph, tree in zip(scores, rooted_trees(scores, 2), strict=True):
+        edges = nx.DiGraph()
+        edges.add_weighted_edges_from(
+            (governor, word, graph[word, governor])
+            for word, governor in itertools.product(range(words), repeat=2)
+            if word not in (governor, 2)
+        )
+        best = nx.maximum_spanning_arborescence(edges)
+        assert {(int(head), word) for word, head in enumerate(tree) if head >= 0} == set(best.edges)
+
+
+def test_a_tree_does_not_depend_on_the_other_graphs():
+    scores = graphs("ties", 12, 20, np.random.default_rng(1))
+    together = free_trees(scores)
+    for number in range(20):
+        assert (free_trees(scores[number : number + 1])[0] == together[number]).all()

@@ -194,7 +194,7 @@ class Rationales(Lens):
         labels = {axes.METHOD: list(self.methods), "seconds_per_text": (axes.METHOD, seconds)}
         result = self.result(variables, labels)
         _describe(result.data)
-        k = f"{self.top} words" if self.top is not None else f"{self.share:.1%} of the words"
+        k = f"{self.top} words" if self.share is None else f"{100 * self.share:.3g} % of words"
         result.data.attrs |= {"k": k, "gold_rule": self.gold, "perturbation": self.perturbation, "seed": self.seed}
         named = None if self.target is None or self.subject.labels is None else self.subject.labels[self.target]
         result.data.attrs["explained"] = "the predicted class" if named is None else f"the class {named}"

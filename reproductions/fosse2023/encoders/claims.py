@@ -75,7 +75,7 @@ def _reinforced(encoder: Encoder, printed: Mapping[str, Any]) -> Claim:
     known = Published(printed["after"][-1] - printed["before_last"], printed["source"])
     return Claim(
         id=f"anisotropy-{encoder.id}",
-        text=f"{_name(encoder)}: training reinforces anisotropy (SIM within texts, last layer, after less before)",
+        text=f"{_name(encoder)}: training reinforces anisotropy (SIM within texts, last layer, after minus before)",
         estimate=mean_of(sims["after"].values - sims["before"].values),
         bound=Bound.above(0),
         published=known if encoder.corpus == "esnli" else None,
@@ -116,7 +116,7 @@ def _right_closer(encoder: Encoder) -> Claim:
     each = [row[~np.isnan(row)].mean() for row in gap if not np.isnan(row).all()]
     return Claim(
         id=f"right-closer-{encoder.id}",
-        text=f"{_name(encoder)}: texts classified right lie closer to their class than those classified wrong (mean "
+        text=f"{_name(encoder)}: correctly classified texts are closer to their class than misclassified ones (mean "
         "cosine)",
         estimate=mean_of(each),
         bound=Bound.above(0),
