@@ -42,8 +42,9 @@ def free_trees(
     roots = np.zeros((graphs, words)) if root is None else root - root.min(-1, keepdims=True)
     whole = np.full((graphs, words + 1, words + 1), -np.inf)
     whole[:, 1:, 1:] = edges
-    spread = scores.max((1, 2)) - scores.min((1, 2))
-    whole[:, 1:, 0] = roots + scores.min((1, 2))[:, None] - (words * (spread + roots.max(-1) + 1))[:, None]
+    least = scores.min((1, 2), initial=0.0)
+    spread = scores.max((1, 2), initial=0.0) - least + roots.max(-1, initial=0.0) + 1
+    whole[:, 1:, 0] = roots + (least - words * spread)[:, None]
     return _solved(whole)[:, 1:] - 1
 
 
