@@ -69,7 +69,7 @@ class GatedTrainer(GatesLearn, PenalisedTrainer):
 class _Steps(TrainerCallback):
     """Around each step of the optimizer: gradients of all processes, clipped, and gone afterwards."""
 
-    def __init__(self, trainer: "GatesLearn") -> None:
+    def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
 
     def on_pre_optimizer_step(
