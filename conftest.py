@@ -1,6 +1,7 @@
 """What every test shares: no network, few threads, no progress bars."""
 
 import gc
+import importlib
 import os
 from pathlib import Path
 
@@ -21,11 +22,28 @@ if not Path("/dev/nvidia0").exists():
 os.environ.pop("LORGNETTE_DEBUG", None)
 os.environ.pop("FORCE_COLOR", None)
 
+import pytest
 from hypothesis import settings
 
 # A slow shared machine is no bug; the same examples every time make a failure one can come back to.
 settings.register_profile("lorgnette", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("lorgnette")
+
+
+# jaxtyping's import hook reads no .pyc while a module of ours is being imported, so what ours import is imported first.
+FIRST = (
+    "altair", "datasets", "fastapi", "pandas", "pydantic", "scipy.optimize", "scipy.stats", "sklearn.manifold",
+    "sklearn.metrics", "torch._dynamo", "torch.distributed", "torch.utils.flop_counter", "torchmetrics",
+    "transformers.masking_utils", "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
+    "transformers.trainer", "xarray",
+)  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # this process hands the tests out and runs none
+    for name in FIRST:
+        importlib.import_module(name)
 
 
 def pytest_collection_finish() -> None:

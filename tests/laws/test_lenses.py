@@ -48,7 +48,7 @@ def test_laws(name, kind):
 @pytest.mark.parametrize("name", sorted(lenses.OURS))
 def test_permuting_heads_permutes_the_result(name):
     if name == "removal":
-        return  # its random sets are drawn by number; tests/lens/test_removal.py permutes what the signals choose
+        return  # its random sets are drawn by number; tests/lens/test_removal_lens.py permutes what the signals choose
     if name in ("alignment", "agreement"):
         with pytest.raises(UserError):
             check_head_permutation(lambda: made(name), classifier(), texts(name))
