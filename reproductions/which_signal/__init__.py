@@ -1,0 +1,27 @@
+"""Which head signal to trust: does a cheap number rank the heads as their removal does, singly and together?"""
+
+from reproductions.frame.study import Study
+
+STUDY = Study(
+    name="which_signal",
+    title="Which signal of a head's importance can you trust?",
+    question="Removing every head is the direct test of importance, and costs a pass for each. Which cheap signal "
+    "ranks the heads as their removal does: one at a time, and when many go together?",
+    answer="(not measured yet)",
+    headline=[
+        "gradient-positive",
+        "gradient-over-confidence",
+        "gradient-over-norm",
+        "gradient-over-relevance",
+        "confidence-encoder",
+        "confidence-decoder",
+        "direct-over-norm",
+        "gradient-jointly",
+        "confidence-jointly",
+        "norm-jointly",
+        "ablation-over-gradient-jointly",
+        "facilitation-over-gradient-jointly",
+    ],
+    seeds=(0, 1, 2),
+    only="model",
+)

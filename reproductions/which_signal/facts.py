@@ -1,0 +1,44 @@
+"""What the prose needs to know: which signals lead, and where they do not."""
+
+from collections.abc import Mapping
+from statistics import mean
+from typing import Any
+
+from reproductions.frame.claims import Claim
+from reproductions.frame.finished import Finished
+from reproductions.which_signal.grid import size_of
+from reproductions.which_signal.readings import Readings, title, words
+
+_NOISY = 0.5
+
+
+def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
+    readings = Readings(cells)
+    cheap = [name for name in readings.signals if not name.startswith("ablation")]
+    single = _ranked(readings, readings.rho, cheap)
+    joint = _ranked(readings, readings.saved, readings.signals)
+    noisy = [
+        f"{place.name} ({title(stack)})"
+        for place, stack in readings.every()
+        if (ceiling := readings.ceiling(place, stack, "ablation_zero")) is not None and ceiling < _NOISY
+    ]
+    return {
+        "size": size_of(cells.settings),
+        "places": [place.name for place in readings.places],
+        "stacks": len(list(readings.every())),
+        "single": single,
+        "joint": joint,
+        "noisy": noisy,
+        "signals": len(readings.signals),
+    }
+
+
+def _ranked(readings: Readings, read: Any, names: list[str]) -> list[dict[str, Any]]:
+    """The signals by their mean over models, with the least and the largest of all stacks."""
+    out = []
+    for name in names:
+        known = [value for value in readings.of_places(read, name) if value is not None]
+        each = [value for place, stack in readings.every() if (value := read(place, stack, name)) is not None]
+        if known:
+            out.append({"name": words(name), "mean": mean(known), "least": min(each), "most": max(each)})
+    return sorted(out, key=lambda one: -one["mean"])
