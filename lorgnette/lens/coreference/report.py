@@ -35,9 +35,12 @@ def findings(result: Result) -> Iterator[Finding]:
     rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
     numbers: Json = {"best": str(HeadValue(best.layer, best.head, value))}
     numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
+    at = {KIND: "all", CANDIDATES: "mentions", PART: "held_out", LAYER: best.layer, HEAD: best.head}
+    numbers["half"] = 1.96 * float(result.data["accuracy_se"].sel(at))
     yield Finding(
         "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "
-        "other); the nearest mention is correct for {nearest:.0%}, the same head word for {head_match:.0%}.",
+        "other; 95 % CI ± {half:.2f}); the nearest mention is correct for {nearest:.0%}, the same head word for "
+        "{head_match:.0%}.",
         numbers,
     )
 

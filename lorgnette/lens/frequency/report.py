@@ -23,12 +23,21 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers = {name: float(both.sel({MEASURE: name})) for name in present}
     if len(numbers) < 2 or any(value != value for value in numbers.values()):
         return
-    larger = "Rarer tokens have" if numbers["norms"] > CLEAR else "Rarer tokens do not have"
+    ends = {
+        f"{name}_{end}": float(result.data[f"spearman_all_{end}"].sel({MEASURE: name}))
+        for name in numbers
+        for end in ("low", "high")
+    }
+    sure = {name: ends[f"{name}_low"] * ends[f"{name}_high"] > 0 for name in numbers}
+    larger = "Rarer tokens have" if numbers["norms"] > CLEAR and sure["norms"] else "Rarer tokens do not have"
     rho = numbers["weights"]
     depends = "grows with rarity" if rho > CLEAR else "falls with rarity" if rho < -CLEAR else "barely depends on it"
+    depends = depends if sure["weights"] or abs(rho) <= CLEAR else "cannot be told to depend on it"
+    numbers |= ends
     yield Finding(
-        f"{larger} larger transformed-value norms ‖f(x)‖ (ρ = {{norms:.2f}}, averaged over layers); attention weight "
-        f"{depends} (ρ = {{weights:.2f}}).",
+        f"{larger} larger transformed-value norms ‖f(x)‖ (ρ = {{norms:.2f}}, 95 % CI {{norms_low:.2f}} to "
+        f"{{norms_high:.2f}}, averaged over layers); attention weight {depends} (ρ = {{weights:.2f}}, "
+        "{weights_low:.2f} to {weights_high:.2f}).",
         numbers,
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import LAYER, STATE, VECTORS
+from lorgnette.figures.doubt import extreme_of
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
@@ -40,10 +41,12 @@ def _states(result: Result) -> Iterator[Finding]:
     if sim.sizes[STATE] > 1:
         top = int(sim[STATE].values[-1])
         numbers: Json = {"first": float(sim[0]), "last": float(sim[-1]), "top": top}
-        numbers |= {"most": float(sim.max()), "where": int(sim.idxmax(STATE))}
+        best = extreme_of(result.data.dropna(STATE, subset=["state_sim"]), "state_sim", STATE)
+        numbers |= {"most": best.value, "where": int(sim[STATE].values[best.place])}
+        names = [f"layer {state}" if state else "the embeddings" for state in sim[STATE].values.tolist()]
         yield Finding(
             "Tokens of a text have a mean cosine similarity of {first:.2f} in the embeddings and {last:.2f} after "
-            f"layer {{top}}; the maximum is {{most:.2f}}, {at_state(numbers['where'])}.",
+            f"layer {{top}}; the maximum is {{most:.2f}}, {at_state(numbers['where'])}{best.beside(names)}.",
             numbers,
         )
 
@@ -55,7 +58,8 @@ def _isoscore(result: Result) -> Iterator[Finding]:
         numbers: Json = {"least": float(score.min()), "most": float(score.max())}
         numbers["where"] = int(score.idxmin(STATE))
         yield Finding(
-            f"Isotropy is lowest {at_state(numbers['where'])} (IsoScore {{least:.2f}}); the maximum is {{most:.2f}}.",
+            f"Isotropy is lowest {at_state(numbers['where'])} (IsoScore {{least:.2f}}); the maximum is {{most:.2f}}. "
+            "IsoScore is of all texts together and has no standard error.",
             numbers,
         )
 
@@ -63,19 +67,24 @@ def _isoscore(result: Result) -> Iterator[Finding]:
 def _vectors(result: Result) -> Iterator[Finding]:
     """Where queries, keys and values of a text are most alike."""
     sim = result.data["sim_all"]
-    tops = {}
+    tops: dict[str, tuple[float, float, int]] = {}
+    doubts: dict[str, str] = {}
     for kind in sim[VECTORS].values.tolist():
         part = sim.sel({VECTORS: kind}).dropna(LAYER)
         if part.sizes[LAYER]:
-            tops[str(kind)] = (float(part.mean()), float(part.max()), int(part.idxmax(LAYER)))
+            best = extreme_of(result.data.sel({VECTORS: kind}).dropna(LAYER, subset=["sim_all"]), "sim_all", LAYER)
+            layers = [int(layer) for layer in part[LAYER].values]
+            tops[str(kind)] = (float(part.mean()), best.value, layers[best.place])
+            doubts[str(kind)] = best.beside([f"layer {layer}" for layer in layers])
     if "key" not in tops or "value" not in tops:
         return
     numbers: Json = {}
     for kind, (mean, most, layer) in tops.items():
         numbers |= {f"{kind}_mean": mean, f"{kind}_most": most, f"{kind}_layer": layer}
     yield Finding(
-        "Mean cosine similarity within a text: keys {key_mean:.2f} (maximum {key_most:.2f} in layer {key_layer}), "
-        "values {value_mean:.2f} (maximum {value_most:.2f} in layer {value_layer}).",
+        "Mean cosine similarity within a text: keys {key_mean:.2f} (maximum {key_most:.2f} in layer {key_layer}"
+        f"{doubts['key']}), values {{value_mean:.2f}} (maximum {{value_most:.2f}} in layer {{value_layer}}"
+        f"{doubts['value']}).",
         numbers,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
+from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
@@ -32,6 +33,9 @@ def findings(result: Result) -> Iterator[Finding]:
     named = ", ".join(f"{one.layer}.{one.head} ({one.value / mean:.1f}× the mean)" for one in steepest[:NAMED])
     numbers: Json = {"named": named}
     words = "The loss is most sensitive to the attention weights of heads {named}"
+    if "all" in gradient[CATEGORY].values:
+        best, names = head_extreme(result.data, "gradient", {CATEGORY: "all"})
+        words += f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
     special = categories_present(result, "gradient", ("cls", "sep"))
     ratios = {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean for kind in special}
     parts = [f"{{{kind}:.1f}}× the average on weights of the {said(kind)}" for kind in ratios]

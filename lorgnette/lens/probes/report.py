@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import LABEL, PROBE, STATE
+from lorgnette.figures.doubt import extreme_of
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
@@ -31,9 +32,12 @@ def findings(result: Result) -> Iterator[Finding]:
         row = accuracy.sel({PROBE: probe}).dropna(STATE)
         if not row.sizes[STATE]:
             continue
-        state = int(row.idxmax(STATE))
+        states = [int(state) for state in row[STATE].values]
+        best = extreme_of(result.data.sel({PROBE: probe}).dropna(STATE, subset=["accuracy"]), "accuracy", STATE)
+        doubt = best.beside([f"layer {state}" if state else "the embeddings" for state in states])
+        state = states[best.place]
         numbers = {
-            "accuracy": float(row.max()),
+            "accuracy": best.value,
             "state": state,
             "probe": str(probe),
             "majority": float(result.data["majority"]),
@@ -41,7 +45,7 @@ def findings(result: Result) -> Iterator[Finding]:
             LABEL: _label(result),
         }
         yield Finding(
-            f"A {{probe}} probe predicts {{label}} best {at_state(state, 'state')}: accuracy {{accuracy:.0%}}, "
+            f"A {{probe}} probe predicts {{label}} best {at_state(state, 'state')}: accuracy {{accuracy:.0%}}{doubt}; "
             "selectivity {selectivity:.2f}; the majority class reaches {majority:.0%}.",
             numbers,
         )

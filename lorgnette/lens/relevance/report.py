@@ -7,6 +7,7 @@ import altair as alt
 from lorgnette.axes import CATEGORY, LAYER
 from lorgnette.figures.cells import said
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import extreme_of, head_extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
@@ -43,17 +44,25 @@ def findings(result: Result) -> Iterator[Finding]:
     carriers = heads(result.data["relevance"])
     if not carriers:
         return
+    data = result.data
+    best, names = head_extreme(data, "relevance")
+    against = significantly_above(-data["relevance"], data["relevance_se"], data["relevance_count"], 0.0)
     numbers: Json = {
         "named": ", ".join(map(str, carriers[:NAMED])),
-        "against": sum(one.value < 0 for one in carriers),
+        "against": against,
         "heads": len(carriers),
     }
-    against = f"{{against}} of {{heads}} heads {has(numbers['against'])}" if numbers["against"] else "No head has"
-    words = f"Heads with the largest share of their layer's relevance: {{named}}. {against} negative mean relevance"
-    share = result.data["layer_share"].dropna(LAYER)
+    negative = f"{{against}} of {{heads}} heads {has(against)}" if against else "No head has"
+    first = f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
+    words = f"Heads with the largest share of their layer's relevance: {{named}}{first}. {negative} significantly "
+    words += "negative mean relevance (false discovery rate 5 %)"
+    share = data["layer_share"].dropna(LAYER)
     if share.sizes[LAYER] > 1:
-        numbers |= {"layer": int(share.idxmax(LAYER)), "share": float(share.max())}
+        layers = [int(layer) for layer in share[LAYER].values]
+        most = extreme_of(data.dropna(LAYER, subset=["layer_share"]), "layer_share", LAYER)
+        numbers |= {"layer": layers[most.place], "share": most.value}
         words += "; layer {layer} carries {share:.0%} of total relevance"
+        words += most.beside([f"layer {layer}" for layer in layers])
     yield Finding(f"{words}.", numbers)
 
 

@@ -32,9 +32,11 @@ def findings(result: Result) -> Iterator[Finding]:
     if any(value != value for value in numbers.values()):
         return
     numbers["layer"] = int(last[LAYER])
+    error = result.data["share_se"].sel({CATEGORY: "self", LAYER: last[LAYER]})
+    numbers |= {f"{name}_half": 1.96 * float(error.sel({MEASURE: name})) for name in ("weights", "norms")}
     yield Finding(
-        "After layer {layer}, a token's own input makes up {weights:.0%} of its state by rollout of the attention "
-        "weights, {norms:.0%} by rollout of the norms.",
+        "After layer {layer}, a token's own input makes up {weights:.0%} ± {weights_half:.0%} of its state by rollout "
+        "of the attention weights, {norms:.0%} ± {norms_half:.0%} by rollout of the norms (95 % CI over texts).",
         numbers,
     )
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
+from lorgnette.figures.doubt import extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
@@ -46,11 +49,13 @@ def findings(result: Result) -> Iterator[Finding]:
     if not with_sink:
         return
     kinds = [kind for kind in _KINDS if bool(rate.sel({CATEGORY: kind}).notnull().any())]
-    means = {kind: float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds}
-    most = max(means, key=lambda kind: means[kind])
+    means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
+    errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
+    most = extreme(np.array(means), np.array(errors))
+    doubt = most.beside([the_category(kind) for kind in kinds])
     yield Finding(
-        "The sink is most often {kind} (mean rate over heads: {rate:.0%}).",
-        {"kind": the_category(most), "rate": means[most]},
+        f"The sink is most often {{kind}} (mean rate over heads: {{rate:.0%}}{doubt}).",
+        {"kind": the_category(kinds[most.place]), "rate": most.value},
     )
     arrives = float(data["arrives"].mean())
     yield Finding(

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lorgnette.axes import BASELINE, WAY
+from lorgnette.figures.doubt import head_extreme, significantly_above
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, above, heads
+from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
@@ -21,22 +22,28 @@ def figures(result: Result) -> list[Figure]:
 
 def findings(result: Result) -> Iterator[Finding]:
     """The heads with the best trees, beside the best positional baseline."""
-    uas = result.data["uas"].sel({WAY: "to_head"})
+    data = result.data
+    uas = data["uas"].sel({WAY: "to_head"})
     ranked = heads(uas)
     if not ranked:
         return
     chain, random = (float(result.data.baseline_uas.sel({BASELINE: name})) for name in ("head_is_next", "random_tree"))
+    uas_error, uas_count = (data[name].sel({WAY: "to_head"}) for name in ("uas_se", "uas_count"))
+    chain_error = float(data["baseline_uas_se"].sel({BASELINE: "head_is_next"}))
     numbers = {
         "best": str(ranked[0]),
         "mean": float(uas.mean()),
         "next": chain,
         "random": random,
-        "above": len(above(uas, chain)),
+        "above": significantly_above(uas, uas_error, uas_count, chain, chain_error),
         "heads": len(ranked),
     }
+    best, names = head_extreme(data, "uas", {WAY: "to_head"})
+    doubt = f" It is{best.beside(names).removeprefix(',')}." if best.comparable and len(names) > 1 else ""
     yield Finding(
-        "Head {best} has the best tree (UAS, root given). {above} of {heads} heads beat attaching every word to the "
-        "next one ({next:.2f}); the mean over heads is {mean:.2f}, random trees score {random:.2f}.",
+        f"Head {{best}} has the best tree (UAS, root given).{doubt} {{above}} of {{heads}} heads are significantly "
+        "better than attaching every word to the next one ({next:.2f}; false discovery rate 5 %); the mean over heads "
+        "is {mean:.2f}, random trees score {random:.2f}.",
         numbers,
     )
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lorgnette.axes import CATEGORY, HEAD, LAYER
+from lorgnette.axes import CATEGORY, LAYER
 from lorgnette.figures import charts
 from lorgnette.figures.cells import shown
+from lorgnette.figures.doubt import extreme_of, head_extreme, layer_means
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, above, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
@@ -103,20 +104,27 @@ def most_confident(result: Result) -> Finding | None:
     top = heads(result.data["confidence"])[:NAMED]
     if not top:
         return None
+    best, names = head_extreme(result.data, "confidence")
     numbers = {"first": str(top[0]), "named": ", ".join(map(str, top)), "confidence": top[0].value}
-    return Finding("Most confident heads (mean maximum weight on a word): {named}.", numbers)
+    numbers |= {"name": names[best.place], "half": best.half}
+    words = "Most confident heads (mean maximum weight on a word): {named}."
+    if best.comparable and len(names) > 1:
+        words += f" Head {{name}} (± {{half:.2f}}) is{best.beside(names).removeprefix(',')}."
+    return Finding(words, numbers)
 
 
 def focus(result: Result) -> Finding | None:
     """The layers where attention is broadest and most focused, by normalised entropy."""
-    mean = result.data["entropy_normalised"].mean(HEAD).dropna(LAYER)
+    mean = layer_means(result.data, "entropy_normalised")
     if mean.sizes[LAYER] < 2:
         return None
-    broad, narrow = mean.idxmax(LAYER).item(), mean.idxmin(LAYER).item()
-    numbers = {"broad": int(broad), "most": float(mean.max()), "narrow": int(narrow), "least": float(mean.min())}
+    layers = [int(layer) for layer in mean[LAYER].values]
+    broad, narrow = (extreme_of(mean, "value", LAYER, largest=largest) for largest in (True, False))
+    numbers = {"broad": layers[broad.place], "most": broad.value, "narrow": layers[narrow.place], "least": narrow.value}
+    names = [f"layer {layer}" for layer in layers]
     return Finding(
-        "Attention is broadest in layer {broad} (normalised entropy {most:.2f}) and most focused in layer {narrow} "
-        "({least:.2f}).",
+        f"Attention is broadest in layer {{broad}} (normalised entropy {{most:.2f}}{broad.beside(names)}) and most "
+        f"focused in layer {{narrow}} ({{least:.2f}}{narrow.beside(names, 'below')}).",
         numbers,
     )
 
