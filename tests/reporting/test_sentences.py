@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from made import provenance
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm, t
 from subjects import EXAMPLES, TREEBANK, classifier, marian
 
 import lorgnette as lo
@@ -43,7 +43,10 @@ def test_every_lens_of_ours_speaks_and_draws(results):
 def test_frequency(results):
     rho = results["frequency"].data["spearman_all"].sel(stack="encoder")
     found = said(results, "frequency", "norms")
-    assert found.numbers == {name: rho.sel(measure=name).item() for name in ("weights", "norms")}
+    wanted = {name: rho.sel(measure=name).item() for name in ("weights", "norms")}
+    data = results["frequency"].data.sel(stack="encoder")
+    ends = {f"{n}_{end}": data[f"spearman_all_{end}"].sel(measure=n).item() for n in wanted for end in ("low", "high")}
+    assert found.numbers == wanted | ends
     assert ("do not have" in found.text) == (rho.sel(measure="norms").item() <= 0.1)
 
 
@@ -77,7 +80,10 @@ def test_relevance(results):
     (layer, head), top = max(cells.items(), key=lambda item: item[1])
     found = said(results, "relevance", "against")
     assert found.numbers["named"].startswith(f"{layer}.{head} ({top:.2f})")
-    assert found.numbers["against"] == sum(value < 0 for value in cells.values())
+    data = results["relevance"].data.sel(stack="encoder")
+    flat = [data[name].values.ravel() for name in ("relevance", "relevance_se", "relevance_count")]
+    p = [t.cdf(value / error, count - 1) for value, error, count in zip(*flat, strict=True)]
+    assert found.numbers["against"] == int((false_discovery_control(p) < 0.05).sum())
     assert found.numbers["heads"] == 12
     assert found.numbers["share"] == results["relevance"].data["layer_share"].max().item()
 
