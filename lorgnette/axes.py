@@ -59,7 +59,7 @@ DESCRIPTION: Final[dict[str, str]] = {
     HEAD_B: 'the other of two heads that are compared, as "layer-head"',
     QUERY: "position of the query token, counted from 0",
     KEY: "position of the key token, counted from 0",
-    TOKEN: "position of a word piece, counted from 0, specials included",
+    TOKEN: "position of a token, counted from 0, special tokens included",
     WORD: "position of a word, counted from 0, without specials",
     DIM: "component of a head's query, key, value or context vector",
     MODEL: "component of the residual stream (the hidden size)",

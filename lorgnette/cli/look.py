@@ -68,7 +68,7 @@ def look(
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     if len(model) > 1 and (resume or keep is not None):
-        raise typer.BadParameter("--resume and --keep are for one model; several checkpoints are looked at anew.")
+        raise typer.BadParameter("--resume and --keep work with one model, not with several checkpoints.")
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus

@@ -40,7 +40,7 @@ class Explanation(Facts):
     biases: Float[Tensor, " batch"] | None = None
     """relevance of all biases together, if requested; decompx: always, as what the tokens leave of `start`"""
     explained: tuple[str, ...] = ()
-    """what is explained of each text: the name of a class, or the predicted pieces"""
+    """what is explained of each text: the name of a class, or the predicted tokens"""
     gap: Float[Tensor, " batch"] | None = None
     """integrated gradients: |f(x) − f(x⁰) − Σ relevance| as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
     source: Tokens | None = None
@@ -73,7 +73,7 @@ class Explanation(Facts):
         return out if self.biases is None else out + self.biases
 
     def words(self, tokens: Tokens | None = None, target: bool = False) -> list[Float[Tensor, " word"]]:
-        """Relevance of each word of each text: the sum over its pieces; special tokens are excluded.
+        """Relevance of each word of each text: the sum over its tokens; special tokens are excluded.
 
         `tokens`: those of the source by default; with `target`, those of the target.
         """

@@ -130,7 +130,7 @@ def positions(subject: Subject, batch: Batch, target: Target = None) -> Bool[Ten
         for example in batch.examples:
             if example.target is None:
                 raise UserError(
-                    f"The text {example.id!r} has no translation, and what is explained is its pieces. "
+                    f"The text {example.id!r} has no translation whose tokens could be explained. "
                     "Give a corpus with targets."
                 )
         return batch.target.mask

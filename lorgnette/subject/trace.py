@@ -43,7 +43,7 @@ class Trace(NotebookDisplay):
         >>> plot = trace.plot(layer=2, head=3)
 
     `trace.data("weights", words=True)` is a labelled array between words: attention to a word is the sum over its
-    pieces, attention from a word the mean. `trace.show()` draws the views in a notebook, `trace.save("page.html")`
+    tokens, attention from a word the mean. `trace.show()` draws the views in a notebook, `trace.save("page.html")`
     writes them.
     """
 
@@ -150,7 +150,7 @@ class Trace(NotebookDisplay):
         return self.batch.queries(site), self.batch.keys(site)
 
     def pieces(self, stack: str | None = None) -> tuple[str, ...]:
-        """The word pieces on the key side."""
+        """The tokens on the key side, as text."""
         return self.tokens(stack)[1].pieces[0]
 
     def words(self, stack: str | None = None) -> tuple[str, ...]:

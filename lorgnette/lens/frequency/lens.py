@@ -243,6 +243,6 @@ def _refuse_other_vocabulary(subject: Subject) -> None:
     known = subject.tokenizer.convert_ids_to_tokens([min(number, last) for number in _BERT_IDS])
     if known != list(_BERT_IDS.values()):
         raise UserError(
-            f"BERT's frequency ranks are for bert-base-uncased's word pieces, but {subject.name!r} has another "
+            f"BERT's frequency ranks are for the tokens of bert-base-uncased, but {subject.name!r} has another "
             "vocabulary. Use ranks='corpus' or ranks='wordfreq'."
         )

@@ -92,7 +92,7 @@ class Roles(Relations):
         super().__init__(relations, development=development)
         if isinstance(ranks, str) and ranks != "corpus":
             raise UserError(
-                f"The 'ranks' parameter of Roles must be 'corpus', or FrequencyRanks by piece id. Got {ranks!r}."
+                f"The 'ranks' parameter of Roles must be 'corpus', or FrequencyRanks by token id. Got {ranks!r}."
             )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
