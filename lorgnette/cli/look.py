@@ -67,8 +67,8 @@ def look(
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
-    if len(model) > 1 and (resume or keep is not None):
-        raise typer.BadParameter("--resume and --keep work with one model, not with several checkpoints.")
+    if len(model) > 1 and keep is not None:
+        raise typer.BadParameter("--keep is for one model, not for several checkpoints.")
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus
@@ -97,7 +97,7 @@ def look(
     command = shlex.join(["lorgnette", *sys.argv[1:]])
     if len(model) > 1:
         _look_by_step(model, texts, made, opened, out, batch_tokens=batch_tokens, truncate=truncate, labels=renamed,
-                      seed=seed, command=command)  # fmt: skip
+                      seed=seed, command=command, resume=resume)  # fmt: skip
         return
     subject = opened(model[0])
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
@@ -133,18 +133,19 @@ def _look_by_step(
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
-    from lorgnette.looking.steps import look_by_step, steps_of
+    from lorgnette.looking.steps import drop_steps, look_by_step, steps_of
     from lorgnette.reporting import Report
     from lorgnette.results.folder import refuse_other_folder
 
     steps = steps_of(models)
     if folder is not None:
         refuse_other_folder(folder, [])
-    results = look_by_step(steps, texts, lenses, opened, **options)
+    results = look_by_step(steps, texts, lenses, opened, out=folder, **options)
     page = Report(results)
     _show(results, page, table=False)
     if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
         results.save(folder)
+        drop_steps(folder)
         file = page.write(folder / "report.html")
         out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 

@@ -1,6 +1,7 @@
 """Learning curves: the same look at every checkpoint of a training, put together with a step axis in front."""
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,14 @@ import xarray as xr
 
 from lorgnette import axes
 from lorgnette.errors import UserError
+from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.results import Result, Results
 from lorgnette.subject import Subject
+
+_STEPS = "steps"
 
 
 def steps_of(models: Sequence[str]) -> dict[int, str]:
@@ -41,14 +45,19 @@ def look_by_step(
     batch_tokens: int = 4096,
     truncate: bool = False,
     progress: bool = True,
+    out: Path | None = None,
+    resume: bool = False,
     labels: Mapping[str, str] | None = None,
     seed: int | None = None,
     command: str | None = None,
 ) -> Results:
     """Look at each checkpoint with lenses of its own; every number of the results has a step axis in front.
 
-    One model is in memory at a time. A lens that cannot look at one of the checkpoints ends the look.
+    One model is in memory at a time. A lens that cannot look at one of the checkpoints ends the look. With `out`, each
+    finished checkpoint is kept beside that folder until `drop_steps`, and `resume=True` goes on after the last one.
     """
+    if out is not None and not resume:
+        drop_steps(out)
     runs: dict[int, Results] = {}
     for step, name in checkpoints.items():
         subject = load(name)
@@ -58,12 +67,19 @@ def look_by_step(
             lenses(),
             batch_tokens=batch_tokens,
             progress=progress,
+            out=None if out is None else hidden(out, _STEPS) / str(step),
+            resume=resume and out is not None,
             labels=labels,
             seed=seed,
             command=command,
         )
         del subject
     return by_step(runs, str(Path(next(iter(checkpoints.values()))).parent))
+
+
+def drop_steps(out: Path) -> None:
+    """Remove what a look at several checkpoints has kept beside its folder."""
+    shutil.rmtree(hidden(out, _STEPS), ignore_errors=True)
 
 
 def by_step(runs: Mapping[int, Results], name: str) -> Results:

@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
-from lorgnette.looking.steps import by_step, look_by_step, steps_of
+from lorgnette.looking.steps import by_step, drop_steps, look_by_step, steps_of
 from lorgnette.reporting import Report
 from lorgnette.reporting.contents import findings_of
 from lorgnette.results import Result, Results
+from lorgnette.results.folder import INDEX
 from lorgnette.subject.planted import annotated, planted_subject
 from lorgnette.texts import corpus
 from lorgnette.texts.corpus import Corpus
@@ -43,6 +44,31 @@ def test_every_step_is_the_look_at_its_checkpoint():
     page = Report(results)
     assert {finding.numbers["last"] for lens in lenses for finding in findings_of(results[lens])} == {200}
     assert "by step" in page.html()
+
+
+def test_an_interrupted_look_goes_on_after_the_last_checkpoint(tmp_path):
+    names = {1: "run/checkpoint-1", 2: "run/checkpoint-2", 3: "run/checkpoint-3"}
+    subjects = {name: bert(seed=step) for step, name in names.items()}
+    opened: list[str] = []
+
+    def load(name, stop=""):
+        opened.append(name)
+        if name == stop:
+            raise KeyboardInterrupt
+        return subjects[name]
+
+    options = {"progress": False, "out": tmp_path / "curves"}
+    with pytest.raises(KeyboardInterrupt):
+        look_by_step(names, TEXTS, lambda: ["weights"], lambda name: load(name, names[3]), **options)
+    kept = tmp_path / ".curves.steps"
+    assert sorted(folder.name for folder in kept.iterdir()) == ["1", "2"]
+    before = (kept / "1" / INDEX).stat().st_mtime_ns
+    resumed = look_by_step(names, TEXTS, lambda: ["weights"], load, resume=True, **options)
+    assert (kept / "1" / INDEX).stat().st_mtime_ns == before  # not looked at again
+    whole = look_by_step(names, TEXTS, lambda: ["weights"], load, progress=False)
+    xr.testing.assert_allclose(resumed["weights"].data, whole["weights"].data)
+    drop_steps(tmp_path / "curves")
+    assert not kept.exists()
 
 
 def test_a_role_appears_when_it_was_planted():
