@@ -1,9 +1,14 @@
 """What every test shares: no network, few threads, no progress bars."""
 
+import dataclasses
 import gc
 import importlib
+import inspect
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 # Before anything imports huggingface_hub or torch: they read these once. Two workers share two cores.
 os.environ.update(
@@ -22,6 +27,7 @@ if not Path("/dev/nvidia0").exists():
 os.environ.pop("LORGNETTE_DEBUG", None)
 os.environ.pop("FORCE_COLOR", None)
 
+import jaxtyping
 import pytest
 from hypothesis import settings
 
@@ -39,11 +45,46 @@ FIRST = (
 )  # fmt: skip
 
 
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def _is_shaped(annotation: Any) -> bool:
+    """An array with a shape, or a name in quotes that may be one."""
+    if isinstance(annotation, str | ForwardRef):
+        return True
+    is_array = isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray)
+    return is_array or (get_origin(annotation) is not Literal and any(map(_is_shaped, get_args(annotation))))
+
+
+def checked(function: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
+    """Types of every call are checked. Where no annotation has a shape, by beartype alone: it costs a quarter."""
+    if function is None:
+        return partial(checked, typechecker=typechecker)
+    own = vars(function).get("__init__") if dataclasses.is_dataclass(function) else function
+    if not inspect.isfunction(own) or any(map(_is_shaped, own.__annotations__.values())):
+        return _jaxtyped(function, typechecker=typechecker)
+    if own is function:
+        return typechecker(function)
+    function.__init__ = typechecker(own)
+    return function
+
+
+jaxtyping.jaxtyped = checked
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return  # this process hands the tests out and runs none
     for name in FIRST:
         importlib.import_module(name)
+
+
+@pytest.fixture(scope="module")
+def few_steps() -> Iterator[None]:
+    """For tests that need no probe that is trained to the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lorgnette.lens.probes.probe.LEAST_STEPS", 20)
+        yield
 
 
 def pytest_collection_finish() -> None:

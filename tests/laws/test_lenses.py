@@ -7,6 +7,8 @@ from lorgnette import lens as lenses
 from lorgnette.errors import UserError
 from lorgnette.testing import check_head_permutation, check_lens
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 # What a lens cannot be without, so that the laws have something to hold for.
 NEEDS = {
     "gradients": {"classifier", "gpt2", "marian"},

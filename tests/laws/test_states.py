@@ -15,6 +15,8 @@ from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.resume import Keeper
 from lorgnette.testing import assert_close, run_lens
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 BROKEN = tuple(replace(TREEBANK[0], id=f"loop {n}", heads=(2, 1, 0, 6, 6, 3, 3)) for n in range(3))
 """Heads that are no tree: words 1 and 2 are each other's."""
 

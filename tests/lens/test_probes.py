@@ -16,6 +16,8 @@ from lorgnette.looking.probing import probe, structural_probe
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 WORDS = ("the", "cat", "sat", "on", "mat", "dog", "ran", "slept", "good", "bad")
 
 

@@ -7,6 +7,8 @@ import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.reporting import figures_of, findings
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 
 @pytest.mark.parametrize("maker", [classifier, marian])
 def test_every_lens_has_figures(maker):

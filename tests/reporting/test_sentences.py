@@ -16,7 +16,7 @@ LENSES = ["norms", "frequency", "rollout", "gradients", "relevance", "rationales
 
 
 @pytest.fixture(scope="module")
-def results():
+def results(few_steps):
     return lo.look(classifier(), TREEBANK, LENSES, progress=False)
 
 
