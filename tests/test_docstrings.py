@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 import torch
-from subjects import classifier
+from tiny import classifier
 
 import lorgnette as lo
 

@@ -6,7 +6,7 @@ import json
 import warnings
 
 import pytest
-from subjects import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -98,7 +98,7 @@ def test_explain_takes_texts_or_a_batch():
 
 
 def test_explain_translates_what_has_no_translation():
-    from subjects import MAKERS
+    from tiny import MAKERS
 
     found = lo.explain(MAKERS["marian"](), "the cat sat", "gradient_x_input")
     assert found.target_tokens is not None

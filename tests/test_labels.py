@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import torch
-from subjects import classifier
+from tiny import classifier
 
 PAGE = Path(__file__).parent.parent / "docs" / "library.md"
 

@@ -17,8 +17,8 @@ import transformers
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from architectures import text_types, tiny_model  # noqa: E402
-from tiny_subjects import tokenizer  # noqa: E402
+from tiny import tokenizer  # noqa: E402
+from tiny.architectures import model_of_type, text_types  # noqa: E402
 
 from lorgnette.errors import UserError  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
@@ -31,7 +31,7 @@ from lorgnette.subject import Subject  # noqa: E402
 def verified(kind: str) -> Verified:
     """One row: whether watching is exact, and what is known of the model."""
     try:
-        model = tiny_model(kind)
+        model = model_of_type(kind)
     except Exception as error:
         return Verified(kind, "not tried", why=f"no tiny model could be made ({_first(error)})")
     known = "record" if record_of(model.config) is not None else "run"

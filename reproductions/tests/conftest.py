@@ -14,7 +14,7 @@ def tiny_shelf(tmp_path_factory):
     # The process that only hands out the tests reads this file too, and needs none of these.
     import torch
     from made_up import write_vectors
-    from subjects import word_pieces
+    from tiny import word_pieces
     from transformers import BertConfig, BertModel
 
     shelf = tmp_path_factory.mktemp("shelf")

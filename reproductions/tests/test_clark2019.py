@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 import xarray as xr
 from made_cells import finished
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 
 from lorgnette.attending import Tap
 from lorgnette.looking.look import look

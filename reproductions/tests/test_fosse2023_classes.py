@@ -7,7 +7,7 @@ import pytest
 import torch
 from fosse_made_up import spread_out, tagger
 from made_cells import finished
-from subjects import word_pieces
+from tiny import word_pieces
 from transformers import BertConfig, BertModel
 
 from lorgnette.lens.cones.formulas import class_cosines

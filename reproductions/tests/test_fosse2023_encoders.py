@@ -10,7 +10,7 @@ import torch
 from fosse_made_up import cone, finetuned
 from made_cells import finished
 from made_up import write_hatexplain
-from subjects import word_pieces
+from tiny import word_pieces
 from transformers import BertConfig, BertModel
 
 from lorgnette.lens.cones.outcome import Sample, cone_variables

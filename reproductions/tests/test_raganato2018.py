@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
-import tiny_subjects
+import tiny
 import torch
 from made_cells import with_results
-from subjects import marian
+from tiny import marian
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
@@ -171,8 +171,8 @@ class Matrices(Tap):
 
 
 def test_patterns_against_loops():
-    subject = tiny_subjects.subject("marian", dtype=torch.float64)
-    texts = tiny_subjects.examples((9, 4, 12))
+    subject = tiny.subject("marian", dtype=torch.float64)
+    texts = tiny.examples((9, 4, 12))
     counts = {piece: 3 * piece + 1 for piece in range(40)}
     totals: dict[str, np.ndarray] = {}
     words = 0

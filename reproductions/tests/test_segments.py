@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from subjects import word_pieces
+from tiny import word_pieces
 
 from lorgnette.errors import UserError
 from reproductions.frame.segments import (

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny_subjects
 import torch
 import xarray as xr
 from made_cells import with_results
+from tiny import examples
+from tiny import subject as made_subject
 
 from lorgnette.lens.losses import text_losses
 from lorgnette.lens.relevance.lens import Relevance
@@ -172,8 +173,8 @@ def test_a_page_of_some_cells(results, kept):
 @pytest.fixture
 def tiny(monkeypatch):
     """A tiny Marian, and texts in its words: captions with references, a treebank with trees."""
-    subject = tiny_subjects.subject("marian", dtype=torch.float32)
-    pairs = tiny_subjects.examples((9, 4, 5, 6, 12, 7, 3, 8) * 3)
+    subject = made_subject("marian", dtype=torch.float32)
+    pairs = examples((9, 4, 5, 6, 12, 7, 3, 8) * 3)
     pairs = [replace(example, id=f"text {number}") for number, example in enumerate(pairs)]
     trees = [replace(e, target=None, words=tuple(e.text.split()), heads=(0, *range(1, len(e.text.split()))),
                      relations=("root", *["nsubj"] * (len(e.text.split()) - 1))) for e in pairs]  # fmt: skip

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from families import inputs, tiny
-from tiny_subjects import examples, subject
+from tiny import examples, inputs, subject, tiny_model
 from torch import nn
 
 from lorgnette import lens as lenses
@@ -73,7 +72,7 @@ class Doubled(Tap):
 
 @pytest.mark.parametrize("taps", [(), (Doubled(),)])
 def test_gpt_oss_gives_its_sinks_what_it_should(taps):
-    model = tiny("gpt-oss")
+    model = tiny_model("gpt-oss")
     model.set_attn_implementation("eager")
     given = inputs(model)
     real = given["attention_mask"].bool()

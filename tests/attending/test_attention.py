@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from families import inputs, tiny
+from tiny import inputs, tiny_model
 
 from lorgnette.attending import Call, Recorder, Site, Tap, attend
 from lorgnette.errors import CaptureError
@@ -35,7 +35,7 @@ def fingerprint(model):
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "marian"])
 def test_exception_leaves_the_model_as_it_was(family):
-    model = tiny(family)
+    model = tiny_model(family)
     before = fingerprint(model)
     expected = model(**inputs(model))[0]
 
@@ -50,7 +50,7 @@ def test_exception_leaves_the_model_as_it_was(family):
 
 
 def test_a_pass_that_broke_off_does_not_confuse_the_next():
-    model, count = tiny("bert"), Count()
+    model, count = tiny_model("bert"), Count()
 
     class FailOnce(Tap):
         failed = False
@@ -69,7 +69,7 @@ def test_a_pass_that_broke_off_does_not_confuse_the_next():
 
 
 def test_nested_tappings_both_see_and_restore():
-    model, outer, inner = tiny("bert"), Count(), Count()
+    model, outer, inner = tiny_model("bert"), Count(), Count()
     before = fingerprint(model)
     with tapped(model, outer):
         with tapped(model, inner):
@@ -81,8 +81,8 @@ def test_nested_tappings_both_see_and_restore():
 
 @pytest.mark.parametrize("shared", [False, True], ids=["two models", "one model"])
 def test_two_threads_do_not_mix(shared):
-    one = tiny("bert", seed=1)
-    models = [one, one if shared else tiny("bert", seed=2)]
+    one = tiny_model("bert", seed=1)
+    models = [one, one if shared else tiny_model("bert", seed=2)]
     before = [fingerprint(model) for model in models]
     given = [inputs(models[0], lengths=(7,)), inputs(models[1], lengths=(5,))]
     barrier, seen, failed = threading.Barrier(2), [[], []], []
@@ -115,7 +115,7 @@ def test_two_threads_do_not_mix(shared):
 
 
 def test_edits_of_scores_weights_and_context():
-    model = tiny("bert", dtype=torch.float64)
+    model = tiny_model("bert", dtype=torch.float64)
     given = inputs(model, lengths=(6,))
     seen: dict[str, Call] = {}
 
@@ -162,7 +162,7 @@ def test_edits_of_scores_weights_and_context():
 
 def test_generation_goes_through_editing_taps():
     """Under generate the decoder calls with one query and a growing cache; the text must be that of the plain model."""
-    model = tiny("marian")
+    model = tiny_model("marian")
     given = {k: v for k, v in inputs(model).items() if not k.startswith("decoder")}
     options = {"max_new_tokens": 6, "num_beams": 2, "do_sample": False}
     plain = model.generate(**given, **options)
@@ -190,7 +190,7 @@ def test_a_family_with_attention_of_its_own_is_refused_by_name():
 
 def test_drift_is_refused():
     """A model whose attention does not pass through the interface is an error, never a silent nothing."""
-    model = tiny("bert")
+    model = tiny_model("bert")
     skipped = model.encoder.layer[1].attention.self
     real = type(skipped).forward
 
@@ -210,7 +210,7 @@ def test_drift_is_refused():
 
 
 def test_gradient_checkpointing_is_refused():
-    model = tiny("bert").train()
+    model = tiny_model("bert").train()
     model.gradient_checkpointing_enable()
     with pytest.raises(CaptureError, match="gradient checkpointing"), tapped(model):
         model(**inputs(model))[0].sum().backward()
@@ -251,7 +251,7 @@ def test_additive_masks_are_understood():
 
 
 def test_a_recorder_keeps_what_it_is_asked_for():
-    model = tiny("bert")
+    model = tiny_model("bert")
     given = inputs(model)
     whole, first = Recorder(lambda call: call), Recorder.of("weights", "context", heads=[1], rows=[0, 2])
     last = Recorder.of("value", sites=[Site("encoder", "self", 1)], graph=True)
@@ -273,7 +273,7 @@ def test_a_recorder_keeps_what_it_is_asked_for():
 
 
 def test_the_residual_of_the_outer_tap_stays_when_an_inner_one_wants_none():
-    model = tiny("bert")
+    model = tiny_model("bert")
     outer = Recorder(lambda call: call.residual, residual=True)
     with torch.no_grad(), tapped(model, outer), tapped(model, Tap()):
         model(**inputs(model))

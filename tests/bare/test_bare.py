@@ -3,8 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import BERT, tiny
-from tiny_subjects import examples, subject
+from tiny import BERT, examples, subject, tiny_model
 
 import lorgnette as lo
 from lorgnette.bare.attention import attention
@@ -23,7 +22,7 @@ def inputs_of(texts=3, length=7, padded=True):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_are_those_of_eager_attention(family):
-    model, inputs = tiny(family), inputs_of(padded=family != "gpt2")
+    model, inputs = tiny_model(family), inputs_of(padded=family != "gpt2")
     seen = attention(model, **inputs)
     model.set_attn_implementation("eager") if family != "mpnet" else None
     eager = model(**inputs, output_attentions=True).attentions
@@ -37,7 +36,7 @@ def test_weights_are_those_of_eager_attention(family):
 
 
 def test_some_layers_heads_and_rows_only():
-    model, inputs = tiny("bert"), inputs_of()
+    model, inputs = tiny_model("bert"), inputs_of()
     whole = attention(model, **inputs)
     some = attention(model, layers=[2], heads=[1, 3], rows=[0, 4], parts=["weights", "context"], **inputs)
     assert set(some.names()) == {"encoder.2.weights", "encoder.2.context"}
@@ -47,7 +46,7 @@ def test_some_layers_heads_and_rows_only():
 
 
 def test_norms_are_the_lengths_of_weighted_transformed_vectors():
-    model, inputs = tiny("bert"), inputs_of()
+    model, inputs = tiny_model("bert"), inputs_of()
     seen = attention(model, **inputs)
     dense = model.encoder.layer[0].attention.output.dense
     heads = seen["encoder.1.value"].shape[1]
@@ -58,7 +57,7 @@ def test_norms_are_the_lengths_of_weighted_transformed_vectors():
 
 
 def test_gradients_flow_unless_they_are_off():
-    model, inputs = tiny("bert"), inputs_of()
+    model, inputs = tiny_model("bert"), inputs_of()
     assert attention(model, **inputs)["encoder.1.weights"].requires_grad
     with torch.no_grad():
         assert not attention(model, **inputs)["encoder.1.weights"].requires_grad
@@ -74,9 +73,9 @@ def test_gradients_flow_unless_they_are_off():
 )
 def test_wrong_choices_are_one_line(options, words):
     with pytest.raises(UserError, match=words):
-        attention(tiny("bert"), **options, **inputs_of())
+        attention(tiny_model("bert"), **options, **inputs_of())
     with pytest.raises(UserError, match="was not stored"):
-        attention(tiny("bert"), parts=["query"], **inputs_of())["encoder.1.weights"]
+        attention(tiny_model("bert"), parts=["query"], **inputs_of())["encoder.1.weights"]
 
 
 def classifier():
@@ -103,7 +102,7 @@ def test_a_head_off_is_a_head_with_zero_weights():
 
 
 def test_scaling_by_zero_is_switching_off_and_by_one_is_nothing():
-    model, inputs = tiny("bert"), inputs_of()
+    model, inputs = tiny_model("bert"), inputs_of()
     with torch.no_grad():
         plain = model(**inputs).last_hidden_state
         with lo.without(model, [(1, 2)]):
@@ -115,7 +114,7 @@ def test_scaling_by_zero_is_switching_off_and_by_one_is_nothing():
 
 
 def test_patching_every_head_of_the_last_layer_gives_the_other_context():
-    model, one, two = tiny("bert"), inputs_of(padded=False), inputs_of(padded=False)
+    model, one, two = tiny_model("bert"), inputs_of(padded=False), inputs_of(padded=False)
     two["input_ids"] = two["input_ids"].flip(0)
     other = attention(model, parts=["context"], **two)
     with lo.patched(model, from_=other, heads=["1.1"]), torch.no_grad():
@@ -126,7 +125,7 @@ def test_patching_every_head_of_the_last_layer_gives_the_other_context():
 
 
 def test_texts_of_other_lengths_cannot_be_patched():
-    model = tiny("bert")
+    model = tiny_model("bert")
     other = attention(model, **inputs_of(length=5))
     with pytest.raises(UserError, match="5 positions"), lo.patched(model, from_=other, heads=["1.1"]):
         model(**inputs_of(length=7))
@@ -170,7 +169,7 @@ def test_a_batch_without_tokenizer_or_mask():
 
 def test_a_subject_without_tokenizer_says_so():
     with pytest.raises(UserError, match="no tokenizer"):
-        lo.Subject(tiny("bert")).trace("a text")
+        lo.Subject(tiny_model("bert")).trace("a text")
 
 
 def test_the_effect_of_a_head_is_the_difference_of_two_passes():

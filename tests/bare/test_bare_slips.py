@@ -3,8 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import BERT, tiny
-from tiny_subjects import subject
+from tiny import BERT, subject, tiny_model
 
 import lorgnette as lo
 from lorgnette.errors import CaptureError, UserError
@@ -25,7 +24,7 @@ def classifier():
 
 @pytest.mark.parametrize("way", ["wrapped", "in place", "a part"])
 def test_a_compiled_model(way):
-    model = tiny("bert")
+    model = tiny_model("bert")
     if way == "wrapped":
         model = torch.compile(model, backend="eager")
     elif way == "in place":
@@ -38,7 +37,7 @@ def test_a_compiled_model(way):
 
 
 def test_the_model_that_a_compiled_one_was_made_from_can_be_watched():
-    compiled = torch.compile(tiny("bert"), backend="eager")
+    compiled = torch.compile(tiny_model("bert"), backend="eager")
     assert len(lo.attention(compiled._orig_mod, parts=["weights"], **given())) == 3
 
 

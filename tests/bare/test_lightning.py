@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from subjects import classifier
+from tiny import classifier
 from torch.utils.data import DataLoader
 
 import lorgnette as lo

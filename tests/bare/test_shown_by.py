@@ -3,8 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import BERT, FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny
-from tiny_subjects import examples, subject
+from tiny import BERT, FAMILIES, FLOAT32_SOFTMAX, eager_attentions, examples, inputs, subject, tiny_model
 
 import lorgnette as lo
 from lorgnette.models.families import anatomy_of
@@ -21,7 +20,7 @@ def exact(family):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_are_those_of_eager_attention(family, dtype):
-    model = tiny(family, dtype=dtype)
+    model = tiny_model(family, dtype=dtype)
     given = inputs(model)
     mask = given["attention_mask"].bool()
     with torch.no_grad():
@@ -46,7 +45,7 @@ def logits_or_states(model, given):
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - SHARED))
 def test_a_head_off_is_one_whose_rows_of_the_output_projection_are_zero(family):
-    model = tiny(family, dtype=exact(family))
+    model = tiny_model(family, dtype=exact(family))
     given = inputs(model, lengths=(6, 6))
     site = anatomy_of(model).sites[-1]
     name = (site.site.name, site.site.layer + 1, 2)
@@ -65,7 +64,7 @@ def test_a_head_off_is_one_whose_rows_of_the_output_projection_are_zero(family):
 @pytest.mark.parametrize("positions", [None, [0, 3]], ids=["everywhere", "two queries"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "marian", "modernbert"])
 def test_a_patched_head_is_its_slice_before_the_output_projection_edited_by_hand(family, positions):
-    model = tiny(family, dtype=exact(family))
+    model = tiny_model(family, dtype=exact(family))
     one, two = (inputs(model, lengths=(6, 6), seed=seed) for seed in (0, 1))
     site = anatomy_of(model).sites[1]
     other = lo.attention(model, parts=["context"], **two)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from subjects import bert, classifier
+from tiny import bert, classifier
 
 from lorgnette.serve import Access, Models, make_app
 from lorgnette.serve.app import Limits

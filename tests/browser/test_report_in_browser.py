@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from subjects import TREEBANK, classifier
+from tiny import TREEBANK, classifier
 
 import lorgnette as lo
 from lorgnette.reporting import Comparison, examples_of

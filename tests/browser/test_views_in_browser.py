@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from subjects import classifier, marian
+from tiny import classifier, marian
 from transformers import BertConfig, BertModel
 
 from lorgnette.reporting.views import page_html, write_page

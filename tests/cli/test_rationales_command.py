@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from subjects import bert, classifier
+from tiny import bert, classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -32,7 +32,7 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     result = lo.Results.load(tmp_path / "run")["rationales"]
     assert result.data.attrs["explained"] == "the predicted class"
     share = gold_share(lo.corpus("planted", split="val"))  # not of the texts that are judged
-    assert result.data.attrs["k"] == f"{share:.1%} of the words"
+    assert result.data.attrs["k"] == f"{100 * share:.3g} % of words"
 
 
 def test_a_split_after_the_name_is_that_split(monkeypatch, tmp_path):
@@ -41,7 +41,7 @@ def test_a_split_after_the_name_is_that_split(monkeypatch, tmp_path):
     done = CliRunner().invoke(app, ["rationales", "tiny", "-c", "planted:test", *named, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.stderr
     result = lo.Results.load(tmp_path / "run")["rationales"]
-    assert result.data.attrs["k"] == f"{gold_share(lo.corpus('planted', split='val')):.1%} of the words"
+    assert result.data.attrs["k"] == f"{100 * gold_share(lo.corpus('planted', split='val')):.3g} % of words"
     assert name_and_split("multi30k:en-fr:val") == ("multi30k:en-fr", "val")
     assert name_and_split("multi30k:en-fr") == ("multi30k:en-fr", None)
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from subjects import marian
+from tiny import marian
 from typer.testing import CliRunner
 
 import lorgnette as lo

@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 import transformers as hf
-from families import BERT, FAMILIES, LLAMA, SIZE, tiny
-from tiny_subjects import examples, tokenizer
+from tiny import BERT, FAMILIES, LLAMA, SIZE, examples, tiny_model, tokenizer
 
 from lorgnette.subject import Subject
 
@@ -87,7 +86,7 @@ def headed(name: str, dtype: torch.dtype = torch.float64, biased: bool = True) -
         model = MORE[name]().eval().to(dtype)
         _louder(model)
     else:
-        model = tiny(name, 0, dtype)
+        model = tiny_model(name, 0, dtype)
     if not biased:
         with torch.no_grad():
             for key, parameter in model.named_parameters():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from headed import HEADED, examples, headed
-from subjects import EXAMPLES, own_classifier
+from tiny import EXAMPLES, own_classifier
 
 from benchmarks.decomposed import decomposed
 from lorgnette.errors import UserError

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from explicit import explicit
-from families import BERT
 from headed import HEADED, HEADLESS, examples, headed
-from subjects import EXAMPLES, own_classifier
-from tiny_subjects import subject
+from tiny import BERT, EXAMPLES, own_classifier, subject
 from transformers import BertConfig, BertForSequenceClassification
 
 from lorgnette.attending import Call, Tap

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from headed import examples, headed
-from subjects import EXAMPLES, bert, gpt2, own_classifier
+from tiny import EXAMPLES, bert, gpt2, own_classifier
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_subjects import subject
+from tiny import subject
 
 from lorgnette.errors import UserError
 from lorgnette.explaining import Next, explain, explanations

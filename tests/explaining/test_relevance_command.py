@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from subjects import classifier
+from tiny import classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo

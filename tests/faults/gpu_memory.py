@@ -12,7 +12,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from subjects import word_pieces
+from tiny import word_pieces
 
 import lorgnette as lo
 

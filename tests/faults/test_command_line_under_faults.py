@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 from processes import run
-from subjects import classifier
+from tiny import classifier
 
 RUN = [sys.executable, "-m", "lorgnette"]
 

@@ -7,7 +7,7 @@ import json
 import lzma
 
 import pytest
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 
 import lorgnette as lo
 from lorgnette.errors import UserError

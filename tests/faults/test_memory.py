@@ -12,7 +12,7 @@ from lorgnette.looking.memory import out_of_memory
 SCRIPT = """
 import json, re, resource, sys
 import torch, transformers
-from subjects import word_pieces
+from tiny import word_pieces
 import lorgnette as lo
 from lorgnette.looking import memory
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from subjects import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError

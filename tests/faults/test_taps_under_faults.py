@@ -7,8 +7,7 @@ import threading
 
 import pytest
 import torch
-from families import inputs, tiny
-from subjects import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier, inputs, tiny_model
 from torch import nn
 
 from lorgnette import look
@@ -43,7 +42,7 @@ def holding(model, tap):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_taps_close_in_any_order(first):
-    model = tiny("bert")
+    model = tiny_model("bert")
     before = implementations(model), hooks(model)
     taps = Count(), Count()
     generators = [holding(model, tap) for tap in taps]
@@ -65,7 +64,7 @@ def test_taps_close_in_any_order(first):
 
 
 def test_a_tap_closed_in_another_context_leaves_nothing_behind():
-    model = tiny("bert")
+    model = tiny_model("bert")
     generator = holding(model, Count())
     here = contextvars.copy_context()
     here.run(next, generator)
@@ -81,7 +80,7 @@ def test_a_tap_closed_in_another_context_leaves_nothing_behind():
 
 
 def test_a_tap_that_is_forgotten_is_closed_by_the_collector():
-    model = tiny("bert")
+    model = tiny_model("bert")
     before = implementations(model), hooks(model)
     generator = holding(model, Count())
     next(generator)
@@ -92,7 +91,7 @@ def test_a_tap_that_is_forgotten_is_closed_by_the_collector():
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_two_models_share_a_config(family):
-    one = tiny(family)
+    one = tiny_model(family)
     other = type(one)(one.config).eval()
     before = one.config._attn_implementation_internal
     first, second = Count(), Count()
@@ -108,7 +107,7 @@ def test_two_models_share_a_config(family):
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "deberta-v2"])
 def test_a_model_and_a_part_of_it_are_tapped_at_once(family):
-    whole = tiny(family)
+    whole = tiny_model(family)
     wrapper = nn.Module()
     wrapper.inner, wrapper.config = whole, whole.config
     plain = whole(**inputs(whole)).last_hidden_state
@@ -127,7 +126,7 @@ def test_a_model_and_a_part_of_it_are_tapped_at_once(family):
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "deberta-v2"])
 def test_the_copy_of_a_tapped_model_is_a_plain_model(family):
-    model = tiny(family)
+    model = tiny_model(family)
     given = inputs(model)
     plain = model(**given).last_hidden_state
     tap = Count()
@@ -145,7 +144,7 @@ def test_the_copy_of_a_tapped_model_is_a_plain_model(family):
 
 
 def test_a_model_that_runs_in_another_thread_is_not_silently_unseen():
-    model = tiny("bert")
+    model = tiny_model("bert")
     tap = Count()
 
     def run():

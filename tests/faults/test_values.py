@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from subjects import bert
+from tiny import bert
 from typer.testing import CliRunner
 
 import lorgnette as lo

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import vl_convert
-from subjects import TEXTS, WORDS, classifier, gpt2, marian
+from tiny import TEXTS, WORDS, classifier, gpt2, marian
 
 import lorgnette as lo
 import lorgnette.subject

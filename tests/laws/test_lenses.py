@@ -1,7 +1,7 @@
 """The common laws, for every registered lens on an encoder, a decoder and a translation model."""
 
 import pytest
-from subjects import EXAMPLES, MAKERS, TREEBANK, classifier
+from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
 
 from lorgnette import lens as lenses
 from lorgnette.errors import UserError

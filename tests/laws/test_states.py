@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import EXAMPLES, MAKERS, TREEBANK, classifier
 from test_lenses import NEEDS, TREES, made
+from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
 
 from lorgnette import lens as lenses
 from lorgnette.lens import base

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.errors import UserError
 from lorgnette.lens import registered

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers as hf
-from families import MARIAN
-from tiny_subjects import examples, subject
+from tiny import MARIAN, examples, subject
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from lorgnette.errors import UserError

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from subjects import TREEBANK, bert, gpt2, planted
+from tiny import TREEBANK, bert, gpt2, planted
 
 from lorgnette.errors import UserError
 from lorgnette.lens.attention_probe.lens import AttentionProbe

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 import lorgnette as lo
 from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
@@ -75,8 +75,10 @@ def test_planted_maps_are_found_and_random_ones_are_not():
 
 def test_a_language_model_has_tokens_and_an_encoder_has_none():
     import transformers as hf
-    from families import tiny  # noqa: F401
-    from tiny_subjects import tokenizer
+    from tiny import (
+        tiny_model,  # noqa: F401
+        tokenizer,
+    )
 
     torch.manual_seed(0)
     model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)).eval()
@@ -88,7 +90,7 @@ def test_a_language_model_has_tokens_and_an_encoder_has_none():
 
 def test_a_head_that_writes_the_embedding_back_copies():
     import transformers as hf
-    from tiny_subjects import tokenizer
+    from tiny import tokenizer
 
     torch.manual_seed(0)
     model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=1, n_head=1, n_positions=64)).eval()

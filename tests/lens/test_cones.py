@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from subjects import EXAMPLES, bert, classifier, gpt2, own_classifier, word_pieces
+from tiny import EXAMPLES, bert, classifier, gpt2, own_classifier, word_pieces
 from transformers import BertConfig, BertForSequenceClassification, DistilBertConfig, GPT2Config, RobertaConfig
 from transformers import DistilBertForSequenceClassification as DistilBert
 from transformers import GPT2ForSequenceClassification as Gpt2Classifier

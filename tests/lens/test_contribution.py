@@ -3,7 +3,7 @@
 import pytest
 import torch
 from norms_oracle import Terms, Watch, mean_and_error
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.contributions.norms import output_products
 from lorgnette.contributions.output_share import OutputShares

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, gpt2, marian
+from tiny import EXAMPLES, bert, gpt2, marian
 
 from lorgnette.attending import Tap
 from lorgnette.lens.convexity import formulas as maths

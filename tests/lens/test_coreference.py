@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from subjects import TREEBANK, bert, planted
 from test_relations import word_level
+from tiny import TREEBANK, bert, planted
 
 from lorgnette import texts as corpora
 from lorgnette.errors import UserError

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import WORDS, examples, subject
+from tiny import NUMBERED, examples, subject
 
 from lorgnette.errors import UserError
 from lorgnette.lens.distances import lens as module
@@ -95,7 +95,7 @@ def test_a_broad_head_needs_long_texts():
             site.module.query.weight.zero_(), site.module.query.bias.zero_()  # every row is even
     # Words only: of a text that is half punctuation, an even row has half of its mass there.
     short, long = (
-        run_lens(Distances(), tiny, [tiny.encode([Example("1", " ".join(WORDS[2 : 2 + length]))])]).compute().data
+        run_lens(Distances(), tiny, [tiny.encode([Example("1", " ".join(NUMBERED[2 : 2 + length]))])]).compute().data
         for length in (10, 60)
     )
     assert set(short.kind.values.ravel()) == {"other"}

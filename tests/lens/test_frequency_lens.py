@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 from scipy import stats
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.errors import UserError
 from lorgnette.lens.frequency.lens import Frequency, _plain

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, gpt2, marian, own_classifier
+from tiny import EXAMPLES, bert, gpt2, marian, own_classifier
 from torch.nn.functional import cosine_similarity
 
 from lorgnette.attending import Tap

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.errors import UserError
 from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun

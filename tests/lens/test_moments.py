@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from subjects import bert
+from tiny import bert
 
 from lorgnette import axes
 from lorgnette.lens.base import Lens

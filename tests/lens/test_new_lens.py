@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from processes import run
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 from typer.testing import CliRunner
 
 import lorgnette as lo

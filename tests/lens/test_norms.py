@@ -6,9 +6,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES
 from norms_oracle import SECOND, Terms, Watch, correlation, mean_and_error, next_norm, oracle
-from tiny_subjects import examples, subject
+from tiny import FAMILIES, examples, subject
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError

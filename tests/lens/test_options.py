@@ -1,7 +1,7 @@
 """Options of lenses as text: read by the lens's own signature, the same on the command line and in Python."""
 
 import pytest
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 from typer.testing import CliRunner
 
 import lorgnette as lo

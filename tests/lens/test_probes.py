@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, MAKERS, TREEBANK
+from tiny import EXAMPLES, MAKERS, TREEBANK
 
 from lorgnette.errors import UserError
 from lorgnette.lens.moments import Moments

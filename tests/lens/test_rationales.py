@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
-from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
+from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError

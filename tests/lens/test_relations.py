@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import TREEBANK, bert, gpt2, marian, planted
-from tiny_subjects import subject
+from tiny import TREEBANK, bert, gpt2, marian, planted, subject
 
 from lorgnette.attending.words import between_words, to_words
 from lorgnette.errors import UserError

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from subjects import TREEBANK, bert, gpt2, marian
+from tiny import TREEBANK, bert, gpt2, marian
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError

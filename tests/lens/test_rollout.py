@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.attending import Tap, sweep
 from lorgnette.contributions.head_weights import SiteWeights

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, MAKERS, classifier, planted
+from tiny import EXAMPLES, MAKERS, classifier, planted
 
 import lorgnette as lo
 from lorgnette.attending import Tap
@@ -114,7 +114,7 @@ def test_the_loss_without_sinks():
 
 def test_learnt_sinks_are_told_apart():
     import transformers as hf
-    from subjects import loud, word_pieces
+    from tiny import loud, word_pieces
 
     config = hf.GptOssConfig(
         vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from subjects import TREEBANK, bert, gpt2, planted
 from test_relations import word_level
-from tiny_subjects import subject
+from tiny import TREEBANK, bert, gpt2, planted, subject
 
 from lorgnette import texts as corpora
 from lorgnette.errors import UserError
@@ -200,7 +199,7 @@ def test_free_trees_choose_their_root():
 
 
 def test_relevance_of_edges_is_the_head_s_relevance_key_by_key():
-    from subjects import classifier
+    from tiny import classifier
 
     from lorgnette.explaining import edge_relevance, explain
 
@@ -217,7 +216,7 @@ def test_relevance_of_edges_is_the_head_s_relevance_key_by_key():
 
 
 def test_trees_of_relevance_by_the_definition():
-    from subjects import classifier
+    from tiny import classifier
 
     from lorgnette.attending.words import between_words
     from lorgnette.explaining import edge_relevance

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, gpt2, marian, planted
+from tiny import EXAMPLES, bert, gpt2, marian, planted
 
 import lorgnette as lo
 from lorgnette.errors import UserError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.looking.look import look
 from lorgnette.testing import assert_close

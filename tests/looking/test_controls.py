@@ -1,6 +1,6 @@
 """Random weights as a control."""
 
-from subjects import bert
+from tiny import bert
 
 from lorgnette.looking.controls import with_random_weights
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import ranks
-from subjects import TREEBANK, classifier
+from tiny import TREEBANK, classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError
@@ -20,7 +20,7 @@ import os, sys
 import lorgnette as lo
 import torch
 from lorgnette.lens.importance.lens import Importance
-from subjects import TREEBANK, classifier
+from tiny import TREEBANK, classifier
 
 where, how = sys.argv[1:]
 calls, finish = iter(range(9)), Importance.finish

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy.stats import ttest_rel
-from subjects import EXAMPLES, TREEBANK, bert, classifier
+from tiny import EXAMPLES, TREEBANK, bert, classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError

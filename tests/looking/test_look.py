@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from processes import ranks, run
-from subjects import EXAMPLES, bert, gpt2, marian
+from tiny import EXAMPLES, bert, gpt2, marian
 
 import lorgnette as lo
 from lorgnette import look as look_function
@@ -186,7 +186,7 @@ def test_long_texts_are_refused_or_cut_and_counted():
 
 def test_a_classifier_that_does_not_know_its_padding_is_told_so():
     import transformers
-    from subjects import word_pieces
+    from tiny import word_pieces
 
     config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=1, n_head=4, n_positions=64, num_labels=2)
     model = transformers.GPT2ForSequenceClassification(config).eval()

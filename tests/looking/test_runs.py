@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from subjects import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo

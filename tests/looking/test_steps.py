@@ -2,7 +2,7 @@
 
 import pytest
 import xarray as xr
-from subjects import TREEBANK, bert
+from tiny import TREEBANK, bert
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app

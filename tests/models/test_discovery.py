@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from architectures import tiny_model
-from families import FAMILIES, SINKS, inputs, tiny
-from tiny_subjects import examples, tokenizer
+from tiny import FAMILIES, SINKS, examples, inputs, tiny_model, tokenizer
+from tiny.architectures import model_of_type
 
 from lorgnette import lens as lenses
 from lorgnette.attending import Recorder
@@ -23,7 +22,7 @@ UNPROVED = {**{name: {"query", "key"} for name in NORMALISED}, "opt": {"query"},
 
 @pytest.mark.parametrize("family", [name for name in (*FAMILIES, *SINKS) if name not in SHIMMED])
 def test_running_shows_what_the_record_says(family):
-    model = tiny(family)
+    model = tiny_model(family)
     written, shown = anatomy_of(model), discovered(model)
     assert [(stack.name, stack.module) for stack in written.stacks] == [
         (stack.name, stack.module) for stack in shown.stacks
@@ -61,7 +60,7 @@ def test_running_shows_what_the_record_says(family):
     ],
 )
 def test_a_model_without_a_record_opens(kind, stacks, order, groups):
-    model = tiny_model(kind)
+    model = model_of_type(kind)
     assert record_of(model.config) is None
     anatomy = anatomy_of(model)
     count: dict[str, int] = {}
@@ -93,7 +92,7 @@ def test_a_model_without_a_record_opens(kind, stacks, order, groups):
 
 def test_layers_without_attention_are_counted():
     """Every other layer of this hybrid attends; layers keep their numbers, and nothing is rolled out over them."""
-    anatomy = anatomy_of(tiny_model("minimax", num_hidden_layers=4))
+    anatomy = anatomy_of(model_of_type("minimax", num_hidden_layers=4))
     assert [site.site.layer for site in anatomy.sites] == [0, 2]
     assert not anatomy.knows("mixing")
     with pytest.raises(CaptureError, match="its layers 2, 4 mix tokens without attention"):
@@ -102,7 +101,7 @@ def test_layers_without_attention_are_counted():
 
 def test_a_lens_says_what_it_lacks_and_the_others_work():
     """A gate between the heads and W_O: the norms of what arrives are not known, the weights are."""
-    watched = Subject(tiny_model("afmoe"), tokenizer("gpt2"), name="gated")
+    watched = Subject(model_of_type("afmoe"), tokenizer("gpt2"), name="gated")
     assert all(check.ok for check in watched.check())
     with pytest.raises(CaptureError, match="W_O of decoder layer 1 is not known: no linear map is given the heads'"):
         lenses.get("norms").bind(watched)
@@ -123,14 +122,14 @@ def test_a_lens_says_what_it_lacks_and_the_others_work():
     ],
 )
 def test_what_cannot_be_watched_exactly_is_refused(kind, reason):
-    model = tiny_model(kind)
+    model = model_of_type(kind)
     with pytest.raises(CaptureError, match=reason):
         anatomy_of(model)
     assert model.config._attn_implementation != "lorgnette"
 
 
 def test_a_changed_model_is_looked_at_again():
-    model = tiny_model("biogpt")
+    model = model_of_type("biogpt")
     before = anatomy_of(model)
     assert anatomy_of(model) is before
     first = before.sites[0]

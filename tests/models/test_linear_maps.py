@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 from torch import nn
 
 from lorgnette import lens as lenses

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from subjects import bert, classifier, marian
+from tiny import bert, classifier, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError

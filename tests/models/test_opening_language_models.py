@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from families import tiny
 from processes import run
-from tiny_subjects import tokenizer
+from tiny import tiny_model, tokenizer
 
 import lorgnette as lo
 from lorgnette.errors import UserError
@@ -21,7 +20,7 @@ from lorgnette.training.pruning.removal import remove_heads
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("llama")
-    tiny("llama").to(torch.bfloat16).save_pretrained(path)
+    tiny_model("llama").to(torch.bfloat16).save_pretrained(path)
     tokenizer("llama").save_pretrained(path)
     return path
 
@@ -179,7 +178,7 @@ def test_what_does_not_fit_lies_on_the_disk_and_is_exact(folder, monkeypatch, tm
 
 def test_parts_without_numbers_are_refused():
     with torch.device("meta"):
-        empty = type(tiny("llama"))(tiny("llama").config)
+        empty = type(tiny_model("llama"))(tiny_model("llama").config)
     with pytest.raises(UserError, match="not in memory"):
         lo.Subject(empty)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from families import FAMILIES as TINY
-from families import tiny
+from tiny import FAMILIES as TINY
+from tiny import tiny_model
 from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -44,7 +44,7 @@ def test_nothing_else_names_a_model_type():
 @pytest.mark.parametrize("family", TINY)
 def test_every_projection_gives_what_arrives(family):
     """x W + b of query, key and value, split by heads, has the shape of what attention is given."""
-    model = tiny(family)
+    model = tiny_model(family)
     for site in anatomy_of(model).sites:
         for projection, heads in ((site.query, site.heads), (site.key, site.groups), (site.value, site.groups)):
             weight, bias = projection.weights(heads)
@@ -64,7 +64,7 @@ def test_longest_text(kind, expected):
 @pytest.mark.parametrize("family", ["llama", "gemma", "gemma3", "t5", "gpt2", "bert", "modernbert"])
 def test_the_form_of_a_norm_is_what_it_computes(family):
     """(offset + weight)(x − mean)/s + bias, for every module that has norm in its name."""
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     norms = [m for name, m in model.named_modules() if "norm" in type(m).__name__.lower()]
     assert norms
     for norm in norms:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import BERT, FALCON, inputs, tiny
+from tiny import BERT, FALCON, inputs, tiny_model
 
 import lorgnette as lo
 from lorgnette.errors import CaptureError
@@ -43,7 +43,7 @@ def test_falcons_slopes():
 
 @pytest.mark.parametrize(("family", "groups"), [("falcon", 2), ("falcon-7b", 1)])
 def test_falcons_groups_share_keys_and_values(family, groups):
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     site = anatomy_of(model).sites[0]
     assert (site.heads, site.groups) == (4, groups)
     seen = lo.attention(model, **inputs(model, (5,)), layers=[1])
@@ -60,7 +60,7 @@ def test_what_the_stand_ins_refuse():
         anatomy_of(hf.DebertaModel(hf.DebertaConfig(**BERT, talking_head=True)))
     with pytest.raises(CaptureError, match="block-sparse attention samples blocks at random"):
         anatomy_of(hf.BigBirdModel(hf.BigBirdConfig(**BERT)))
-    luke = tiny("luke")
+    luke = tiny_model("luke")
     entities = {"entity_ids": torch.ones(1, 2).long(), "entity_position_ids": torch.zeros(1, 2, 3).long()}
     with pytest.raises(CaptureError, match="Leave entity_ids out"):
         lo.attention(luke, **inputs(luke, (4,)), **entities)

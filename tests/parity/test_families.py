@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families import COPIES, FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny
+from tiny import COPIES, FAMILIES, FLOAT32_SOFTMAX, eager_attentions, inputs, tiny_model
 
 from lorgnette.attending import Call, Tap
 from lorgnette.models.families import anatomy_of
@@ -30,7 +30,7 @@ class Keep(Tap):
 
 @pytest.mark.parametrize("family", [*FAMILIES, *COPIES])
 def test_outputs_weights_and_mixing(family):
-    model = tiny(family, dtype=torch.float32 if family in FLOAT32_SOFTMAX else torch.float64)
+    model = tiny_model(family, dtype=torch.float32 if family in FLOAT32_SOFTMAX else torch.float64)
     given = inputs(model)
     mask = given["attention_mask"].bool()
     tolerance = TOLERANCE.get(family, 1e-9)
@@ -59,7 +59,7 @@ def test_outputs_weights_and_mixing(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_token_attends_to_itself_alone(family):
     """Attention over a single item is a linear map: weight 1, context = value, exactly."""
-    model = tiny(family)
+    model = tiny_model(family)
     given = inputs(model, lengths=(1,))
     if "decoder_input_ids" in given:
         given["decoder_input_ids"] = given["decoder_input_ids"][:, :1]
@@ -75,7 +75,7 @@ def test_one_token_attends_to_itself_alone(family):
 @pytest.mark.parametrize("family", [*FAMILIES, *COPIES])
 def test_head_weights_rebuild_the_output(family):
     """Σ_h (Σ_j α^h_ij v^h_j) W_O^h + b_O is what the output projection gives, and v^h = x W_V^h + b_V^h."""
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     anatomy = anatomy_of(model)
     seen: dict[int, tuple] = {}
     handles = []
@@ -109,7 +109,7 @@ def test_head_weights_rebuild_the_output(family):
 
 @pytest.mark.parametrize("family", ["bert", "marian", "llama", "mpnet", "deberta-v2"])
 def test_gradients_are_those_of_the_plain_model(family):
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     given = inputs(model, lengths=(6, 6))
     parameters = [p for p in model.parameters() if p.requires_grad]
 

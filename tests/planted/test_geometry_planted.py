@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from families import BERT
-from subjects import EXAMPLES, WORDS, loud, word_pieces
+from tiny import BERT, EXAMPLES, WORDS, loud, word_pieces
 from transformers import BertConfig, BertModel
 
 from lorgnette.lens.convexity.lens import Convexity

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from made import IMAGE, SCRIPT, norms, weights
-from subjects import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
+from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
 from typer.testing import CliRunner
 
 import lorgnette as lo

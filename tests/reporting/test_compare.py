@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from made import SCRIPT, norms, plugin, weights
 from scipy.stats import norm
-from subjects import TREEBANK, classifier
+from tiny import TREEBANK, classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo

@@ -1,7 +1,7 @@
 """Whatever lens, whatever kind of model: its result can be put on a page."""
 
 import pytest
-from subjects import EXAMPLES, classifier, marian
+from tiny import EXAMPLES, classifier, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from subjects import EXAMPLES, classifier
+from tiny import EXAMPLES, classifier
 
 import lorgnette as lo
 from lorgnette.bare.attention import attention

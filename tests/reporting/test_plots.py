@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 
 import lorgnette as lo
 from lorgnette.errors import UserError

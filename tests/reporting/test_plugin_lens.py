@@ -4,7 +4,7 @@ import sys
 from textwrap import dedent
 
 import pytest
-from subjects import EXAMPLES, bert
+from tiny import EXAMPLES, bert
 
 import lorgnette as lo
 from lorgnette.figures.lens_report import FUNCTION

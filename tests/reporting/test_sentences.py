@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from made import provenance
 from scipy.stats import false_discovery_control, norm, t
-from subjects import EXAMPLES, TREEBANK, classifier, marian
+from tiny import EXAMPLES, TREEBANK, classifier, marian
 
 import lorgnette as lo
 from lorgnette.reporting import figures_of, findings

@@ -1,7 +1,7 @@
 """The lenses on syntax on a page: figures that hold, sentences whose numbers are the result's."""
 
 import pytest
-from subjects import TREEBANK, bert, marian, planted
+from tiny import TREEBANK, bert, marian, planted
 
 import lorgnette as lo
 from lorgnette.lens.attention_probe.lens import AttentionProbe

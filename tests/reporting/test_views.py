@@ -13,7 +13,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, bert, classifier, gpt2, marian, planted
+from tiny import EXAMPLES, bert, classifier, gpt2, marian, planted
 from typer.testing import CliRunner
 
 from lorgnette.attending.words import to_words

@@ -7,7 +7,7 @@ import threading
 import httpx
 import numpy as np
 import pytest
-from subjects import TEXTS, bert, classifier
+from tiny import TEXTS, bert, classifier
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app as commands

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from subjects import classifier
+from tiny import classifier
 
 from lorgnette.serve import Models, make_app
 from lorgnette.serve.server import ANSWER_SECONDS, REQUEST_SECONDS, Server
@@ -107,7 +107,7 @@ def _is_closed(client) -> bool:
 PAGE = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from subjects import classifier
+from tiny import classifier
 from lorgnette.serve import app
 from lorgnette.serve.run import run
 looked = app._looked

@@ -1,15 +1,14 @@
 """What `check` must not let pass."""
 
 import torch
-from families import tiny
-from tiny_subjects import tokenizer
+from tiny import tiny_model, tokenizer
 
 from lorgnette.subject import Subject
 from lorgnette.subject.checks import _largest, check
 
 
 def exact(family):
-    return Subject(tiny(family, dtype=torch.float64), tokenizer(family))
+    return Subject(tiny_model(family, dtype=torch.float64), tokenizer(family))
 
 
 def test_float64_is_exact_where_transformers_takes_a_root_in_float32():

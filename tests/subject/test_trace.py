@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from subjects import bert, classifier, marian
+from tiny import bert, classifier, marian
 
 from lorgnette.errors import UserError
 from lorgnette.subject import trace as trace_module
@@ -46,8 +46,7 @@ def test_what_is_not_there(name):
 
 
 def _headed(cls: type, **config):
-    from families import BERT
-    from subjects import loud, word_pieces
+    from tiny import BERT, loud, word_pieces
     from transformers import BertConfig
 
     from lorgnette.subject import Subject
@@ -68,7 +67,7 @@ def test_probabilities_only_of_classes():
 
 
 def test_a_text_without_tokens_is_refused():
-    from subjects import gpt2
+    from tiny import gpt2
 
     with pytest.raises(UserError, match="no tokens"):
         gpt2().trace("")

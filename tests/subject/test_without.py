@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from subjects import bert, classifier, gpt2, marian
-from tiny_subjects import subject as tiny
+from tiny import bert, classifier, gpt2, marian
+from tiny import subject as tiny
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from subjects import TREEBANK, bert, planted
-from tiny_subjects import subject
+from tiny import TREEBANK, bert, planted, subject
 from typer.testing import CliRunner
 
 import lorgnette as lo

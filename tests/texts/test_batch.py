@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from subjects import bert
+from tiny import bert
 
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example

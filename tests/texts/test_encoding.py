@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from subjects import bert, gpt2, marian
+from tiny import bert, gpt2, marian
 
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError

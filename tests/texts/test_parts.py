@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import subject, tokenizer
+from tiny import subject, tokenizer
 
 import lorgnette as lo
 from lorgnette.errors import UserError

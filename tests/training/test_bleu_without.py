@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from subjects import classifier, marian
+from tiny import classifier, marian
 
 from lorgnette.errors import UserError
 from lorgnette.statistics.bleu import bleu

@@ -3,7 +3,7 @@
 import pytest
 import transformers as hf
 from planted_runs import PARTS
-from tiny_subjects import tokenizer
+from tiny import tokenizer
 
 from lorgnette.errors import UserError
 from lorgnette.training import TrainingSettings

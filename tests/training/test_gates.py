@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from families import inputs, tiny
+from tiny import inputs, tiny_model
 
 from lorgnette.attending import Site, Tap
 from lorgnette.errors import UserError
@@ -39,7 +39,7 @@ class Closed(Tap):
 
 @pytest.mark.parametrize("family", ["bert-classifier", "marian", "gpt2", "mpnet", "llama", "t5"])
 def test_a_trained_model_is_unchanged_at_the_start(family):
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     batch = inputs(model)
     gates = HeadGates.of(model).eval()
     assert torch.equal(logits(model, batch, gates), logits(model, batch))
@@ -47,7 +47,7 @@ def test_a_trained_model_is_unchanged_at_the_start(family):
 
 
 def test_closed_gates_are_heads_at_zero():
-    model = tiny("marian", dtype=torch.float64)
+    model = tiny_model("marian", dtype=torch.float64)
     batch = inputs(model)
     gates = HeadGates.of(model).eval()
     closed = {site: [1, 3] for site in gates.heads if site.layer == 1}
@@ -60,7 +60,7 @@ def test_closed_gates_are_heads_at_zero():
 
 @pytest.mark.parametrize("stacks", [("encoder",), ("decoder",), ("cross",), ("decoder", "cross")])
 def test_gates_touch_only_the_sites_they_are_given(stacks):
-    model = tiny("marian")
+    model = tiny_model("marian")
     batch = inputs(model)
     gates = HeadGates.of(model, stacks, start=-4.0).eval()
     assert {site.name for site in gates.heads} == set(stacks)
@@ -69,7 +69,7 @@ def test_gates_touch_only_the_sites_they_are_given(stacks):
 
 
 def test_gates_are_drawn_anew_in_training_and_fixed_in_evaluation():
-    model = tiny("bert-classifier")
+    model = tiny_model("bert-classifier")
     batch = inputs(model)
     gates = HeadGates.of(model, start="scratch").train()
     first, second = logits(model, batch, gates), logits(model, batch, gates)
@@ -172,7 +172,7 @@ def test_gates_are_clipped_by_their_own_norm():
 
 
 def test_freezing_the_rest():
-    model = tiny("marian")
+    model = tiny_model("marian")
     gates = HeadGates.of(model, ("encoder",))
     freeze(model, gates, "gated")
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {
@@ -202,6 +202,6 @@ def test_wrong_settings_are_told(options, message):
 
 def test_unknown_stacks_are_told():
     with pytest.raises(UserError, match="expected some of encoder, which"):
-        HeadGates.of(tiny("bert"), ("decoder",))
+        HeadGates.of(tiny_model("bert"), ("decoder",))
     with pytest.raises(UserError, match="no head to gate"):
         HeadGates({})

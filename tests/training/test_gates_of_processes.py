@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import processes
 import pytest
 import torch
-from families import tiny
+from tiny import tiny_model
 from torch import distributed, multiprocessing
 
 from lorgnette.training.gates.gated import _Steps
@@ -15,7 +15,7 @@ from lorgnette.training.gates.gates import HeadGates
 
 def work(rank, folder):
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    gates = HeadGates.of(tiny("bert"))
+    gates = HeadGates.of(tiny_model("bert"))
     gates.log_alpha.grad = torch.full_like(gates.log_alpha, 1.0 + 2 * rank)
     arguments = SimpleNamespace(world_size=2, max_grad_norm=None)
     _Steps(SimpleNamespace(gates=gates)).on_pre_optimizer_step(arguments, None, None)

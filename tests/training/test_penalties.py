@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from families import inputs, tiny
+from tiny import inputs, tiny_model
 
 from lorgnette.attending import Tap, sweep
 from lorgnette.attending.entropy import swept_entropy
@@ -88,7 +88,7 @@ def test_entropy_is_the_paper_s(rows, layers):
 
 @pytest.mark.parametrize("family", ["bert-classifier", "distilbert", "mpnet"])
 def test_entropy_of_pretrained_models(family):
-    model = tiny(family, dtype=torch.float64)
+    model = tiny_model(family, dtype=torch.float64)
     given = inputs(model, LENGTHS)
     penalty = EntropyPenalty(1.0, "cls", (1,))
     _, weights = seen(model, given, penalty)

@@ -238,7 +238,7 @@ def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
     encoder = tmp_path / "encoder"
     hf.BertModel(hf.BertConfig(vocab_size=97, hidden_size=16, num_attention_heads=2, num_hidden_layers=1,
                                intermediate_size=16)).save_pretrained(encoder)  # fmt: skip
-    from tiny_subjects import tokenizer
+    from tiny import tokenizer
 
     tokenizer("bert").save_pretrained(encoder)
     with pytest.raises(UserError, match=r"has no head for the classes of planted: train it first"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_subjects import examples, subject
+from tiny import examples, subject
 
 from lorgnette.attending import Site
 from lorgnette.lens import get

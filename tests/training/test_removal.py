@@ -7,9 +7,8 @@ import sys
 import pytest
 import torch
 import transformers as hf
-from families import inputs, tiny
 from processes import run
-from tiny_subjects import subject, tokenizer
+from tiny import inputs, subject, tiny_model, tokenizer
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -49,7 +48,7 @@ OWN = {
 
 def made(family, dtype=torch.float64):
     if family not in OWN:
-        return tiny(family, dtype=dtype)
+        return tiny_model(family, dtype=dtype)
     torch.manual_seed(0)
     settings = {"layers": 3, "width": 32, "heads": 4, "vocab_size": 97, "freeze_embeddings": False, **OWN[family]}
     model = SelfAttentionClassifier(preset("tp9-residual", **settings))
@@ -304,7 +303,7 @@ def test_wrong_heads_are_told():
     with pytest.raises(UserError, match="no heads there"):
         remove_heads(model, {Site("decoder", "self", 0): [1]})
     with pytest.raises(CaptureError, match="heads cannot be removed from its family"):
-        remove_heads(tiny("albert"), {Site("encoder", "self", 0): [1]})
+        remove_heads(tiny_model("albert"), {Site("encoder", "self", 0): [1]})
 
 
 def test_a_wrapped_forward_does_not_run_the_original():

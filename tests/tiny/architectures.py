@@ -6,6 +6,8 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING, MODEL_MAPPING_NAMES
 
+from tiny.models import peaked
+
 WIDTH, HEADS, GROUPS, DIM, LAYERS, WORDS = 32, 4, 2, 8, 2, 97
 
 
@@ -191,14 +193,6 @@ def tiny_config(kind: str, **more: Any) -> Any:
     return config
 
 
-def tiny_model(kind: str, seed: int = 0, **more: Any) -> Any:
-    """A tiny random model whose weights are large enough for attention that is not uniform."""
+def model_of_type(kind: str, seed: int = 0, **more: Any) -> Any:
     torch.manual_seed(seed)
-    model = model_class(kind)(tiny_config(kind, **more)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() > 1 and "embed" not in name:
-                parameter.mul_(4.0)
-            elif parameter.dim() == 1 and parameter.is_floating_point():
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
+    return peaked(model_class(kind)(tiny_config(kind, **more)).eval())

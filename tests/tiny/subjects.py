@@ -1,11 +1,11 @@
-"""Tiny subjects with a real tokenizer, made on the spot."""
+"""Tiny random models with a tokenizer that knows their texts: English words, or numbered ones."""
 
+import random
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import torch
-from families import BERT, MARIAN
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -20,6 +20,7 @@ from transformers import (
 
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
+from tiny.models import BERT, MARIAN, tiny_model
 
 # fmt: off
 WORDS = [
@@ -149,3 +150,42 @@ def planted(control: bool = False) -> tuple[Subject, Any]:
 
 
 MAKERS = {"bert": bert, "gpt2": gpt2, "marian": marian}
+
+
+# Of any family: a word per piece, numbered.
+_SPECIALS = ("[PAD]", "</s>", "[CLS]", "[SEP]", "[MASK]")
+NUMBERED = (".", ",", *(f"w{number}" for number in range(7, 97)))
+_TRANSLATES = ("marian", "t5")
+_BARE = ("gpt2",)  # no opening or closing token
+
+
+def tokenizer(family: str = "bert") -> PreTrainedTokenizerFast:
+    """A word per piece, 97 in all; what opens and closes a text depends on the family."""
+    vocabulary = {word: number for number, word in enumerate((*_SPECIALS, *NUMBERED))}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[MASK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"pad_token": "[PAD]"}
+    if family in _TRANSLATES:
+        single, pair, specials = "$A </s>", "$A </s> $B </s>", [("</s>", 1)]
+        names |= {"eos_token": "</s>"}
+    elif family in _BARE:
+        single, pair, specials = "$A", "$A $B", []
+    else:
+        single, pair, specials = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", [("[CLS]", 2), ("[SEP]", 3)]
+        names |= {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    inner.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=specials)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=64, **names)
+
+
+def subject(family: str = "bert", seed: int = 0, dtype: torch.dtype = torch.float64) -> Subject:
+    return Subject(tiny_model(family, seed, dtype), tokenizer(family), name=f"tiny {family}")
+
+
+def examples(lengths: tuple[int, ...] = (9, 4, 1, 6, 12), seed: int = 0, **fields: Any) -> list[Example]:
+    """Texts of random words, some of them "." and ",", each with a target and a label."""
+    rng = random.Random(seed)
+    text = lambda length: " ".join(rng.choice(NUMBERED[: 2 + rng.choice((0, 88))]) for _ in range(length))  # noqa: E731
+    return [
+        Example(f"{number + 1}", text(length), target=text(max(1, length - 1)), label=number % 3, **fields)
+        for number, length in enumerate(lengths)
+    ]

@@ -166,15 +166,18 @@ SINKS: dict[str, Callable[[], Any]] = {
 """Models whose rows give a part of their mass to no key."""
 
 
-def tiny(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
-    """A tiny random model with weights large enough for peaked attention."""
+def tiny_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(seed)
-    model = {**FAMILIES, **COPIES, **SINKS}[family]().eval().to(dtype)
+    return peaked({**FAMILIES, **COPIES, **SINKS}[family]().eval().to(dtype))
+
+
+def peaked(model: Any) -> Any:
+    """With weights large enough for attention that is not uniform."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.mul_(4.0)
-            elif parameter.dim() == 1:
+            elif parameter.dim() == 1 and parameter.is_floating_point():
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
 
