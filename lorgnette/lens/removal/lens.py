@@ -39,7 +39,7 @@ _DESCRIPTIONS = {
 }
 
 
-class Job(NamedTuple):
+class RemovalTask(NamedTuple):
     """One set of heads that goes: where it is counted."""
 
     stack: int
@@ -102,7 +102,7 @@ class Removal(Lens):
         self.ranking = None if ranking is None else Path(ranking)
         self.ranked_on: str = "" if ranking is None else str(ranking)
         self.descriptions: dict[str, str] = {}
-        self.jobs: list[Job] = []
+        self.jobs: list[RemovalTask] = []
         self.gone: dict[Site, Bool[Tensor, "job head"]] = {}
 
     def needs(self) -> Sequence[str]:
@@ -150,10 +150,10 @@ class Removal(Lens):
             for place, share in enumerate(self.shares):
                 size = round(share * len(heads))
                 for name, order in orders.items():
-                    self.jobs.append(Job(number, self.names.index(name), place))
+                    self.jobs.append(RemovalTask(number, self.names.index(name), place))
                     sets.append(order[:size])
                 for control in range(self.controls):
-                    self.jobs.append(Job(number, self.names.index(RANDOM), place))
+                    self.jobs.append(RemovalTask(number, self.names.index(RANDOM), place))
                     sets.append(random.Random(f"{self.seed} {stack} {share} {control}").sample(heads, size))
         self.gone = {site: torch.zeros(len(sets), len(self.numbers[site]), dtype=torch.bool) for site in self.sites}
         for job, gone in enumerate(sets):
