@@ -23,8 +23,8 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.files import written_whole
-from lorgnette.lens.importance.ablation import Replacement, Rerun
-from lorgnette.lens.importance.lens import TOKENS, Gates
+from lorgnette.lens.importance.ablation import TOKENS, Replacement, Rerun
+from lorgnette.lens.importance.lens import Gates
 from lorgnette.lens.losses import text_losses
 from lorgnette.looking.texts import Counts, TokenizedTexts, batches
 from lorgnette.subject import Subject, load

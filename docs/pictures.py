@@ -56,6 +56,7 @@ LENSES: dict[str, Callable[[], Results]] = {
         ]
     ),
     "importance-loss_change": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "importance"),
+    "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
     "gradients-gradient": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "gradients"),
     "cones-cosine": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=200), "cones"),

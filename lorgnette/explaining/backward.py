@@ -99,7 +99,7 @@ class _RelevancePass:
             if self.biased is not None:
                 undo.enter_context(self.kept_biases(self.biased))
             with self.subject.tapped(heads, *more):
-                outputs = self.subject.run(self.batch, **_options(self.subject))
+                outputs = self.subject.run(self.batch, **run_options(self.subject))
             start = explained(self.subject, self.batch, outputs, target)
             whole = explained(self.subject, self.batch, outputs, target, one=True) if self.rules.one else start
         return outputs, start, whole
@@ -230,7 +230,7 @@ class _RelevancePass:
                 into.append(_Biased(output, bias.detach(), id(module) in self.shared))
 
         with ExitStack() as undo:
-            for module in _biased_modules(self.subject.model):
+            for module in biased_modules(self.subject.model):
                 undo.callback(module.register_forward_hook(keep).remove)
             yield
 
@@ -267,15 +267,15 @@ def _without_texts(subject: Subject, batch: Batch) -> set[int]:
         sizes[copies - 1][id(module)] = len(output)
 
     with torch.no_grad(), evaluating(subject.model), ExitStack() as undo:
-        for module in _biased_modules(subject.model):
+        for module in biased_modules(subject.model):
             undo.callback(module.register_forward_hook(note).remove)
         for copies in (1, 2):
             first = {name: torch.cat([tensor[:1]] * copies) for name, tensor in batch.inputs.items()}
-            subject.model(**first, **_options(subject))
+            subject.model(**first, **run_options(subject))
     return {number for number, size in sizes[0].items() if sizes[1].get(number) == size}
 
 
-def _biased_modules(model: nn.Module) -> list[nn.Module]:
+def biased_modules(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if (is_linear(m) or is_norm(m)) and getattr(m, "bias", None) is not None]
 
 
@@ -298,7 +298,7 @@ def _refuse_unruled(subject: Subject, rules: Rules) -> None:
         )
 
 
-def _options(subject: Subject) -> Json:
+def run_options(subject: Subject) -> Json:
     return {"return_dict": True} | ({"use_cache": False} if hasattr(subject.model.config, "use_cache") else {})
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
-from lorgnette.explaining.backward import _options, _RelevancePass
+from lorgnette.explaining.backward import _RelevancePass, run_options
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import Target, explained, fixed, named
@@ -34,7 +34,7 @@ def integrated(subject: Subject, batch: Batch, target: Target = None, *, steps: 
     if steps is not None and steps < 1:
         raise UserError(f"Integrated gradients need at least one step. Got {steps} instead.")
     with torch.no_grad(), subject.tapped(Tap()):
-        outputs = subject.run(batch, **_options(subject))
+        outputs = subject.run(batch, **run_options(subject))
         target = fixed(subject, batch, outputs, target)
         start = explained(subject, batch, outputs, target)
     names = tuple(named(subject, batch, outputs.logits, target))

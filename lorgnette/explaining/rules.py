@@ -223,7 +223,7 @@ def _hook(rule: ModuleRule, thread: int) -> Callable[..., Tensor | None]:
 
 
 _POINTWISE = {torch.tanh, Tensor.tanh, F.gelu, F.silu, F.elu, F.leaky_relu, F.softplus, F.mish}
-# ReLU's own gradient is out/in already.
+_POINTWISE |= {torch.relu, Tensor.relu, F.relu}
 _PRODUCTS = {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.multiply, Tensor.multiply}
 _SUMS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, Tensor.add_}
 

@@ -158,7 +158,7 @@ def _choices(
     if isinstance(target, Next):
         _refuse_place(subject, batch, target)
         said = [_said(subject, batch, logits, target)]
-        said += [] if target.instead_of is None else [_number(subject, target.instead_of)]
+        said += [] if target.instead_of is None else [piece_number(subject, target.instead_of)]
         return [_one(subject, len(batch), logits, choice) for choice in said]
     wanted = list(target) if isinstance(target, tuple) else [target]
     if isinstance(target, tuple) and len(target) != 2:
@@ -169,11 +169,11 @@ def _choices(
 def _said(subject: Subject, batch: Batch, logits: Float[Tensor, "batch token choice"], target: Next) -> int | Tensor:
     """The piece that is explained: the one that is named, the one that stands there, or the likeliest."""
     if target.piece is not None:
-        return _number(subject, target.piece)
+        return piece_number(subject, target.piece)
     return logits.detach().argmax(-1) if target.at is None else batch.source.ids[:, target.at]
 
 
-def _number(subject: Subject, piece: Piece) -> int | Tensor:
+def piece_number(subject: Subject, piece: Piece) -> int | Tensor:
     if not isinstance(piece, str):
         return piece
     ids = subject.tokenizer(piece, add_special_tokens=False)["input_ids"]

@@ -36,6 +36,8 @@ OURS = {
     "rationales": "lorgnette.lens.rationales.lens:Rationales",
     "relevance": "lorgnette.lens.relevance.lens:Relevance",
     "gradients": "lorgnette.lens.gradients.lens:Gradients",
+    "effects": "lorgnette.lens.effects.lens:Effects",
+    "patching": "lorgnette.lens.patching.lens:Patching",
     "agreement": "lorgnette.lens.agreement.lens:Agreement",
     "importance": "lorgnette.lens.importance.lens:Importance",
     "removal": "lorgnette.lens.removal.lens:Removal",

@@ -15,6 +15,8 @@ NEEDS = {
     "relevance": {"classifier", "gpt2", "marian"},
     "importance": {"classifier", "gpt2", "marian"},
     "removal": {"classifier", "gpt2", "marian"},
+    "effects": {"classifier", "gpt2", "marian"},
+    "patching": {"classifier", "gpt2"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
     "cones": {"classifier"},

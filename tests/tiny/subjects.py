@@ -41,7 +41,7 @@ EXAMPLES = tuple(
         text,
         label=number % 2,
         target=text.lower().replace("cat", "chat"),
-        extra={"alignment": "0-0"},
+        extra={"alignment": "0-0", "counterpart": text.lower().replace("cat", "dog").replace("good", "bad")},
     )
     for number, text in enumerate(TEXTS)
 )

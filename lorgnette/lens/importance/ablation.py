@@ -19,6 +19,9 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
+TOKENS = 4096
+"""Copies of a batch, each with another head replaced, run together up to this many tokens."""
+
 
 class HeadMeans(Lens):
     """The mean output of each head before W_O, over all non-padding tokens of the corpus.
@@ -51,10 +54,10 @@ class HeadMeans(Lens):
 
 @dataclass(frozen=True)
 class Replacement:
-    """One head of a site, and the vector it gives instead (None: zero)."""
+    """One head of a site, and what it gives instead (None: zero): one vector, or one for each text and query."""
 
     head: int
-    vector: Float[Tensor, " dim"] | None
+    vector: Float[Tensor, "*position dim"] | None
 
 
 class Rerun:
@@ -85,6 +88,14 @@ class Rerun:
             for layer in self._layers(self.order):
                 undo.callback(layer.register_forward_hook(keep).remove)
             yield
+
+    def each(self, site: Site, replacements: Sequence[Replacement]) -> Iterator[Float[Tensor, "text *rest"]]:
+        """The model's logits with each of these heads replaced in turn, as many copies together as TOKENS allows."""
+        batch = self.batch
+        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
+        together = max(1, TOKENS // tokens)
+        for start in range(0, len(replacements), together):
+            yield from self.logits(site, replacements[start : start + together])
 
     def logits(self, site: Site, replacements: Sequence[Replacement]) -> Float[Tensor, "copy text *rest"]:
         """The model's logits with each of these heads of one site replaced in a copy of the batch of its own."""
@@ -122,7 +133,7 @@ class _Replaced(Tap):
         copies = context.unflatten(0, (len(self.replacements), -1)).clone()
         for copy, replacement in zip(copies, self.replacements, strict=True):
             vector = replacement.vector
-            copy[:, replacement.head] = 0.0 if vector is None else vector[: copy.shape[-1]].to(copy)
+            copy[:, replacement.head] = 0.0 if vector is None else vector[..., : copy.shape[-1]].to(copy)
         return copies.flatten(0, 1)
 
 

@@ -22,8 +22,6 @@ from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
 
 ABLATIONS = ("zero", "mean")
-TOKENS = 4096
-"""Copies of a batch, each without another head, run together up to this many tokens."""
 
 
 class Gates(Tap):
@@ -149,14 +147,10 @@ class Importance(Lens):
         out = intact.new_zeros(len(batch), heads, len(self.metrics), len(self.ablations))
         jobs = [(head, a) for a, ablation in enumerate(self.ablations) for head in range(heads)
                 if ablation == "zero" or means is not None]  # fmt: skip
-        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
-        together = max(1, TOKENS // tokens)
-        for start in range(0, len(jobs), together):
-            part = jobs[start : start + together]
-            vectors = [None if self.ablations[a] == "zero" or means is None else means[head] for head, a in part]
-            replacements = [Replacement(head, vector) for (head, _), vector in zip(part, vectors, strict=True)]
-            for (head, a), logits in zip(part, rerun.logits(site, replacements), strict=True):
-                out[:, head, :, a] = (text_metrics(self.subject, self.task, batch, logits, labels)[0] - intact).T
+        replaced = [Replacement(head, None if self.ablations[a] == "zero" or means is None else means[head])
+                    for head, a in jobs]  # fmt: skip
+        for (head, a), logits in zip(jobs, rerun.each(site, replaced), strict=True):
+            out[:, head, :, a] = (text_metrics(self.subject, self.task, batch, logits, labels)[0] - intact).T
         return out
 
     def compute(self) -> Result:

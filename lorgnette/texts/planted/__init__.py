@@ -1,6 +1,7 @@
 """Planted truth: reviews whose class, rationale, tree, parts of speech and rare words are known by construction."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from lorgnette.errors import UserError, near
@@ -23,10 +24,11 @@ def planted_corpus(split: str | None = None, *, seed: int = 0, size: int | None 
 
     The class is the polarity of the opinion words, flipped by a negator ("not bad"); all opinions of a text agree. The
     rationale marks those words with their negators and intensifiers. `extra` has `rare` (the indices of rare words),
-    `negated`, and for a minimal pair `pair_id`: two texts in a row with the same bag of words, the same tree and
-    opposite classes ("not good , really bad" / "really good , not bad"). About a third of the texts has a negated
-    opinion; split "pairs" is all minimal pairs, so no bag-of-words classifier can do better than chance there. Splits
-    share no text. It does not tell how a method does on real language: its sentences are simpler and fewer in kind.
+    `negated`, and for a minimal pair `pair_id` and `counterpart`: two texts in a row with the same bag of words, the
+    same tree and opposite classes ("not good , really bad" / "really good , not bad"). About a third of the texts has a
+    negated opinion; split "pairs" is all minimal pairs, so no bag-of-words classifier can do better than chance there.
+    Splits share no text. It does not tell how a method does on real language: its sentences are simpler and fewer in
+    kind.
     """
     split = split or "train"
     split = "val" if split in ("dev", "validation", "valid") else split
@@ -63,7 +65,8 @@ def _pair(name: str, root: Node, label: int) -> list[Example]:
     one, other = (node for node in root.in_order() if node.decides and node.relation == "advmod")
     one.word, other.word = other.word, one.word
     one.upos, other.upos = other.upos, one.upos
-    return [first, _example(f"{name}b", root, 1 - label, pair_id=name)]
+    second = _example(f"{name}b", root, 1 - label, pair_id=name, counterpart=first.text)
+    return [replace(first, extra={**first.extra, "counterpart": second.text}), second]
 
 
 def _example(name: str, root: Node, label: int, **extra: Any) -> Example:

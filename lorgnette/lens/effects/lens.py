@@ -1,0 +1,186 @@
+"""What each head does to the logit: directly, in all, and to first order."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.explaining.direct import TERMS, DirectEffects, direct_effects
+from lorgnette.explaining.rules import Heads
+from lorgnette.lens.base import Lens
+from lorgnette.lens.effects.goal import TARGETS, Goal, checked, goal_of
+from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
+from lorgnette.lens.losses import masked, task_of
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.signals import Signal, variable
+from lorgnette.results import Result
+from lorgnette.statistics.rank_agreement import correlations, ranked
+from lorgnette.statistics.spearman import spearman
+from lorgnette.subject import Subject
+from lorgnette.subject.knockout import mean_outputs
+from lorgnette.texts.batch import Batch
+
+CHEAP = ("by_gradient", "direct")
+"""What ranks heads in one pass, beside the total effect, which takes one for each head."""
+_DIGITS = 9
+"""Effects that differ by less than this share of the largest one are equal: only rounding tells them apart."""
+_DESCRIPTIONS = {
+    "direct": "what the head adds to {logit} through the residual stream and norms alone",
+    "total": "{logit} minus the same without the head, later layers included (exact ablation)",
+    "by_gradient": "total effect to first order: ⟨z − z′, ∂logit/∂z⟩, z the head's output, z′ what replaces it",
+    "feed_forward": "what a layer's feed-forward part adds to {logit} by the direct path",
+    "terms": "terms that {logit} is the sum of, by the direct path; the remainder is that of the output head's tangent",
+    "logit": "{logit}, mean over texts",
+    "alike": "Spearman's ρ across all heads of one text between the total effect and a cheap one, mean over texts",
+    "alike_means": "the same ρ of the means over texts",
+}
+
+
+class Effects(Lens):
+    """Direct effect, total effect and its gradient estimate of every head, on one logit of each text.
+
+        direct       ⟨z_h − z′_h, g_h⟩     g_h = ∂logit/∂z_h along residual stream and frozen norms
+        total        logit(x) − logit(x; z_h → z′_h)                   later layers react (Vig et al. 2020)
+        by_gradient  ⟨z_h − z′_h, ∂logit/∂z_h⟩                         attribution patching (Syed et al. 2023)
+
+    z′ is zero, or with `ablation="mean"` the head's mean over the corpus. With zero, embeddings, heads, feed-forward
+    parts and biases add up to the logit (`terms`). `target`: "predicted", "margin" (minus the second likeliest),
+    a class, or two classes, whose difference it then is. A model that predicts at many positions has the mean
+    over them. `total=False` leaves out the passes without a head each.
+
+    What it does not tell you: that a head with no direct effect does nothing. It may be read by later heads; and later
+    heads may stand in for one that is removed (self-repair), so that the total is smaller than the direct effect.
+    """
+
+    target: tuple[str, ...]
+    ablation: str
+    task: str
+    subject: Subject
+
+    name: ClassVar[str] = "effects"
+    summary: ClassVar[str] = "what each head adds to the predicted logit: directly, in all, and by gradient"
+    beside_accuracy: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "direct_effect": Signal("direct effect on the logit", variable("direct"), signed=True),
+        "total_effect": Signal("total effect on the logit, by ablation", variable("total"), signed=True),
+        "gradient_effect": Signal("total effect on the logit, by gradient", variable("by_gradient"), signed=True),
+    }
+
+    def __init__(
+        self, target: str | Sequence[str] = "predicted", ablation: str = "zero", total: bool = True, seed: int = 0
+    ) -> None:
+        super().__init__()
+        if ablation not in ("zero", "mean"):
+            raise UserError(f"The 'ablation' of Effects must be zero or mean. Got {ablation!r} instead.")
+        self.target, self.ablation, self.total, self.seed = checked(target), ablation, total, seed
+        self.means: dict[Site, Tensor] | None = None
+
+    def needs(self) -> Sequence[Lens]:
+        return (HeadMeans(),) if self.ablation == "mean" and self.means is None else ()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.means = {site: mean_outputs(results["head_means"], self.subject, site) for site in self.sites}
+
+    def allocate(self, subject: Subject) -> None:
+        self.task, self.subject = task_of(subject), subject
+        if self.target[0] not in TARGETS and self.task != "classification":
+            raise UserError(
+                f"{subject.name!r} is not a classifier, so the 'target' of Effects must be {', '.join(TARGETS)}. "
+                f"Got {'+'.join(self.target)!r} instead."
+            )
+        names = ("direct", "by_gradient", "total") if self.total else ("direct", "by_gradient")
+        self.of_heads: Moments = Moments(self, names)
+        self.of_layers: Moments = Moments(self, "feed_forward", at="layer")
+        self.of_terms: Moments = Moments(self, "terms", {axes.TERM: TERMS}, at="corpus")
+        self.of_logit: Moments = Moments(self, "logit", at="corpus")
+        if self.total:
+            self.of_ranks: Moments = Moments(self, "alike", {axes.SIGNAL: CHEAP}, at="corpus")
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """One pass and its gradient, one along the direct path, then one per site with a copy for every head."""
+        labels = None
+        if self.task == "masked":
+            batch, labels = masked(self.subject, batch, seed=self.seed)
+        rerun, tap = Rerun(self.subject, batch), Heads()
+        with torch.enable_grad(), self.subject.tapped(tap), rerun.recording():
+            outputs = self.subject.run(batch, **rerun.options)
+            goal = goal_of(self.subject, self.task, batch, outputs.logits, self.target, labels)
+            value = goal(outputs.logits)
+            slopes = torch.autograd.grad(value.sum(), list(tap.outputs.values()), materialize_grads=True)
+        direct = direct_effects(self.subject, batch, goal)
+        exists = goal.exists
+        self.of_logit.add(logit=(value, exists))
+        self.of_terms.add(terms=(direct.terms(), exists[:, None]))
+        for site, part in direct.feed_forward.items():
+            self.of_layers.add(site, feed_forward=(part, exists))
+        by_site = []
+        with torch.no_grad():
+            for (site, output), slope in zip(tap.outputs.items(), slopes, strict=True):
+                by_site.append(self._site(site, output, slope, direct, rerun, goal, value))
+                self.of_heads.add(site, **{name: (each, exists[:, None]) for name, each in by_site[-1].items()})
+        if self.total:
+            self._add_ranks(by_site, exists)
+
+    def _site(
+        self, site: Site, output: Tensor, slope: Tensor, direct: DirectEffects, rerun: Rerun, goal: Goal, value: Tensor
+    ) -> dict[str, Float[Tensor, "text head"]]:
+        """The effects of one site's heads; the direct ones are zero where no direct path leads to the output."""
+        change = output.detach() - self._replacement(site, output)
+        straight = direct.slopes.get(site, torch.zeros_like(change))
+        out = {"by_gradient": (change * slope).sum((-1, -2)), "direct": (change * straight).sum((-1, -2))}
+        if self.total:
+            means = None if self.means is None else self.means[site]
+            replaced = [Replacement(head, None if means is None else means[head]) for head in range(output.shape[1])]
+            out["total"] = torch.stack([value.detach() - goal(logits) for logits in rerun.each(site, replaced)], -1)
+        return out
+
+    def _replacement(self, site: Site, output: Tensor) -> Tensor:
+        if self.means is None:
+            return torch.zeros_like(output)
+        return self.means[site][:, None, : output.shape[-1]].to(output)
+
+    def _add_ranks(self, effects: list[dict[str, Tensor]], exists: Tensor) -> None:
+        """ρ of each text over all heads, between the total effect and a cheap one."""
+        columns, known = [], []
+        for name in CHEAP:
+            pair = torch.stack(
+                [torch.cat([own[key] for own in effects], 1).double().cpu() for key in (name, "total")], 1
+            )
+            size = pair.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(pair.dtype).tiny)
+            rho = torch.from_numpy(correlations(ranked((pair / size).round(decimals=_DIGITS).numpy()))[:, 0, 1])
+            columns.append(rho.nan_to_num(0.0))
+            known.append(rho.isfinite())
+        weight = torch.stack(known, -1).to(exists) * exists[:, None]
+        self.of_ranks.add(alike=(torch.stack(columns, -1), weight))
+
+    def compute(self) -> Result:
+        """Effects of heads and feed-forward parts, the terms of the logit, and how well the cheap effects rank."""
+        variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_terms.arrays() | self.of_logit.arrays()
+        if self.total:
+            variables |= self.of_ranks.arrays() | _ranks_of_means(variables)
+        words = TARGETS.get(self.target[0], f"logit of {' minus '.join(self.target)}")
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text.format(logit=words)
+        result = self.result(variables)
+        result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
+        return result
+
+
+def _ranks_of_means(variables: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+    values = []
+    for name in CHEAP:
+        pair = np.stack([variables[each].values.flatten() for each in (name, "total")])
+        pair = pair[:, np.isfinite(pair).all(0)]
+        size = np.abs(pair).max(-1, keepdims=True, initial=np.finfo(float).tiny)
+        rho = spearman(*(pair / size).round(_DIGITS))
+        values.append(np.nan if rho is None else rho)
+    array = xr.DataArray(np.array(values), dims=(axes.SIGNAL,), coords={axes.SIGNAL: list(CHEAP)})
+    return {"alike_means": array, "alike_means_count": array.notnull().astype("int64")}

@@ -1,0 +1,119 @@
+"""What the pages show of effects: heads by what they add to the logit, directly and in all."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+import xarray as xr
+
+from lorgnette.axes import HEAD, LAYER, SIGNAL, TERM
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED, has
+from lorgnette.figures.variables import titled_figures
+from lorgnette.results import Result
+from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+
+_NAMES = {"by_gradient": "total, by gradient", "direct": "direct"}
+
+
+def figures(result: Result) -> list[Figure]:
+    first = {"direct": "Direct effect of each head on the logit", "total": "Total effect of each head on the logit"}
+    rest = {"by_gradient": "Total effect by gradient", "feed_forward": "Direct effect of feed-forward parts"}
+    compared = [_beside_total(result)] if "total" in result.data else []
+    return [*titled_figures(result, first), *compared, *titled_figures(result, rest), _terms(result)]
+
+
+def _beside_total(result: Result) -> Figure:
+    """Every head as a point: what a cheap effect says of it, against its total effect."""
+    frame = result.data[["total", *_NAMES]].to_dataframe().reset_index().dropna(subset=["total"])
+    rows: list[dict[str, Any]] = []
+    for row in frame.itertuples(index=False):
+        for name, words in _NAMES.items():
+            value = float(getattr(row, name))
+            if value == value:
+                label = f"{row.stack} {row.layer}.{row.head}: {words} {value:.3g}, total {row.total:.3g}"
+                rows.append({"total": float(row.total), "value": value, "effect": words, "label": label})
+    scale = alt.Scale(domain=list(_NAMES.values()), range=list(COLOURS[:2]))
+    chart = alt.Chart(alt.Data(values=rows), width=360, height=280).mark_point(filled=True, size=40, opacity=0.7)
+    chart = chart.encode(
+        x=alt.X(field="total", type="quantitative", title="total effect on the logit"),
+        y=alt.Y(field="value", type="quantitative", title="direct effect, or effect by gradient"),
+        color=alt.Color(field="effect", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top")),
+        description=alt.Description(field="label", type="nominal"),
+        tooltip=alt.Tooltip(field="label", type="nominal"),
+    )
+    caption = (
+        "Each head twice. Where later layers pass on what a head writes, its total effect is beyond its direct one; "
+        "where others stand in for it, below."
+    )
+    return Figure("beside_total", "Direct effect and gradient beside the total effect", caption, chart, frame, frame)
+
+
+def _terms(result: Result) -> Figure:
+    frame = result.to_dataframe("terms").dropna(subset=["terms"])
+    rows = [{"term": str(t).replace("_", "-"), "value": float(v)}
+            for t, v in frame[[TERM, "terms"]].itertuples(index=False)]  # fmt: skip
+    chart = alt.Chart(alt.Data(values=rows), width=300, height=alt.Step(20)).mark_bar(color=COLOURS[0]).encode(
+        x=alt.X(field="value", type="quantitative", title="part of the logit"),
+        y=alt.Y(field="term", type="nominal", title=None, sort=None),
+    )  # fmt: skip
+    caption = "Direct contributions, mean over texts; they add up to the logit. Remainder: bend of the output head."
+    return Figure("terms", "What the logit is the sum of", caption, chart, frame.round(4), frame)
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How many heads have an effect, which have most, and whether the gradient and the direct effect rank alike."""
+    data = result.data
+    for name, words in (("direct", "a direct effect"), ("total", "a total effect")):
+        cells = heads(abs(data[name])) if name in data else []
+        if not cells:
+            continue
+        effects = [float(data[name].sel({LAYER: one.layer, HEAD: one.head})) for one in cells[:NAMED]]
+        named = ", ".join(f"{one.layer}.{one.head} ({written(effect, '+.2g')})"
+                          for one, effect in zip(cells, effects, strict=False))  # fmt: skip
+        count = int((_q(data[name], data[f"{name}_se"]) < LEVEL).sum())
+        yield Finding(
+            f"{{count}} of {{heads}} heads {has(count)} {words} on the logit that differs from zero (5 % false "
+            "discoveries); the largest are those of {named}.",
+            {"count": count, "heads": len(cells), "named": named},
+        )
+    yield from _alike(data)
+
+
+def _alike(data: xr.Dataset) -> Iterator[Finding]:
+    if "alike" not in data:
+        return
+    numbers: dict[str, float] = {}
+    for name in _NAMES:
+        cell = data["alike"].sel({SIGNAL: name})
+        if cell.isnull():
+            return
+        half = 1.96 * float(data["alike_se"].sel({SIGNAL: name}).fillna(0.0))
+        numbers |= {name: float(cell), f"{name}_low": float(cell) - half, f"{name}_high": float(cell) + half}
+    yield Finding(
+        "Within a text, the gradient ranks all heads like their total effects with ρ = {by_gradient:.2f} (95 % CI "
+        "{by_gradient_low:.2f} to {by_gradient_high:.2f}), the direct effect with {direct:.2f} ({direct_low:.2f} to "
+        "{direct_high:.2f}).",
+        numbers,
+    )
+
+
+def _q(value: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
+    return value.copy(data=false_discovery(two_sided_p(value.values, error.values)))
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    yield Measure("direct effect", "what the head adds to the logit by itself", result.data["direct"], "+.3f")
+
+
+REPORT = LensReport(
+    title="What each head adds to the logit",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("direct", "direct effect"), Compared("total", "total effect")),
+    cards=cards,
+)

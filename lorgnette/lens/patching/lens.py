@@ -1,0 +1,145 @@
+"""Which heads carry what tells two texts apart: a head's output of one text put into the pass of the other."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attending import Call, Site
+from lorgnette.lens.base import Lens
+from lorgnette.lens.importance.ablation import Replacement, Rerun
+from lorgnette.lens.losses import task_of
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.patching.pairs import counterparts, question
+from lorgnette.lens.signals import Signal, variable
+from lorgnette.results import Result
+from lorgnette.statistics.hash_sample import Column, HashSample
+from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.intervals import bootstrap_draws, percentile_interval
+from lorgnette.statistics.significance import false_discovery, two_sided_p
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+_DESCRIPTIONS = {
+    "effect": "(patched − corrupt) / (clean − corrupt) of the mean logit differences: 0 the head changes nothing, 1 it "
+    "brings back all; 95 % bootstrap interval over pairs",
+    "patched": "logit difference of the counterpart with this head's output from the text, mean over pairs",
+    "change": "patched minus corrupt logit difference, mean over pairs",
+    "q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
+    "clean": "logit difference of the text, mean over pairs",
+    "corrupt": "logit difference of the counterpart, mean over pairs",
+}
+
+
+class Patching(Lens):
+    """Head patching on minimal pairs: the counterpart's pass with one head's output of the text (Vig et al. 2020).
+
+        D = logit(answer) − logit(other)         of the text (clean), of its counterpart (corrupt), of the patched pass
+        effect_h = Σ (D_patched(h) − D_corrupt) / Σ (D_clean − D_corrupt)          sums over pairs, bootstrap over pairs
+
+    The corpus has a `counterpart` for each text, with as many tokens, and perhaps `answer` and `other`: classes of a
+    classifier, tokens that a language model says behind the text (a masked one at its mask). Without them the answer is
+    the text's class, or what the model says of it, and the other what is likeliest in the counterpart besides that.
+    `planted:pairs` is such a corpus.
+
+    What it does not tell you: that the head computes the difference; it may pass on what earlier ones found. Effects of
+    heads do not add up. A head that matters for both texts alike has no effect.
+    """
+
+    task: str
+    subject: Subject
+
+    name: ClassVar[str] = "patching"
+    summary: ClassVar[str] = "which heads carry what tells a text from its counterpart: activation patching on pairs"
+    uses_labels: ClassVar[bool] = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "patching": Signal(
+            "share of a pair's difference that patching the head brings back", variable("effect"), signed=True
+        )
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: dict[Site, Tensor] = {}
+
+    def allocate(self, subject: Subject) -> None:
+        self.task, self.subject = task_of(subject), subject
+        self.of_heads: Moments = Moments(self, ("patched", "change"))
+        self.of_ends: Moments = Moments(self, ("clean", "corrupt"), at="corpus")
+        columns = {"ends": Column((2,)), "changes": Column((len(self.sites), self.heads))}
+        self.pairs: HashSample = HashSample(self, "pairs", columns, size=None)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        self.outputs[call.site] = call.context.detach()
+
+    def finish(self, batch: Batch, outputs: Any) -> None:
+        """The counterpart's pass, then once more for every head of the text."""
+        other = counterparts(self.subject, batch)
+        rerun = Rerun(self.subject, other)
+        with torch.no_grad(), self.subject.tapped(), rerun.recording():
+            corrupt = self.subject.run(other, **rerun.options).logits
+        goal = question(self.subject, self.task, batch, outputs.logits, corrupt)
+        ends = torch.stack([goal(outputs.logits), goal(corrupt)], -1)
+        exists = torch.ones_like(ends[:, 0])
+        changes = ends.new_full((len(batch), len(self.sites), self.heads), torch.nan)
+        self.of_ends.add(clean=(ends[:, 0], exists), corrupt=(ends[:, 1], exists))
+        with torch.no_grad():
+            for site, output in self.outputs.items():
+                patched = self._patched(site, output, rerun, goal)
+                change = patched - ends[:, 1:]
+                self.of_heads.add(site, patched=(patched, exists[:, None]), change=(change, exists[:, None]))
+                changes[:, self.position[site], : change.shape[1]] = change
+        numbers = torch.tensor([text_key(example.id) >> 11 for example in batch.examples], dtype=torch.int64)
+        self.pairs.add(numbers, ends=ends.cpu(), changes=changes.cpu())
+        self.outputs = {}
+
+    def _patched(self, site: Site, output: Tensor, rerun: Rerun, goal: Any) -> Float[Tensor, "text head"]:
+        replaced = [Replacement(head, output[:, head]) for head in range(output.shape[1])]
+        return torch.stack([goal(logits) for logits in rerun.each(site, replaced)], -1)
+
+    def compute(self) -> Result:
+        """Logit differences of clean, corrupt and patched passes, and the normalised effect with its interval."""
+        variables = self.of_heads.arrays() | self.of_ends.arrays()
+        variables |= self._effects(variables)
+        for name, text in _DESCRIPTIONS.items():
+            variables[name].attrs["description"] = text
+        result = self.result(variables)
+        result.data.attrs |= {"task": self.task}
+        return result
+
+    def _effects(self, variables: dict[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+        rows = self.pairs.rows()
+        ends, changes = rows["ends"].double().numpy(), rows["changes"].double().numpy()
+        out = np.full((3, len(self.sites), self.heads), np.nan)
+        for site in range(len(self.sites)):
+            for head in range(self.heads):
+                change = changes[:, site, head]
+                if len(change) and np.isfinite(change).all():
+                    out[:, site, head] = _ratio(change, ends[:, 0] - ends[:, 1])
+        grids = {name: self.grid(torch.from_numpy(part))
+                 for name, part in zip(("effect", "effect_low", "effect_high"), out, strict=True)}  # fmt: skip
+        count = variables["change_count"].where(grids["effect"].notnull(), 0)
+        change, error = variables["change"], variables["change_se"]
+        degrees = np.maximum(variables["change_count"].values - 1.0, 1.0)
+        q = change.copy(data=false_discovery(two_sided_p(change.values, error.values, degrees)))
+        return grids | {"effect_count": count, "q": q, "q_count": count.where(q.notnull(), 0)}
+
+
+def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:
+    """Σ change / Σ whole with its 95 % interval over pairs; NaN where the texts do not differ."""
+
+    def ratio(drawn: Float[np.ndarray, "2 *draw pair"], axis: int = -1) -> Float[np.ndarray, "*draw"]:
+        sums = drawn.sum(axis)
+        return sums[0] / np.where(sums[1] == 0, np.nan, sums[1])
+
+    if whole.sum() == 0:
+        return float("nan"), float("nan"), float("nan")
+    both = np.stack([change, whole])
+    if len(change) < 2:
+        return float(ratio(both)), float("nan"), float("nan")
+    drawn = bootstrap_draws(both, ratio)
+    return float(ratio(both)), *percentile_interval(drawn[np.isfinite(drawn)])

@@ -1,0 +1,109 @@
+"""A text and its counterpart, which differ in one thing: what is asked of both, and whether they can be patched."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lorgnette.errors import UserError
+from lorgnette.explaining.target import class_number, piece_number
+from lorgnette.lens.effects.goal import Goal
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
+
+COUNTERPART, ANSWER, OTHER = "counterpart", "answer", "other"
+"""Names in `Example.extra`, which are columns of a table."""
+
+
+def counterparts(subject: Subject, batch: Batch) -> Batch:
+    """The counterpart of every text, with as many tokens."""
+    found = subject.encode([_counterpart(example) for example in batch.examples])
+    for example, own, other in zip(batch.examples, batch.lengths.tolist(), found.lengths.tolist(), strict=True):
+        if own != other:
+            raise UserError(
+                f"The text {example.id!r} has {own} tokens for {subject.name!r} and its counterpart {other}: a head's "
+                "output is patched token by token. Use pairs with the same number of tokens."
+            )
+    return found
+
+
+def _counterpart(example: Example) -> Example:
+    text = example.extra.get(COUNTERPART)
+    if not isinstance(text, str):
+        raise UserError(
+            f"The text {example.id!r} has no counterpart. Give pairs: a table with columns text and counterpart (and "
+            "answer and other), or planted:pairs."
+        )
+    words = None if example.words is None else tuple(text.split())
+    return Example(example.id, text, pair=example.pair, words=words, label=None, extra=_pair_start(example))
+
+
+def _pair_start(example: Example) -> dict[str, object]:
+    return {key: value for key, value in example.extra.items() if key == "pair_start"}
+
+
+def question(subject: Subject, task: str, batch: Batch, clean: Tensor, corrupt: Tensor) -> Goal:
+    """logit(answer) − logit(other), at the one place where something is asked.
+
+    A classifier says one class; a language model the token behind the text; a masked one the token at its mask. Where a
+    text names no answer, it is its class, or what the model says of it; no other, what is likeliest in the counterpart
+    besides the answer.
+    """
+    if task == "translation":
+        raise UserError(f"{subject.name!r} translates: patching is for classifiers and language models.")
+    where = _place(subject, task, batch)
+    rows = [logits.detach() if where is None else _at(logits.detach(), where) for logits in (clean, corrupt)]
+    answer = rows[0].argmax(-1)
+    if task == "classification":
+        given = [-1 if example.label is None else example.label for example in batch.examples]
+        label = torch.tensor(given, device=answer.device)
+        answer = torch.where((label >= 0) & (label < rows[0].shape[-1]), label, answer)
+    answer = _numbers(subject, task, batch.examples, ANSWER, answer)
+    likeliest = rows[1].scatter(-1, answer[:, None], -torch.inf).argmax(-1)
+    other = _numbers(subject, task, batch.examples, OTHER, likeliest)
+    if bool((answer == other).any()):
+        example = batch.examples[int((answer == other).int().argmax())]
+        raise UserError(f"The text {example.id!r} has the same answer and other: name two that differ.")
+    ones = torch.ones_like(answer, dtype=clean.dtype)
+    if where is None:
+        return Goal(answer, other, ones)
+    wide = torch.zeros(clean.shape[:-1], dtype=clean.dtype, device=clean.device).scatter(
+        1, where[:, None], ones[:, None]
+    )
+    return Goal(*(each[:, None].expand(clean.shape[:-1]) for each in (answer, other)), wide)
+
+
+def _at(values: Float[Tensor, "batch token choice"], where: Int[Tensor, " batch"]) -> Float[Tensor, "batch choice"]:
+    return values[torch.arange(len(values), device=values.device), where]
+
+
+def _place(subject: Subject, task: str, batch: Batch) -> Int[Tensor, " batch"] | None:
+    """The position whose prediction counts."""
+    tokens = batch.source
+    if task == "classification":
+        return None
+    if task == "causal":
+        return tokens.lengths - 1
+    hidden = tokens.mask & (tokens.ids == subject.tokenizer.mask_token_id)
+    for example, count in zip(batch.examples, hidden.sum(-1).tolist(), strict=True):
+        if count != 1:
+            raise UserError(
+                f"The text {example.id!r} has {count} mask tokens: patching a masked language model needs one "
+                f"({subject.tokenizer.mask_token})."
+            )
+    return hidden.int().argmax(-1)
+
+
+def _numbers(
+    subject: Subject, task: str, examples: Sequence[Example], name: str, default: Int[Tensor, " batch"]
+) -> Int[Tensor, " batch"]:
+    """The class or piece that each text names, or the default."""
+    out = default.clone()
+    for number, example in enumerate(examples):
+        given = example.extra.get(name)
+        if given is not None:
+            classify = task == "classification"
+            out[number] = class_number(subject, str(given)) if classify else piece_number(subject, str(given))
+    return out

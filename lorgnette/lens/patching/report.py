@@ -1,0 +1,51 @@
+"""What the pages show of patching: the heads that bring the text's answer back."""
+
+from collections.abc import Iterator
+
+from lorgnette.axes import HEAD, LAYER
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import titled_figures
+from lorgnette.results import Result
+from lorgnette.statistics.significance import LEVEL
+
+
+def figures(result: Result) -> list[Figure]:
+    return titled_figures(result, {"effect": "Effect of patching each head", "patched": "Logit difference, patched"})
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How far the texts are apart, how many heads change that, and which do most."""
+    data = result.data
+    pairs = int(data["clean_count"])
+    ends = {name: float(data[name]) for name in ("clean", "corrupt")}
+    cells = heads(data["effect"])
+    count = int((data["q"] < LEVEL).sum())
+    named = ", ".join(f"{one.layer}.{one.head} ({one.value:.0%}, 95 % CI {_bound(result, one.layer, one.head)})"
+                      for one in cells[:NAMED])  # fmt: skip
+    yield Finding(
+        "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts. "
+        "Patching changes it significantly for {count} of {heads} heads (5 % false discoveries){most}.",
+        {**ends, "pairs": pairs, "count": count, "heads": len(cells), "most": f"; most by {named}" if cells else ""},
+    )
+
+
+def _bound(result: Result, layer: int, head: int) -> str:
+    at = {LAYER: layer, HEAD: head}
+    return " to ".join(f"{float(result.data[f'effect_{end}'].sel(at)):.0%}" for end in ("low", "high"))
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    yield Measure("patching", "share of the difference of two texts that it brings back", result.data["effect"], ".0%")
+
+
+REPORT = LensReport(
+    title="Which heads tell a text from its counterpart",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    compared=(Compared("effect", "effect of patching"),),
+    cards=cards,
+)

@@ -1,0 +1,110 @@
+"""Effects against removal by hand and the gradient of bare models, and on a planted head."""
+
+import numpy as np
+import pytest
+import torch
+from subjects import EXAMPLES, MAKERS, classifier, own_classifier
+
+import lorgnette as lo
+from lorgnette.errors import UserError
+from lorgnette.lens.effects.lens import Effects
+from lorgnette.texts.example import Example
+
+
+def numbers(subject, corpus, **options):
+    return lo.look(subject, list(corpus), [Effects(**options)], progress=False)["effects"].data
+
+
+def places(data):
+    for stack in data["stack"].values.tolist():
+        for layer in data["layer"].values.tolist():
+            for head in data["head"].values.tolist():
+                cell = {"stack": stack, "layer": layer, "head": head}
+                if np.isfinite(float(data["by_gradient"].sel(cell))):
+                    yield cell
+
+
+def predicted(subject, batch, logits):
+    """The mean logit of what the intact model predicts, over the positions that predict something."""
+    if logits.dim() == 2:
+        return lambda other: other[0, int(logits[0].argmax())]
+    count = int((batch.source if batch.target is None else batch.target).mask.sum())
+    said = logits[0, :count].argmax(-1)
+    return lambda other: other[0, torch.arange(count), said].mean()
+
+
+@pytest.mark.parametrize("kind", ["classifier", "gpt2", "marian"])
+def test_total_and_gradient_are_those_of_bare_models(kind):
+    subject = classifier() if kind == "classifier" else MAKERS[kind]()
+    few = EXAMPLES[:2]
+    data = numbers(subject, few)
+    gradients, totals = [], {}
+    for example in few:
+        batch = subject.encode([example])
+        with torch.no_grad():
+            logits = subject.run(batch).logits
+        value = predicted(subject, batch, logits)
+        gradients.append(-lo.gradient_effects(subject, batch.inputs, metric=lambda out, of=value: of(out.logits)))
+        for cell in places(data):
+            name = f"{cell['stack']}.{cell['layer']}.{cell['head']}"
+            with torch.no_grad(), lo.without(subject, [name]):
+                left = value(subject.model(**batch.inputs).logits)
+            totals.setdefault(name, []).append(float(value(logits) - left))
+    expected = sum(gradients) / len(gradients)
+    for cell in places(data):
+        assert float(data["by_gradient"].sel(cell)) == pytest.approx(float(expected.sel(cell)), abs=1e-10)
+        name = f"{cell['stack']}.{cell['layer']}.{cell['head']}"
+        assert float(data["total"].sel(cell)) == pytest.approx(np.mean(totals[name]), abs=1e-10)
+    assert float(data["terms"].sum()) == pytest.approx(float(data["logit"]), abs=1e-9)
+
+
+def test_the_last_layer_of_a_decoder_without_feed_forward_has_one_effect():
+    """Of a model that is linear behind its heads but for frozen norms, direct and gradient differ by the norm alone."""
+    data = numbers(MAKERS["gpt2"](), EXAMPLES)
+    first, last = (data["direct"].sel(stack="decoder", layer=layer) for layer in (1, 2))
+    assert np.isfinite(first.values).all()
+    assert np.isfinite(last.values).all()
+    assert float(data["alike"].sel(signal="by_gradient")) > 0.5
+
+
+def test_a_mean_ablated_head_that_never_varies_has_no_effect():
+    subject = classifier()
+    same = [Example(f"{number}", "the cat sat", label=0) for number in range(4)]
+    data = numbers(subject, same, ablation="mean")
+    zero = numbers(subject, same)
+    assert float(np.abs(zero["total"]).max()) > 1e-3
+    last = data["by_gradient"].sel(layer=1).values  # mean over tokens, too: a head differs from it from token to token
+    assert np.isfinite(last).all()
+    assert not np.allclose(data["total"].values, zero["total"].values)
+
+
+def test_a_difference_of_two_classes_is_the_difference():
+    subject = classifier()
+    subject.model.config.id2label = {0: "no", 1: "yes"}
+    one, other, both = (numbers(subject, EXAMPLES, target=target) for target in ("yes", "no", ("yes", "no")))
+    for name in ("direct", "total", "by_gradient"):
+        np.testing.assert_allclose(both[name].values, (one[name] - other[name]).values, atol=1e-10)
+
+
+def test_own_classifiers_have_their_terms():
+    corpus = [Example(f"{number}", "the cat sat on the mat", label=0) for number in range(2)]
+    for name in ("tp9-residual-cls", "pure-attention"):
+        subject = own_classifier(name, [example.text for example in corpus])
+        data = numbers(subject, corpus, total=False)
+        assert float(data["terms"].sum()) == pytest.approx(float(data["logit"]), abs=1e-9)
+        assert "total" not in data
+    assert float(np.abs(data["direct"]).max()) > 0
+    for name in ("attention-pooling", "bilstm-attention"):
+        with pytest.raises(UserError, match="direct path"):
+            numbers(own_classifier(name, [corpus[0].text]), corpus)
+
+
+@pytest.mark.parametrize("options", [{"target": ()}, {"target": ("margin", "no")}, {"ablation": "noise"}])
+def test_wrong_options_are_refused(options):
+    with pytest.raises(UserError, match="Effects must be"):
+        Effects(**options)
+
+
+def test_a_class_of_a_language_model_is_refused():
+    with pytest.raises(UserError, match="not a classifier"):
+        numbers(MAKERS["gpt2"](), EXAMPLES, target="yes")

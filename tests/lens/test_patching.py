@@ -1,0 +1,116 @@
+"""Patching against `lo.patched` text by text, its ratio against NumPy, and what cannot be patched."""
+
+import numpy as np
+import pytest
+import torch
+from subjects import classifier, gpt2
+
+import lorgnette as lo
+from lorgnette.errors import UserError
+from lorgnette.lens.patching.lens import Patching, _ratio
+from lorgnette.texts.example import Example
+
+PAIRS = [
+    Example("a", "the cat sat on the mat", extra={"counterpart": "the dog sat on the mat"}),
+    Example("b", "it was very good .", extra={"counterpart": "it was very bad ."}),
+    Example("c", "a dog ran and slept", extra={"counterpart": "a cat ran and slept"}),
+]
+
+
+def asked(pairs, **more):
+    return [Example(pair.id, pair.text, extra={**pair.extra, **more}) for pair in pairs]
+
+
+def numbers(subject, pairs):
+    return lo.look(subject, pairs, [Patching()], progress=False)["patching"].data
+
+
+def by_hand(subject, pair, answer, other, at):
+    """D of the clean, the corrupt and every patched pass."""
+    clean, corrupt = (subject.encode([text]).inputs for text in (pair.text, pair.extra["counterpart"]))
+    source = lo.attention(subject, parts=["context"], **clean)
+
+    def difference(inputs):
+        with torch.no_grad():
+            logits = subject.model(**inputs).logits[0]
+        row = logits if at is None else logits[at]
+        return float(row[answer] - row[other])
+
+    patched = {}
+    for layer in range(1, 1 + len(subject.sites)):
+        for head in range(1, 1 + subject.heads):
+            with lo.patched(subject, source, [f"{layer}.{head}"]):
+                patched[layer, head] = difference(corrupt)
+    return difference(clean), difference(corrupt), patched
+
+
+@pytest.mark.parametrize("kind", ["classifier", "gpt2"])
+def test_every_number_is_that_of_the_bare_model(kind):
+    subject = classifier() if kind == "classifier" else gpt2()
+    if kind == "classifier":
+        subject.model.config.id2label = {0: "no", 1: "yes"}
+        pairs, answer, other, at = asked(PAIRS, answer="yes", other="no"), 1, 0, None
+    else:
+        pairs = asked(PAIRS, answer="good", other="bad")
+        answer, other = (subject.tokenizer.convert_tokens_to_ids(word) for word in ("good", "bad"))
+        at = -1
+    data = numbers(subject, pairs)
+    rows = [by_hand(subject, pair, answer, other, at) for pair in pairs]
+    assert float(data["clean"]) == pytest.approx(np.mean([row[0] for row in rows]), abs=1e-10)
+    assert float(data["corrupt"]) == pytest.approx(np.mean([row[1] for row in rows]), abs=1e-10)
+    whole = sum(row[0] - row[1] for row in rows)
+    for layer, head in rows[0][2]:
+        cell = data.isel(stack=0).sel(layer=layer, head=head)
+        assert float(cell["patched"]) == pytest.approx(np.mean([row[2][layer, head] for row in rows]), abs=1e-10)
+        effect = sum(row[2][layer, head] - row[1] for row in rows) / whole
+        assert float(cell["effect"]) == pytest.approx(effect, abs=1e-8)
+        assert float(cell["effect_low"]) <= effect <= float(cell["effect_high"])
+
+
+def test_without_an_answer_it_is_what_the_model_says_of_each():
+    subject = gpt2()
+    data = numbers(subject, PAIRS)
+    values = []
+    for pair in PAIRS:
+        with torch.no_grad():
+            last = [
+                subject.run(subject.encode([text])).logits[0, -1] for text in (pair.text, pair.extra["counterpart"])
+            ]
+        answer, other = (int(row.argmax()) for row in last)
+        if answer != other:
+            values.append(float(last[0][answer] - last[0][other]))
+    assert int(data["clean_count"]) == len(values)
+    if values:
+        assert float(data["clean"]) == pytest.approx(np.mean(values), abs=1e-10)
+
+
+def test_the_interval_is_a_bootstrap_over_pairs():
+    draw = np.random.default_rng(0)
+    whole = 2.0 + draw.normal(size=200)
+    change = 0.5 * whole + 0.3 * draw.normal(size=200)
+    value, low, high = _ratio(change, whole)
+    assert value == pytest.approx(change.sum() / whole.sum())
+    error = np.std(change - value * whole, ddof=1) / np.sqrt(200) / whole.mean()  # linearised
+    assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.1)
+    assert np.isnan(_ratio(np.zeros(3), np.zeros(3))[0])
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (Example("x", "the cat"), "no counterpart"),
+        (Example("x", "the cat", extra={"counterpart": "the cat sat on"}), "2 tokens"),
+        (Example("x", "the cat", extra={"counterpart": "the dog", "answer": "unbelievable"}), "3 tokens"),
+    ],
+)
+def test_what_cannot_be_patched_is_said_in_one_line(pair, words):
+    with pytest.raises(UserError, match=words):
+        numbers(gpt2(), [pair])
+
+
+def test_planted_pairs_have_counterparts_of_as_many_words():
+    pairs = list(lo.corpus("planted", split="pairs").take(20))
+    texts = {pair.text for pair in pairs}
+    for pair in pairs:
+        assert pair.extra["counterpart"] in texts
+        assert sorted(pair.extra["counterpart"].split()) == sorted(pair.text.split())
