@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import permutations
 from pathlib import Path
 
 import lorgnette as lo
@@ -29,6 +30,19 @@ OUT = IMAGES.parents[1] / "out" / "pictures"
 REVIEW = "The film is slow, but its last twenty minutes are among the most moving I have ever seen."
 TREEBANK = "ud_en_ewt"
 MINILM, SST2 = "minilm", OUT / "minilm-sst2"
+SMOLLM2 = os.environ.get("LORGNETTE_SMOLLM2", "HuggingFaceTB/SmolLM2-135M")
+NAMES = ("Mary", "John", "Tom", "Anna", "James", "Paul", "Sarah", "David", "Peter", "Lisa", "Mark", "Emma")
+
+
+def giving() -> lo.Corpus:
+    """Who gets the drink? Pairs that differ in who gives it (Wang et al. 2022)."""
+    texts = []
+    for number, (one, two) in enumerate(permutations(NAMES, 2)):
+        if number % 11 == 0:
+            first = f"When {one} and {two} went to the store,"
+            extra = {"counterpart": f"{first} {one} gave a drink to", "answer": f" {one}", "other": f" {two}"}
+            texts.append(lo.Example(f"{one} {two}", f"{first} {two} gave a drink to", extra=extra))
+    return lo.Corpus.of(texts, name="who gets the drink")
 
 
 def look(model: str | Path, texts: lo.Corpus, lens: str) -> Results:
@@ -57,6 +71,8 @@ LENSES: dict[str, Callable[[], Results]] = {
     ),
     "importance-loss_change": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "importance"),
     "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects"),
+    "synthetic-excess": lambda: look(SMOLLM2, lo.Corpus.of([lo.Example("review", REVIEW)]), "synthetic"),
+    "patching-effect": lambda: look(SMOLLM2, giving(), "patching"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
     "gradients-gradient": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "gradients"),
     "cones-cosine": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=200), "cones"),

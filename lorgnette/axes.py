@@ -48,6 +48,9 @@ CIRCUIT: Final = "circuit"
 THRESHOLD: Final = "threshold"
 CHANGE: Final = "change"
 TERM: Final = "term"
+TEST: Final = "test"
+LENGTH: Final = "length"
+DEPTH: Final = "depth"
 STEP: Final = "step"
 SHARE: Final = "share"
 METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
@@ -93,6 +96,9 @@ DESCRIPTION: Final[dict[str, str]] = {
     THRESHOLD: "share of a head's weight above which a token counts as a sink",
     CHANGE: "what was removed: the value or the key of the sink, or of the token in the middle of the text",
     SHARE: "share of a stack's heads that is removed",
+    TEST: "synthetic test of a head: induction, duplicate, previous (repeated random tokens), retrieval (needle)",
+    LENGTH: "tokens of the text around a needle",
+    DEPTH: "where in the text the needle is, in percent",
     TERM: "term of the sum that a logit is: embeddings, heads, feed_forward, biases, remainder of the output head",
     STEP: "step of the training that a checkpoint was written at",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',

@@ -53,6 +53,7 @@ VARIABLES = {
     "effect": "share of the difference brought back",
     "entropy": "entropy (nats)",
     "entropy_normalised": "normalised entropy",
+    "excess": "score minus control",
     "expansion": "expansion ‖f(x)‖ / ‖x‖",
     "f_cv": "coefficient of variation of ‖f(x)‖",
     "f_norm": "norm ‖f(x)‖",

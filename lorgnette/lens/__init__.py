@@ -28,6 +28,7 @@ OURS = {
     "attention-probe": "lorgnette.lens.attention_probe.lens:AttentionProbe",
     "coreference": "lorgnette.lens.coreference.lens:Coreference",
     "alignment": "lorgnette.lens.alignment.lens:Alignment",
+    "synthetic": "lorgnette.lens.synthetic.lens:Synthetic",
     "circuits": "lorgnette.lens.circuits.lens:Circuits",
     "geometry": "lorgnette.lens.geometry.lens:Geometry",
     "cones": "lorgnette.lens.cones.lens:Cones",

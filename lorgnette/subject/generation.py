@@ -107,7 +107,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     The prompt is one pass; each further token reads the keys and values that the cache kept for it. The last token is
     read too. In exact arithmetic this is one pass over the whole text.
     """
-    _refuse_silent(subject)
+    refuse_silent(subject)
     encoded = subject.tokenize(example)
     if len(encoded.source) == 0:
         raise UserError("The prompt has no tokens for this model. Enter a prompt that is not empty.")
@@ -118,10 +118,8 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
         )
     prompt = subject.collate([encoded]).inputs
     steps, outputs = _StepRows(), _Outputs()
-    devices = [subject.device] if subject.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices), subject.tapped(*taps, steps), outputs.recorded(subject.model):
-        torch.manual_seed(how.seed)
-        ids = _run(subject, prompt, how)
+    with outputs.recorded(subject.model):
+        ids = generate(subject, prompt, how, *taps, steps)
     new = ids[0, prompt["input_ids"].shape[1] :].tolist()
     whole = continued(subject.encoder, encoded, new)
     batch = subject.collate([whole])
@@ -131,7 +129,16 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     return Trace(subject, batch, calls, outputs.joined(), generated=about).finite()
 
 
-def _refuse_silent(subject: Subject) -> None:
+def generate(subject: Subject, prompt: dict[str, Tensor], how: Generation, *taps: Tap) -> Int[Tensor, "1 token"]:
+    """Prompt and continuation, while these taps see every call; the first pass has the prompt, each other one token."""
+    devices = [subject.device] if subject.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices), subject.tapped(*taps):
+        torch.manual_seed(how.seed)
+        return _run(subject, prompt, how)
+
+
+def refuse_silent(subject: Subject) -> None:
+    """Refuse a model that cannot continue a text."""
     model = subject.model
     if subject.encoder.translates:
         raise UserError(

@@ -25,7 +25,11 @@ NEEDS = {
 # Lenses that compare attention with a treebank.
 TREES = ("relations", "trees", "probes", "roles", "attention-probe", "coreference")
 # The laws do not need a probe that is trained to the end.
-OPTIONS = {"attention-probe": {"steps": 20}, "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8}}
+OPTIONS = {
+    "attention-probe": {"steps": 20},
+    "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
+    "synthetic": {"sequences": 3, "length": 5},
+}
 
 
 def made(name):

@@ -32,6 +32,7 @@ _DESCRIPTIONS = {
     "q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
     "clean": "logit difference of the text, mean over pairs",
     "corrupt": "logit difference of the counterpart, mean over pairs",
+    "difference": "clean minus corrupt, mean over pairs: what the effect is a share of",
 }
 
 
@@ -69,7 +70,7 @@ class Patching(Lens):
     def allocate(self, subject: Subject) -> None:
         self.task, self.subject = task_of(subject), subject
         self.of_heads: Moments = Moments(self, ("patched", "change"))
-        self.of_ends: Moments = Moments(self, ("clean", "corrupt"), at="corpus")
+        self.of_ends: Moments = Moments(self, ("clean", "corrupt", "difference"), at="corpus")
         columns = {"ends": Column((2,)), "changes": Column((len(self.sites), self.heads))}
         self.pairs: HashSample = HashSample(self, "pairs", columns, size=None)
 
@@ -86,7 +87,8 @@ class Patching(Lens):
         ends = torch.stack([goal(outputs.logits), goal(corrupt)], -1)
         exists = torch.ones_like(ends[:, 0])
         changes = ends.new_full((len(batch), len(self.sites), self.heads), torch.nan)
-        self.of_ends.add(clean=(ends[:, 0], exists), corrupt=(ends[:, 1], exists))
+        clean_corrupt = {"clean": ends[:, 0], "corrupt": ends[:, 1], "difference": ends[:, 0] - ends[:, 1]}
+        self.of_ends.add(**{name: (value, exists) for name, value in clean_corrupt.items()})
         with torch.no_grad():
             for site, output in self.outputs.items():
                 patched = self._patched(site, output, rerun, goal)
@@ -117,9 +119,9 @@ class Patching(Lens):
         out = np.full((3, len(self.sites), self.heads), np.nan)
         for site in range(len(self.sites)):
             for head in range(self.heads):
-                change = changes[:, site, head]
-                if len(change) and np.isfinite(change).all():
-                    out[:, site, head] = _ratio(change, ends[:, 0] - ends[:, 1])
+                own = changes[:, site, head]
+                if len(own) and np.isfinite(own).all():
+                    out[:, site, head] = _ratio(own, ends[:, 0] - ends[:, 1])
         grids = {name: self.grid(torch.from_numpy(part))
                  for name, part in zip(("effect", "effect_low", "effect_high"), out, strict=True)}  # fmt: skip
         count = variables["change_count"].where(grids["effect"].notnull(), 0)
@@ -134,7 +136,7 @@ def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]
 
     def ratio(drawn: Float[np.ndarray, "2 *draw pair"], axis: int = -1) -> Float[np.ndarray, "*draw"]:
         sums = drawn.sum(axis)
-        return sums[0] / np.where(sums[1] == 0, np.nan, sums[1])
+        return np.asarray(sums[0] / np.where(sums[1] == 0, np.nan, sums[1]))
 
     if whole.sum() == 0:
         return float("nan"), float("nan"), float("nan")

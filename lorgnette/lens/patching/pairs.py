@@ -72,7 +72,7 @@ def question(subject: Subject, task: str, batch: Batch, clean: Tensor, corrupt: 
     wide = torch.zeros(clean.shape[:-1], dtype=clean.dtype, device=clean.device).scatter(
         1, where[:, None], ones[:, None]
     )
-    return Goal(*(each[:, None].expand(clean.shape[:-1]) for each in (answer, other)), wide)
+    return Goal(answer[:, None].expand_as(wide), other[:, None].expand_as(wide), wide)
 
 
 def _at(values: Float[Tensor, "batch token choice"], where: Int[Tensor, " batch"]) -> Float[Tensor, "batch choice"]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from lorgnette.axes import HEAD, LAYER
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
@@ -9,7 +11,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Me
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL
+from lorgnette.statistics.significance import LEVEL, two_sided_p
 
 
 def figures(result: Result) -> list[Figure]:
@@ -21,14 +23,18 @@ def findings(result: Result) -> Iterator[Finding]:
     data = result.data
     pairs = int(data["clean_count"])
     ends = {name: float(data[name]) for name in ("clean", "corrupt")}
+    words = "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts"
+    whole, error = (np.asarray(float(data[name])) for name in ("difference", "difference_se"))
+    if pairs > 1 and not float(two_sided_p(whole, error, np.asarray(pairs - 1.0))) <= LEVEL:
+        yield Finding(f"{words}: not significant, so that there is nothing to bring back.", {**ends, "pairs": pairs})
+        return
     cells = heads(data["effect"])
-    count = int((data["q"] < LEVEL).sum())
     named = ", ".join(f"{one.layer}.{one.head} ({one.value:.0%}, 95 % CI {_bound(result, one.layer, one.head)})"
                       for one in cells[:NAMED])  # fmt: skip
     yield Finding(
-        "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts. "
-        "Patching changes it significantly for {count} of {heads} heads (5 % false discoveries){most}.",
-        {**ends, "pairs": pairs, "count": count, "heads": len(cells), "most": f"; most by {named}" if cells else ""},
+        f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (5 % false discoveries); most by "
+        "{named}.",
+        {**ends, "pairs": pairs, "count": int((data["q"] < LEVEL).sum()), "heads": len(cells), "named": named},
     )
 
 

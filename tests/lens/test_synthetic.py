@@ -1,0 +1,74 @@
+"""Scores of repeated tokens and of needles against loops over the matrix."""
+
+import numpy as np
+import pytest
+import torch
+from subjects import MAKERS, gpt2
+
+from lorgnette.attending import Recorder
+from lorgnette.errors import UserError
+from lorgnette.lens.synthetic.lens import Synthetic
+from lorgnette.lens.synthetic.repeats import REPEATED, repeat_scores, sequences
+from lorgnette.testing import run_lens
+
+
+def numbers(subject, **options):
+    return run_lens(Synthetic(**options), subject, [subject.encode(["the cat"])]).compute().data
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_scores_are_means_of_weights_at_their_places(kind):
+    subject = MAKERS[kind]()
+    made = sequences(subject, 3, 6, seed=1)
+    found = repeat_scores(subject, made)
+    start, length = made.inner.start, 6
+    assert (made.repeated[:, made.inner][:, :length] == made.repeated[:, made.inner][:, length:]).all()
+    assert (made.control[:, made.inner][:, length:] == made.repeated[:, made.inner][:, length:]).all()
+    for row in made.control[:, made.inner].tolist():
+        assert len(set(row)) == 2 * length
+    for which, ids in enumerate((made.repeated, made.control)):
+        recorder = Recorder.of("weights")
+        with torch.no_grad(), subject.tapped(recorder):
+            subject.model(input_ids=ids)
+        for site, scores in found.items():
+            weights = recorder[site]["weights"].numpy()
+            for sequence, head in np.ndindex(*weights.shape[:2]):
+                alpha = weights[sequence, head]
+                second = range(start + length, start + 2 * length)
+                expected = {
+                    "induction": np.mean([alpha[i, i - length + 1] for i in second]),
+                    "duplicate": np.mean([alpha[i, i - length] for i in second]),
+                    "previous": np.mean([alpha[i, i - 1] for i in range(start + 1, start + 2 * length)]),
+                }
+                if which:
+                    seen = [i + 1 if kind == "gpt2" else len(alpha) for i in range(start + 1, start + 2 * length)]
+                    expected["previous"] = np.mean(1 / np.array(seen))
+                for test, value in expected.items():
+                    assert float(scores[sequence, head, REPEATED.index(test), which]) == pytest.approx(value, abs=1e-12)
+
+
+def test_errors_are_over_sequences_and_controls_are_subtracted():
+    subject = gpt2()
+    data = numbers(subject, sequences=5, length=6)
+    both = repeat_scores(subject, sequences(subject, 5, 6, seed=0))
+    site = subject.sites[1]
+    each = both[site][:, 2, REPEATED.index("induction")].numpy()
+    cell = data.sel(stack="decoder", layer=2, head=3, test="induction")
+    assert float(cell["score"]) == pytest.approx(each[:, 0].mean())
+    assert float(cell["excess"]) == pytest.approx((each[:, 0] - each[:, 1]).mean())
+    assert float(cell["excess_se"]) == pytest.approx((each[:, 0] - each[:, 1]).std(ddof=1) / 5**0.5)
+    assert int(cell["score_count"]) == 5
+    assert data.attrs["trials"] == 0  # 64 tokens have no room for a haystack
+    assert "64" in data.attrs["without_needle"]
+
+
+def test_an_encoder_has_no_needle_and_says_why():
+    data = numbers(MAKERS["bert"](), sequences=2, length=5)
+    assert "cannot continue" in data.attrs["without_needle"]
+    assert bool(data["score"].sel(test="retrieval").isnull().all())
+
+
+@pytest.mark.parametrize("options", [{"sequences": 1}, {"length": 3}, {"depths": (120,)}, {"lengths": (0,)}])
+def test_wrong_options_are_refused(options):
+    with pytest.raises(UserError, match="Synthetic"):
+        Synthetic(**options)
