@@ -11,7 +11,8 @@ from itertools import islice
 
 import torch
 
-from benchmarks.harness import Figure
+from benchmarks.harness import Figure, side_by_side
+from benchmarks.relevance import classifier, forward
 from benchmarks.shapes import E5_SMALL, subject, texts
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
@@ -68,10 +69,31 @@ def over_forward(repeats: int = 5) -> Iterator[Figure]:
         torch.set_num_threads(before)
 
 
+def effects_over_forward(count: int = 8, tokens: int = 64) -> Iterator[Figure]:
+    """Direct and gradient effects of all heads, and with the total ones, over the forward pass of a classifier.
+
+    The total effects take 72 passes, each from its layer on.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = classifier({**E5_SMALL, "num_hidden_layers": 6})
+        corpus = texts(count, tokens)
+        batch = model.encode(list(corpus))
+        plain = forward(model, batch)
+        for name, options, bound in (("effects", ":total=false", 14.0), ("effects_total", "", 80.0)):
+            ratio = side_by_side(
+                plain, lambda o=options: look(model, corpus, [f"effects{o}"], progress=False), seconds=30
+            )
+            yield Figure(f"look_{name}_over_forward", ratio.value, bound, details=ratio.details(tokens=count * tokens))
+    finally:
+        torch.set_num_threads(before)
+
+
 def _seconds(work, *arguments) -> float:  # type: ignore[no-untyped-def]
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
 
 
-BENCHES = {"lenses_over_forward": over_forward}
+BENCHES = {"lenses_over_forward": over_forward, "effects_over_forward": effects_over_forward}

@@ -57,7 +57,7 @@ class DirectEffects:
     def terms(self) -> Float[Tensor, "batch term"]:
         """In the order of `TERMS`; they sum to the logit."""
         none = torch.zeros_like(self.value)
-        heads = sum((self.heads(site).sum(-1) for site in self.slopes if site.stack != POOLER), none)
+        heads = sum((self.heads(site).sum(-1).to(none) for site in self.slopes if site.stack != POOLER), none)
         return torch.stack(
             [self.embeddings, heads, sum(self.feed_forward.values(), none), self.biases, self.remainder], -1
         )
@@ -82,7 +82,9 @@ def direct_effects(subject: Subject, batch: Batch, goal: Goal) -> DirectEffects:
         made = path.terms(value, goal(_output_bias(subject, outputs.logits)))
     missed = (made.terms().sum(-1) - made.value).abs()
     size = made.terms().abs().sum(-1).clamp(min=torch.finfo(value.dtype).tiny)
-    tolerance = max(TOLERANCE[value.dtype], TOLERANCE[torch.float32])  # RMSNorms compute in float32 whatever the model
+    tolerance = max(
+        TOLERANCE[subject.dtype], TOLERANCE[torch.float32]
+    )  # RMSNorms compute in float32 whatever the model
     if bool((missed > tolerance * size).any()):
         worst = int((missed / size).argmax())
         numbers = f"{float(made.terms()[worst].sum()):.6g} and not {float(made.value[worst]):.6g}"
@@ -196,7 +198,7 @@ class _DirectPath:
             rate = slope[id(leaf)]
             if rate is None:
                 return torch.zeros_like(value.detach())
-            return (rate * factor).reshape(texts, -1).sum(-1)  # OPT puts its texts in a row
+            return (rate * factor).reshape(texts, -1).sum(-1).to(value)  # OPT puts its texts in a row
 
         def total(parts: list[tuple[Tensor, Tensor]]) -> Float[Tensor, " batch"]:
             return sum((share(leaf, factor) for leaf, factor in parts), torch.zeros_like(value.detach()))

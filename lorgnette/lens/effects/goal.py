@@ -29,10 +29,11 @@ class Goal:
     """1 over the number of predictions, 0 where nothing is predicted"""
 
     def __call__(self, logits: Float[Tensor, "batch *token choice"]) -> Float[Tensor, " batch"]:
-        each = logits.gather(-1, self.answer[..., None])[..., 0]
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        each = logits.gather(-1, self.answer[..., None])[..., 0].to(wide)
         if self.other is not None:
-            each = each - logits.gather(-1, self.other[..., None])[..., 0]
-        return (each * self.weight.to(each.dtype)).reshape(len(each), -1).sum(-1)
+            each = each - logits.gather(-1, self.other[..., None])[..., 0].to(wide)
+        return (each * self.weight.to(wide)).reshape(len(each), -1).sum(-1)
 
     @property
     def exists(self) -> Float[Tensor, " batch"]:
@@ -56,7 +57,9 @@ def goal_of(
         first, *rest = (torch.full_like(first, class_number(subject, name)) for name in target)
         other = rest[0] if rest else None
     count = there.reshape(len(there), -1).sum(-1)
-    weight = there.to(logits.dtype) / count.clamp(min=1).reshape(-1, *(1,) * (there.dim() - 1))
+    weight = there.to(torch.promote_types(logits.dtype, torch.float32)) / count.clamp(min=1).reshape(
+        -1, *(1,) * (there.dim() - 1)
+    )
     return Goal(first, other, weight)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import altair as alt
+import numpy as np
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, SIGNAL, TERM
@@ -74,7 +75,7 @@ def findings(result: Result) -> Iterator[Finding]:
         effects = [float(data[name].sel({LAYER: one.layer, HEAD: one.head})) for one in cells[:NAMED]]
         named = ", ".join(f"{one.layer}.{one.head} ({written(effect, '+.2g')})"
                           for one, effect in zip(cells, effects, strict=False))  # fmt: skip
-        count = int((_q(data[name], data[f"{name}_se"]) < LEVEL).sum())
+        count = int((_q(data, name) < LEVEL).sum())
         yield Finding(
             f"{{count}} of {{heads}} heads {has(count)} {words} on the logit that differs from zero (5 % false "
             "discoveries); the largest are those of {named}.",
@@ -101,8 +102,10 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
     )
 
 
-def _q(value: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
-    return value.copy(data=false_discovery(two_sided_p(value.values, error.values)))
+def _q(data: xr.Dataset, name: str) -> xr.DataArray:
+    """p of each head's mean effect (t test over texts), corrected over the heads of the stack."""
+    degrees = np.maximum(data[f"{name}_count"].values - 1.0, 1.0)
+    return data[name].copy(data=false_discovery(two_sided_p(data[name].values, data[f"{name}_se"].values, degrees)))
 
 
 def cards(result: Result) -> Iterator[Measure]:

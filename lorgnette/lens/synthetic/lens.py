@@ -47,9 +47,10 @@ class Synthetic(Lens):
     `importance`). Random tokens are like nothing that it was trained on.
     """
 
-    variables: dict[str, xr.DataArray]
+    subject: Subject
 
     name: ClassVar[str] = "synthetic"
+    tokens_only: ClassVar[bool] = True
     summary: ClassVar[str] = "induction, duplicate-token, previous-token and retrieval scores on synthetic texts"
     signals: ClassVar[Mapping[str, Signal]] = {
         name: Signal(f"{name} score on synthetic texts, minus its control", variable("excess", {axes.TEST: name}))
@@ -80,7 +81,11 @@ class Synthetic(Lens):
         self.lengths, self.depths, self.seed = tuple(lengths), tuple(depths), seed
 
     def allocate(self, subject: Subject) -> None:
+        self.subject = subject
+
+    def compute(self) -> Result:
         """All passes: nothing here depends on the corpus."""
+        subject = self.subject
         cells = np.full((2, 4, len(self.sites), self.heads, len(TESTS)), np.nan)  # score, control, excess, count
         made = sequences(subject, self.sequences, self.length, self.seed)
         for site, both in repeat_scores(subject, made).items():
@@ -90,12 +95,14 @@ class Synthetic(Lens):
         for site in good[0].copied if good else ():
             copied = torch.stack([trial.copied[site] for trial in good]).double()[:, :, None]
             self._put(cells, self.position[site], slice(len(REPEATED), None), copied.numpy())
-        self.variables = self._arrays(cells) | _recall(trials)
+        variables = self._arrays(cells) | _recall(trials)
         for name, text in _DESCRIPTIONS.items():
-            if name in self.variables:
-                self.variables[name].attrs["description"] = text
-        self.about: dict[str, str | int] = {"sequences": self.sequences, "tokens": made.inner.stop - made.inner.start}
-        self.about |= {"trials": len(trials), "found": len(good), "without_needle": reason}
+            if name in variables:
+                variables[name].attrs["description"] = text
+        result = self.result(variables)
+        result.data.attrs |= {"sequences": self.sequences, "tokens": made.inner.stop - made.inner.start}
+        result.data.attrs |= {"trials": len(trials), "found": len(good), "without_needle": reason}
+        return result
 
     @staticmethod
     def _put(cells: np.ndarray, site: int, tests: slice, both: np.ndarray) -> None:
@@ -135,11 +142,6 @@ class Synthetic(Lens):
             p = greater_p(out["excess"].values[..., test], out["excess_se"].values[..., test], degrees)
             q.values[..., test] = false_discovery(p)
         return out | {"q": q, "q_count": count.where(q.notnull(), 0)}
-
-    def compute(self) -> Result:
-        result = self.result(self.variables)
-        result.data.attrs |= self.about
-        return result
 
 
 def _recall(trials: Sequence[haystack.Trial]) -> dict[str, xr.DataArray]:

@@ -81,16 +81,16 @@ def _scores(
     subject: Subject, ids: Int[Tensor, "sequence token"], pairs: dict[str, Bool[Tensor, "sequence query key"]]
 ) -> dict[Site, Float[Tensor, "sequence head test"]]:
     """The three scores, and behind them the even share of the previous token."""
-    masks = torch.stack([pairs[name] for name in REPEATED], -1).to(subject.device)
+    masks = torch.stack([pairs[name] for name in REPEATED], -1)
     asked = masks.any(2)
 
     def measured(call: Call) -> Tensor:
-        weights = call.weights.double()
+        weights = call.weights.cpu().double()
         each = torch.einsum("bhqk,bqkt->bhqt", weights, masks.double())
-        seen = call.scores.visible_keys().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
+        seen = call.scores.visible_keys().cpu().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
         each = torch.cat([each, (1.0 / seen.double())[..., None]], -1)
         counted = torch.cat([asked, asked[..., -1:]], -1).double()[:, None]
-        return ((each * counted).sum(2) / counted.sum(2)).cpu()
+        return (each * counted).sum(2) / counted.sum(2)
 
     recorder = Recorder(measured, [site for site in subject.sites if site.kind == "self"])
     inputs = {"input_ids": ids.to(subject.device), "attention_mask": torch.ones_like(ids, device=subject.device)}
