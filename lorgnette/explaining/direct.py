@@ -12,7 +12,6 @@ with g the gradient of the logit along that path. The sum is checked on every ba
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,6 +32,8 @@ POOLER = "pooler"
 TERMS = ("embeddings", "heads", "feed_forward", "biases", "remainder")
 Goal = Callable[[Tensor], Float[Tensor, " batch"]]
 """The number of each text's logits that is explained, linear in them."""
+_Arguments = tuple[tuple[object, ...], dict[str, object]]
+"""Of a call: positional, and by name."""
 
 
 @dataclass(frozen=True)
@@ -151,18 +152,19 @@ class _DirectPath:
         first = {id(stack.sites[0].layer) for stack in self.subject.anatomy.stacks if stack.name != POOLER}
         begun: set[int] = set()
 
-        def enter(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        def enter(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> _Arguments | None:
             self.layer.append(module)
             if id(module) not in first or id(module) in begun:
                 return None
             begun.add(id(module))
             states = arguments[0] if arguments else keywords["hidden_states"]
+            assert isinstance(states, Tensor)
             self.embeddings.append(states.detach().requires_grad_())
             if arguments:
                 return (self.embeddings[-1], *arguments[1:]), keywords
             return arguments, {**keywords, "hidden_states": self.embeddings[-1]}
 
-        def keep(module: nn.Module, arguments: Any, output: Tensor) -> None:
+        def keep(module: nn.Module, arguments: object, output: Tensor) -> None:
             bias = parameter(module, "bias")
             if output.requires_grad and bias is not None:
                 self.biased.append((output, bias.detach()))

@@ -64,7 +64,7 @@ def test_every_number_is_that_of_the_bare_model(kind):
         assert float(cell["patched"]) == pytest.approx(np.mean([row[2][layer, head] for row in rows]), abs=1e-10)
         effect = sum(row[2][layer, head] - row[1] for row in rows) / whole
         assert float(cell["effect"]) == pytest.approx(effect, abs=1e-8)
-        assert float(cell["effect_low"]) <= effect <= float(cell["effect_high"])
+        assert float(cell["effect_low"]) - 1e-9 <= effect <= float(cell["effect_high"]) + 1e-9
 
 
 def test_without_an_answer_it_is_what_the_model_says_of_each():

@@ -1,13 +1,14 @@
 """What each head does to the logit: directly, in all, and to first order."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Site
@@ -103,7 +104,7 @@ class Effects(Lens):
         if self.total:
             self.of_ranks: Moments = Moments(self, "alike", {axes.SIGNAL: CHEAP}, at="corpus")
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One pass and its gradient, one along the direct path, then one per site with a copy for every head."""
         labels = None
         if self.task == "masked":

@@ -1,7 +1,6 @@
 """What the pages show of effects: heads by what they add to the logit, directly and in all."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -30,7 +29,7 @@ def figures(result: Result) -> list[Figure]:
 def _beside_total(result: Result) -> Figure:
     """Every head as a point: what a cheap effect says of it, against its total effect."""
     frame = result.data[["total", *_NAMES]].to_dataframe().reset_index().dropna(subset=["total"])
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, str | float]] = []
     for row in frame.itertuples(index=False):
         for name, words in _NAMES.items():
             value = float(getattr(row, name))

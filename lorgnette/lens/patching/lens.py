@@ -1,16 +1,18 @@
 """Which heads carry what tells two texts apart: a head's output of one text put into the pass of the other."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site
 from lorgnette.lens.base import Lens
+from lorgnette.lens.effects.goal import Goal
 from lorgnette.lens.importance.ablation import Replacement, Rerun
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
@@ -77,14 +79,15 @@ class Patching(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         self.outputs[call.site] = call.context.detach()
 
-    def finish(self, batch: Batch, outputs: Any) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """The counterpart's pass, then once more for every head of the text."""
         other = counterparts(self.subject, batch)
         rerun = Rerun(self.subject, other)
         with torch.no_grad(), self.subject.tapped(), rerun.recording():
             corrupt = self.subject.run(other, **rerun.options).logits
-        goal = question(self.subject, self.task, batch, outputs.logits, corrupt)
-        ends = torch.stack([goal(outputs.logits), goal(corrupt)], -1)
+        clean = outputs.logits if corrupt.dim() == 2 else outputs.logits[:, : corrupt.shape[1]]  # the rest is padding
+        goal = question(self.subject, self.task, batch, clean, corrupt)
+        ends = torch.stack([goal(clean), goal(corrupt)], -1)
         exists = torch.ones_like(ends[:, 0])
         changes = ends.new_full((len(batch), len(self.sites), self.heads), torch.nan)
         clean_corrupt = {"clean": ends[:, 0], "corrupt": ends[:, 1], "difference": ends[:, 0] - ends[:, 1]}
@@ -99,8 +102,9 @@ class Patching(Lens):
         self.pairs.add(numbers, ends=ends.cpu(), changes=changes.cpu())
         self.outputs = {}
 
-    def _patched(self, site: Site, output: Tensor, rerun: Rerun, goal: Any) -> Float[Tensor, "text head"]:
-        replaced = [Replacement(head, output[:, head]) for head in range(output.shape[1])]
+    def _patched(self, site: Site, output: Tensor, rerun: Rerun, goal: Goal) -> Float[Tensor, "text head"]:
+        width = rerun.batch.queries(site).ids.shape[1]
+        replaced = [Replacement(head, output[:, head, :width]) for head in range(output.shape[1])]
         return torch.stack([goal(logits) for logits in rerun.each(site, replaced)], -1)
 
     def compute(self) -> Result:

@@ -1,7 +1,6 @@
 """What the pages show of synthetic tests: induction, duplicate-token, previous-token and retrieval heads."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import altair as alt
 
@@ -33,7 +32,7 @@ def figures(result: Result) -> list[Figure]:
 
 def _recall(result: Result) -> Figure:
     frame = result.to_dataframe("recall")
-    rows: list[dict[str, Any]] = [
+    rows: list[dict[str, str | float]] = [
         {"length": int(size), "depth": int(depth), "value": float(value)}
         for size, depth, value in frame[[LENGTH, DEPTH, "recall"]].itertuples(index=False)
     ]
