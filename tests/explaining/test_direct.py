@@ -3,7 +3,7 @@
 import pytest
 import torch
 from headed import HEADED, examples, headed
-from tiny_subjects import subject as tiny_subject
+from tiny import subject as tiny_subject
 
 from lorgnette.attending import Recorder, Site
 from lorgnette.errors import CaptureError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from subjects import EXAMPLES, MAKERS, classifier, own_classifier
+from tiny import EXAMPLES, MAKERS, classifier, own_classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError

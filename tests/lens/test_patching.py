@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from subjects import classifier, gpt2
+from tiny import classifier, gpt2
 
 import lorgnette as lo
 from lorgnette.errors import UserError

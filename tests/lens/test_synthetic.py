@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from subjects import MAKERS, gpt2
+from tiny import MAKERS, gpt2
 
 from lorgnette.attending import Recorder
 from lorgnette.errors import UserError
