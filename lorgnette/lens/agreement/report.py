@@ -87,7 +87,7 @@ def findings(result: Result) -> Iterator[Finding]:
     if len(row) > 1:
         words += (
             " It is significantly above {told} of the {others} others (paired bootstrap over heads, false discovery "
-            "rate 5 %); it cannot be told from the rest."
+            "rate 5 %); it does not differ significantly from the rest."
             if numbers["told"] < numbers["others"]
             else " It is significantly above all others (paired bootstrap over heads, false discovery rate 5 %)."
         )

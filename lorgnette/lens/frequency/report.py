@@ -28,11 +28,15 @@ def findings(result: Result) -> Iterator[Finding]:
         for name in numbers
         for end in ("low", "high")
     }
-    sure = {name: ends[f"{name}_low"] * ends[f"{name}_high"] > 0 for name in numbers}
-    larger = "Rarer tokens have" if numbers["norms"] > CLEAR and sure["norms"] else "Rarer tokens do not have"
+    significant = {name: ends[f"{name}_low"] * ends[f"{name}_high"] > 0 for name in numbers}
+    larger = (
+        "Rarer tokens have"
+        if numbers["norms"] > CLEAR and significant["norms"]
+        else "Rarer tokens do not have significantly"
+    )
     rho = numbers["weights"]
     depends = "grows with rarity" if rho > CLEAR else "falls with rarity" if rho < -CLEAR else "barely depends on it"
-    depends = depends if sure["weights"] or abs(rho) <= CLEAR else "cannot be told to depend on it"
+    depends = depends if significant["weights"] or abs(rho) <= CLEAR else "does not depend on it significantly"
     numbers |= ends
     yield Finding(
         f"{larger} larger transformed-value norms ‖f(x)‖ (ρ = {{norms:.2f}}, 95 % CI {{norms_low:.2f}} to "
