@@ -83,7 +83,7 @@ def findings(result: Result) -> Iterator[Finding]:
         "chooses them and to {random:.3f} if chance does (p = {p:.2g}, paired over texts)."
     )
     if len(names) > 1:
-        words += " {worse} of the {others} other signals are significantly worse; the rest do not differ significantly from it."
+        words += " {worse} of the {others} other signals are significantly worse; the rest do not differ significantly."
     if _ranked_on(result) == SAME:
         words += " The heads were ranked on the same texts, which favours signals that use the loss."
     yield Finding(words, numbers)
