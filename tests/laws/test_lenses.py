@@ -29,6 +29,7 @@ OPTIONS = {
     "attention-probe": {"steps": 20},
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
+    "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
 }
 
 

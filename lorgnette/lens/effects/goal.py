@@ -21,7 +21,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Goal:
-    """Mean over a text's predictions of the logit of one answer, minus that of another if there is one."""
+    """Mean over a text's predictions of the logit of one answer, minus that of another if one is given."""
 
     answer: Int[Tensor, "batch *token"]
     other: Int[Tensor, "batch *token"] | None
@@ -51,15 +51,14 @@ def goal_of(
     """
     logits = logits.detach()
     first, second = logits.topk(2, -1).indices.unbind(-1)
-    there = _predictions(task, batch, logits, labels)
+    predicts = _predictions(task, batch, logits, labels)
     other = second if target[0] == "margin" else None
     if target[0] not in TARGETS:
         first, *rest = (torch.full_like(first, class_number(subject, name)) for name in target)
         other = rest[0] if rest else None
-    count = there.reshape(len(there), -1).sum(-1)
-    weight = there.to(torch.promote_types(logits.dtype, torch.float32)) / count.clamp(min=1).reshape(
-        -1, *(1,) * (there.dim() - 1)
-    )
+    count = predicts.reshape(len(predicts), -1).sum(-1)
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    weight = predicts.to(wide) / count.clamp(min=1).reshape(-1, *(1,) * (predicts.dim() - 1))
     return Goal(first, other, weight)
 
 

@@ -19,14 +19,14 @@ COUNTERPART, ANSWER, OTHER = "counterpart", "answer", "other"
 
 def counterparts(subject: Subject, batch: Batch) -> Batch:
     """The counterpart of every text, with as many tokens."""
-    found = subject.encode([_counterpart(example) for example in batch.examples])
-    for example, own, other in zip(batch.examples, batch.lengths.tolist(), found.lengths.tolist(), strict=True):
+    others = subject.encode([_counterpart(example) for example in batch.examples])
+    for example, own, other in zip(batch.examples, batch.lengths.tolist(), others.lengths.tolist(), strict=True):
         if own != other:
             raise UserError(
                 f"The text {example.id!r} has {own} tokens for {subject.name!r} and its counterpart {other}: a head's "
                 "output is patched token by token. Use pairs with the same number of tokens."
             )
-    return found
+    return others
 
 
 def _counterpart(example: Example) -> Example:

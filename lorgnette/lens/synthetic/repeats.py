@@ -44,13 +44,13 @@ class Sequences:
 def sequences(subject: Subject, count: int, length: int, seed: int) -> Sequences:
     """`count` sequences of `length` different random tokens and the same again, as the tokenizer closes a text."""
     tokenizer = subject.tokenizer
-    around = tokenizer("")["input_ids"]
-    behind = len(around) // 2 if len(around) > 1 else int(around[-1:] == [tokenizer.eos_token_id])
-    front, back = around[: len(around) - behind], around[len(around) - behind :]
+    specials = tokenizer("")["input_ids"]
+    behind = len(specials) // 2 if len(specials) > 1 else int(specials[-1:] == [tokenizer.eos_token_id])
+    front, back = specials[: len(specials) - behind], specials[len(specials) - behind :]
     table = subject.model.get_input_embeddings()
     size = min(len(tokenizer), table.weight.shape[0] if table is not None else len(tokenizer))
     plain = torch.tensor([number for number in range(size) if number not in set(tokenizer.all_special_ids)])
-    room = length if subject.limit is None else min(length, (subject.limit - len(around)) // 2)
+    room = length if subject.limit is None else min(length, (subject.limit - len(specials)) // 2)
     room = min(room, len(plain) // 2)
     if room < FEWEST:
         raise UserError(f"{subject.name!r} takes too few tokens for synthetic tests: expected at least {2 * FEWEST}.")
@@ -87,8 +87,8 @@ def _scores(
     def measured(call: Call) -> Tensor:
         weights = call.weights.cpu().double()
         each = torch.einsum("bhqk,bqkt->bhqt", weights, masks.double())
-        seen = call.scores.visible_keys().cpu().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
-        each = torch.cat([each, (1.0 / seen.double())[..., None]], -1)
+        visible = call.scores.visible_keys().cpu().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
+        each = torch.cat([each, (1.0 / visible.double())[..., None]], -1)
         counted = torch.cat([asked, asked[..., -1:]], -1).double()[:, None]
         return (each * counted).sum(2) / counted.sum(2)
 
