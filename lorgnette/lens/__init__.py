@@ -12,7 +12,9 @@ from lorgnette.errors import UserError, near
 
 if TYPE_CHECKING:
     from lorgnette.figures.lens_report import LensReport
-    from lorgnette.lens.base import Lens
+    from lorgnette.lens.base import Lens as Lens
+    from lorgnette.lens.moments import Moments as Moments
+    from lorgnette.lens.places import Places as Places
 
 GROUP = "lorgnette.lenses"
 OURS = {
