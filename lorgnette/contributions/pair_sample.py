@@ -64,7 +64,8 @@ class PairSample:
     """For each site and kind of token the `size` pairs of smallest number, with α and ‖f‖.
 
     A pair's number depends on the text's id, site, head, query, key and kind alone. One state holds [number, weight,
-    norm] of every place, infinite numbers where there is none; it is kept where the model is.
+    norm] of every place, infinite numbers where there is none; it is kept where the model is. A `HashSample` has an
+    index of varying length on the CPU, for which every call of a GPU would have to wait.
     """
 
     lens: Any

@@ -1,15 +1,13 @@
 """How frequent words and word pieces are: ranks from 1, the most frequent first."""
 
 import os
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from lorgnette.errors import UserError, optional
-from lorgnette.texts.example import Example
 from lorgnette.texts.files import COMPRESSED, existing_file, lines
 
 Kind = TypeVar("Kind", bound=Hashable)
@@ -53,15 +51,6 @@ def counted(counts: Mapping[Kind, int | float], source: str) -> FrequencyRanks[K
     if not ranks:
         raise UserError(f"{source}: nothing to count; expected at least one word.")
     return FrequencyRanks(ranks, source)
-
-
-def corpus_ranks(texts: Iterable[Example], name: str | None = None) -> FrequencyRanks[str]:
-    """Ranks counted in a corpus, lower-cased: its gold words, or what stands between blanks."""
-    counts: Counter[str] = Counter()
-    for example in texts:
-        words = example.words if example.words is not None else f"{example.text} {example.pair or ''}".split()
-        counts.update(word.lower() for word in words)
-    return counted(counts, name or str(getattr(texts, "name", "corpus")))
 
 
 def bert_ranks(data: str | Path | None = None) -> FrequencyRanks[int]:

@@ -1,8 +1,7 @@
 import pytest
 
 from lorgnette.errors import UserError
-from lorgnette.texts import Corpus, Example
-from lorgnette.texts.frequency import bert_ranks, corpus_ranks, counted, wordfreq_ranks
+from lorgnette.texts.frequency import bert_ranks, counted, wordfreq_ranks
 
 
 def test_equal_counts_share_a_rank_and_the_unseen_come_last():
@@ -11,16 +10,6 @@ def test_equal_counts_share_a_rank_and_the_unseen_come_last():
     assert "a" in ranks
     assert "x" not in ranks
     assert len(ranks) == 4
-
-
-def test_counted_in_a_corpus():
-    corpus = Corpus.of(
-        [Example("1", "The cat"), Example("2", "x", words=("the", "dog", "the")), Example("3", "cat", pair="")]
-    )
-    ranks = corpus_ranks(corpus)
-    assert (ranks["the"], ranks["cat"], ranks["dog"]) == (1, 2, 3)
-    with pytest.raises(UserError, match="nothing to count"):
-        corpus_ranks(Corpus.of([]))
 
 
 def test_bert_file(tmp_path, monkeypatch):

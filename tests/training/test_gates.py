@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tiny import inputs, tiny_model
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from lorgnette.attending import Site, Tap
 from lorgnette.errors import UserError
@@ -163,11 +164,12 @@ def test_gates_that_are_equally_strong_are_counted():
     assert [gates.tied(count) for count in range(6)] == [0, 0, 2, 0, 0, 0]
 
 
-def test_gates_are_clipped_by_their_own_norm():
+def test_gates_are_clipped_by_their_own_norm(tmp_path):
     gates = HeadGates({Site("encoder", "self", 0): [0, 1]})
     gates.log_alpha.grad = torch.tensor([30.0, 40.0])
     steps = _Steps(SimpleNamespace(gates=gates))
-    steps.on_pre_optimizer_step(SimpleNamespace(world_size=1, max_grad_norm=1.0), None, None)
+    arguments = TrainingArguments(str(tmp_path), max_grad_norm=1.0, report_to=[])
+    steps.on_pre_optimizer_step(arguments, TrainerState(), TrainerControl())
     assert gates.log_alpha.grad.tolist() == pytest.approx([0.6, 0.8], rel=1e-4)
 
 

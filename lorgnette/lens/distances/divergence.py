@@ -15,14 +15,6 @@ def smoothed(
     return (1 - share) * weights + share * even.to(weights.dtype)
 
 
-def jensen_shannon(p: Float[Tensor, "*rest key"], q: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest"]:
-    """JS(p, q) = H((p + q)/2) − (H(p) + H(q))/2 in nats: 0 for the same distribution, ln 2 for disjoint ones.
-
-    Lin 1991, "Divergence measures based on the Shannon entropy". Rounding below zero is clamped.
-    """
-    return (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).clamp(min=0)
-
-
 def pairwise_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float[Tensor, "head head query"]:
     """JS of every two heads, for each query; the entropies of the heads themselves are computed once.
 

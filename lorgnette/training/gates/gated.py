@@ -1,6 +1,6 @@
 """Training a model and its gates together: what the Trainer must do for parameters that are not the model's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,8 +8,6 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lorgnette.training.gates.gates import HeadGates
-from lorgnette.training.penalties import Penalty
-from lorgnette.training.trainer import PenalisedTrainer
 from lorgnette.types import PreTrainedModel
 
 
@@ -57,13 +55,6 @@ class GatesLearn:
     def _load_best_model(self) -> None:
         super()._load_best_model()  # type: ignore[misc]
         self.gates.restore(self.state.best_model_checkpoint)  # type: ignore[attr-defined]
-
-
-class GatedTrainer(GatesLearn, PenalisedTrainer):
-    """A classifier with gates: loss = cross-entropy + Σ weight · penalty.value, the gates among the penalties."""
-
-    def __init__(self, *args: object, gates: HeadGates, penalties: Sequence[Penalty] = (), **kwargs: Any) -> None:
-        super().__init__(*args, gates=gates, penalties=(*penalties, gates), **kwargs)
 
 
 class _Steps(TrainerCallback):
