@@ -48,7 +48,7 @@ def test_patching_finds_the_planted_head_and_nothing_in_the_control():
     assert float(data["effect_low"].sel(layer=1, head=CARRIER + 1)) > 0.9
     rest = data["effect"].values.flatten()
     assert np.sort(np.abs(rest))[-2] < 0.1
-    assert float(data["q"].sel(layer=1, head=CARRIER + 1)) < 1e-6
+    assert float(data["change_q"].sel(layer=1, head=CARRIER + 1)) < 1e-6
     control = look(classifier(control=True), pairs(), [Patching()], progress=False)["patching"]
     assert abs(float(control.data["difference"])) < 2 * float(control.data["difference_se"])
     assert "not significant" in findings({"patching": control})[0].text

@@ -22,7 +22,7 @@ def found():
 @pytest.mark.parametrize("test", PLANTED)
 def test_the_planted_heads_are_found(found, test):
     layer, head = PLANTED[test]
-    excess, q = found["excess"].sel(test=test), found["q"].sel(test=test)
+    excess, q = found["excess"].sel(test=test), found["excess_q"].sel(test=test)
     assert float(excess.sel(layer=layer, head=head)) > 0.8
     if test != "retrieval":  # all trials are alike, so that there is no error
         assert float(q.sel(layer=layer, head=head)) < 0.05

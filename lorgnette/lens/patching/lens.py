@@ -31,7 +31,7 @@ _DESCRIPTIONS = {
     "brings back all; 95 % bootstrap interval over pairs",
     "patched": "logit difference of the counterpart with this head's output from the text, mean over pairs",
     "change": "patched minus corrupt logit difference, mean over pairs",
-    "q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
+    "change_q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
     "clean": "logit difference of the text, mean over pairs",
     "corrupt": "logit difference of the counterpart, mean over pairs",
     "difference": "clean minus corrupt, mean over pairs: what the effect is a share of",
@@ -132,7 +132,7 @@ class Patching(Lens):
         change, error = variables["change"], variables["change_se"]
         degrees = np.maximum(variables["change_count"].values - 1.0, 1.0)
         q = change.copy(data=false_discovery(two_sided_p(change.values, error.values, degrees)))
-        return grids | {"effect_count": count, "q": q, "q_count": count.where(q.notnull(), 0)}
+        return grids | {"effect_count": count, "change_q": q, "change_q_count": count.where(q.notnull(), 0)}
 
 
 def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from lorgnette.axes import HEAD, LAYER
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
@@ -29,18 +29,19 @@ def findings(result: Result) -> Iterator[Finding]:
         yield Finding(f"{words}: not significant, so that there is nothing to bring back.", {**ends, "pairs": pairs})
         return
     cells = heads(data["effect"])
-    named = ", ".join(f"{one.layer}.{one.head} ({one.value:.0%}, 95 % CI {_bound(result, one.layer, one.head)})"
-                      for one in cells[:NAMED])  # fmt: skip
+    named = ", ".join(f"{one.layer}.{one.head} ({_share(result, one.layer, one.head)})" for one in cells[:NAMED])
     yield Finding(
         f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (5 % false discoveries); most by "
         "{named}.",
-        {**ends, "pairs": pairs, "count": int((data["q"] < LEVEL).sum()), "heads": len(cells), "named": named},
+        {**ends, "pairs": pairs, "count": int((data["change_q"] < LEVEL).sum()), "heads": len(cells), "named": named},
     )
 
 
-def _bound(result: Result, layer: int, head: int) -> str:
+def _share(result: Result, layer: int, head: int) -> str:
+    """The effect of a head with its interval, in words."""
     at = {LAYER: layer, HEAD: head}
-    return " to ".join(f"{float(result.data[f'effect_{end}'].sel(at)):.0%}" for end in ("low", "high"))
+    value, *ends = (written(float(result.data[f"effect{end}"].sel(at)), ".0%") for end in ("", "_low", "_high"))
+    return f"{value}, 95 % CI {' to '.join(ends)}"
 
 
 def cards(result: Result) -> Iterator[Measure]:

@@ -25,7 +25,7 @@ _DESCRIPTIONS = {
     "control": "the same at the same places where nothing repeats; previous: an even share of what a token sees; "
     "retrieval: other tokens of the needle",
     "excess": "score minus control, mean over sequences (retrieval: trials)",
-    "q": "p of the excess (one-sided t test over sequences or trials), corrected over heads (Benjamini–Hochberg)",
+    "excess_q": "p of the excess (one-sided t test over sequences or trials), corrected over heads",
     "recall": "share of the needle's tokens that the model says, mean over trials",
 }
 
@@ -141,7 +141,7 @@ class Synthetic(Lens):
             degrees = np.maximum(count.values[..., test] - 1.0, 1.0)
             p = greater_p(out["excess"].values[..., test], out["excess_se"].values[..., test], degrees)
             q.values[..., test] = false_discovery(p)
-        return out | {"q": q, "q_count": count.where(q.notnull(), 0)}
+        return out | {"excess_q": q, "excess_q_count": count.where(q.notnull(), 0)}
 
 
 def _recall(trials: Sequence[haystack.Trial]) -> dict[str, xr.DataArray]:

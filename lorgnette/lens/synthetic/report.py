@@ -50,7 +50,7 @@ def findings(result: Result) -> Iterator[Finding]:
     """Of each kind of head how many there are, and the strongest."""
     data = result.data
     for test, words in _NAMES.items():
-        excess, q = (data[name].sel({TEST: test}) for name in ("excess", "q"))
+        excess, q = (data[name].sel({TEST: test}) for name in ("excess", "excess_q"))
         cells = heads(excess)
         if not cells:
             continue
