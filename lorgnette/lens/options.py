@@ -15,7 +15,7 @@ from lorgnette.errors import UserError, near
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
 
-Value = str | int | float | bool | None | tuple[str, ...] | tuple[float, ...]
+Value = str | int | float | bool | None | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
 
 
 def split(texts: str | Iterable[str]) -> list[str]:
@@ -95,7 +95,9 @@ _WORDS: dict[object, str] = {int: "a whole number", float: "a number", bool: "tr
                           Path: "a path", type(None): "none"}  # fmt: skip
 
 
-def _values(kind: "type[Lens]", name: str, text: str, member: object) -> tuple[str, ...] | tuple[float, ...]:
+def _values(
+    kind: "type[Lens]", name: str, text: str, member: object
+) -> tuple[str, ...] | tuple[int, ...] | tuple[float, ...]:
     parts = [part.strip() for part in text.split("+")]
     number = next((each for each in (int, float) if get_args(member)[:1] == (each,)), None)
     if number is None:
