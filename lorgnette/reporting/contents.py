@@ -15,7 +15,11 @@ from lorgnette.statistics.intervals import share_interval
 
 def figures_of(result: Result) -> list[Figure]:
     """The figures of a result: those of its lens, or one for every variable by layer."""
-    return step_figures(result) if has_steps(result) else lenses.report_of(result.lens).figures(result)
+    from altair.utils.schemapi import debug_mode
+
+    # Altair checks each part of a chart as it is made, and the whole again when it is drawn. For ours, once is enough.
+    with debug_mode(result.lens not in lenses.OURS):
+        return step_figures(result) if has_steps(result) else lenses.report_of(result.lens).figures(result)
 
 
 def findings_of(result: Result) -> list[Finding]:

@@ -82,15 +82,25 @@ def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0
             "Agreement needs at least two signals of the same heads. Give results of weights, norms, relevance, "
             "gradients or importance (or use `lorgnette look -l agreement`, which runs these lenses too)."
         )
-    by_signal = [signal.value[axes.STACK].values.tolist() for signal in signals.values()]
-    stacks = [stack for stack in by_signal[0] if all(stack in others for others in by_signal)]
-    parts = [_of_stack(signals, stack, draws, seed) for stack in stacks]
-    data = xr.concat(parts, xr.IndexVariable(axes.STACK, stacks), coords="minimal", compat="override")
+    every = dict.fromkeys(stack for signal in signals.values() for stack in signal.value[axes.STACK].values.tolist())
+    known = {stack: some for stack in every if len(some := _known(signals, stack)) > 1}
+    parts = [_of_stack(some, stack, draws, seed) for stack, some in known.items()]
+    for at, part in enumerate(parts):  # a signal that knows no head of a stack is missing there
+        counts = {name: 0 for name in part.data_vars if str(name).endswith("_count")}
+        names = list(signals)
+        parts[at] = part.reindex({axes.SIGNAL: names, axes.SIGNAL_B: names}, fill_value=counts)
+    data = xr.concat(parts, xr.IndexVariable(axes.STACK, list(known)), coords="minimal", compat="override")
     for name, text in _DESCRIPTIONS.items():
         if name in data:
             data[name].attrs["description"] = text
     data.attrs["signals"] = {name: one.signal.description for name, one in signals.items()}
     return Result("agreement", data, next(iter(results.values())).provenance)
+
+
+def _known(signals: Mapping[str, HeadValues], stack: str) -> dict[str, HeadValues]:
+    """The signals that know heads of this stack."""
+    in_stack = {name: one.value.where(one.value[axes.STACK] == stack) for name, one in signals.items()}
+    return {name: signals[name] for name, value in in_stack.items() if bool(value.notnull().any())}
 
 
 def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: int) -> xr.Dataset:
