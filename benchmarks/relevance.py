@@ -16,12 +16,12 @@ BOUNDS = {"ah": 2.6, "decompx": 2.6, "attnlrp": 2.6, "gradient_x_input": 3.5, "v
 TOKENS, COUNT = 128, 4
 
 
-def classifier(layers: int = BERT_BASE["num_hidden_layers"]) -> Subject:
-    """BERT-base with a classifier on top, random weights."""
-    plain = subject(BERT_BASE, longest=TOKENS, layers=1)
+def classifier(layers: int = BERT_BASE["num_hidden_layers"], shape: dict[str, int] = BERT_BASE) -> Subject:
+    """BERT-base, or another shape, with a classifier on top, random weights."""
+    plain = subject(shape, longest=TOKENS, layers=1)
     torch.manual_seed(0)
     settings = {"vocab_size": len(plain.tokenizer), "max_position_embeddings": TOKENS, "attn_implementation": "sdpa"}
-    model = BertForSequenceClassification(BertConfig(**{**BERT_BASE, "num_hidden_layers": layers}, **settings)).eval()
+    model = BertForSequenceClassification(BertConfig(**{**shape, "num_hidden_layers": layers}, **settings)).eval()
     return Subject(model, plain.tokenizer, name="random weights")
 
 
