@@ -7,6 +7,7 @@ weights on texts of as many tokens. Everything: tokenising, the pass, the lenses
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -15,6 +16,7 @@ from benchmarks.harness import Figure, side_by_side
 from benchmarks.relevance import classifier, forward
 from benchmarks.shapes import E5_SMALL, subject, texts
 from lorgnette.errors import UserError
+from lorgnette.lens.gating.lens import Gating
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import Counts, TokenizedTexts, batches
 from lorgnette.subject import Subject
@@ -90,10 +92,31 @@ def effects_over_forward(count: int = 8, tokens: int = 64) -> Iterator[Figure]:
         torch.set_num_threads(before)
 
 
+def gating() -> Iterator[Figure]:
+    """Gates of three seeds, fitted for four steps, over as many plain forward passes of as many texts."""
+    watched, steps = classifier(layers=6, shape=E5_SMALL), 4
+    examples = [replace(example, label=number % 2) for number, example in enumerate(texts(24, 64))]
+    lens = {"steps": steps, "batch": 8, "texts": len(examples)}
+    batch = watched.encode(examples)
+
+    def plain() -> None:
+        with torch.no_grad():
+            for _ in range(3 * steps):  # without pressure, and under both
+                watched.run(batch)
+
+    ratio = side_by_side(plain, lambda: look(watched, examples, [Gating(**lens)], progress=False), seconds=40)
+    details = ratio.details(of="MiniLM's shape, random weights", steps=steps, seeds=3, tokens=64)
+    yield Figure("gating_over_forward", ratio.value, 4.0, details=details)
+
+
 def _seconds(work, *arguments) -> float:  # type: ignore[no-untyped-def]
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
 
 
-BENCHES = {"lenses_over_forward": over_forward, "effects_over_forward": effects_over_forward}
+BENCHES = {
+    "lenses_over_forward": over_forward,
+    "effects_over_forward": effects_over_forward,
+    "gating_over_forward": gating,
+}

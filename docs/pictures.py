@@ -45,6 +45,9 @@ def giving() -> lo.Corpus:
     return lo.Corpus.of(texts, name="who gets the drink")
 
 
+EXPLAINED = "attnlrp+ah+decompx+gradient_x_input+attention+rollout+attention_flow"
+
+
 def look(model: str | Path, texts: lo.Corpus, lens: str) -> Results:
     return lo.look(lo.load(model), texts, lens)
 
@@ -73,10 +76,13 @@ LENSES: dict[str, Callable[[], Results]] = {
     "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects"),
     "synthetic-excess": lambda: look(SMOLLM2, lo.Corpus.of([lo.Example("review", REVIEW)]), "synthetic"),
     "patching-effect": lambda: look(SMOLLM2, giving(), "patching"),
+    "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
     "gradients-gradient": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "gradients"),
     "cones-cosine": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=200), "cones"),
-    "rationales-score": lambda: look(sst2(), lo.corpus("yelphat", split="test50"), "rationales:share=0.17"),
+    "rationales-score": lambda: look(
+        sst2(), lo.corpus("yelphat", split="test50"), f"rationales:share=0.17,methods={EXPLAINED}"
+    ),
 }
 
 

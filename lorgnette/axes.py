@@ -53,6 +53,7 @@ LENGTH: Final = "length"
 DEPTH: Final = "depth"
 STEP: Final = "step"
 SHARE: Final = "share"
+PRESSURE: Final = "pressure"
 METHOD: Final = "explanation"  # xarray takes sel(method=…) for something else
 
 DESCRIPTION: Final[dict[str, str]] = {
@@ -100,6 +101,7 @@ DESCRIPTION: Final[dict[str, str]] = {
     LENGTH: "tokens of the text around a needle",
     DEPTH: "where in the text the needle is, in percent",
     TERM: "term of the sum that a logit is: embeddings, heads, feed_forward, biases, remainder of the output head",
+    PRESSURE: "what gates were fitted under: none (no gates), free (no pressure), keep, or remove",
     STEP: "step of the training that a checkpoint was written at",
     PROBE: 'what was trained on the frozen states: "linear", or "mlp" with one hidden layer',
     CANDIDATES: '"mentions": head words of earlier mentions; "words": all other words',

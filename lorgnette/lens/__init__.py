@@ -43,6 +43,7 @@ OURS = {
     "patching": "lorgnette.lens.patching.lens:Patching",
     "agreement": "lorgnette.lens.agreement.lens:Agreement",
     "importance": "lorgnette.lens.importance.lens:Importance",
+    "gating": "lorgnette.lens.gating.lens:Gating",
     "removal": "lorgnette.lens.removal.lens:Removal",
 }
 """name → module:class, as an entry point says it; in the order of the report; loaded when first used."""

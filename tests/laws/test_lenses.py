@@ -17,6 +17,7 @@ NEEDS = {
     "removal": {"classifier", "gpt2", "marian"},
     "effects": {"classifier", "gpt2", "marian"},
     "patching": {"classifier", "gpt2"},
+    "gating": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
     "cones": {"classifier"},
@@ -24,12 +25,13 @@ NEEDS = {
 }
 # Lenses that compare attention with a treebank.
 TREES = ("relations", "trees", "probes", "roles", "attention-probe", "coreference")
-# The laws do not need a probe that is trained to the end.
+# The laws do not need a probe, or gates, trained to the end.
 OPTIONS = {
     "attention-probe": {"steps": 20},
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
     "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
+    "gating": {"steps": 1, "seeds": (0,), "batch": 2},
 }
 
 
