@@ -202,7 +202,7 @@ def test_every_method_can_be_asked_for():
     found = looked(classifier(), TREEBANK, "all", share=0.4, perturbation="mask").data
     assert found["explanation"].values.tolist() == [*explanations(), *BLIND]
     assert (found["seconds_per_text"] > 0).all()
-    assert found.attrs["k"] == "40.0% of the words"
+    assert found.attrs["k"] == "40 % of words"
 
 
 def test_the_default_methods_are_known():
