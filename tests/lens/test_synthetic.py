@@ -16,22 +16,25 @@ def numbers(subject, **options):
     return run_lens(Synthetic(**options), subject, [subject.encode(["the cat"])]).compute().data
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "marian"])
 def test_scores_are_means_of_weights_at_their_places(kind):
     subject = MAKERS[kind]()
     made = sequences(subject, 3, 6, seed=1)
     found = repeat_scores(subject, made)
-    start, length = made.inner.start, 6
+    length = 6
     assert (made.repeated[:, made.inner][:, :length] == made.repeated[:, made.inner][:, length:]).all()
     assert (made.control[:, made.inner][:, length:] == made.repeated[:, made.inner][:, length:]).all()
     for row in made.control[:, made.inner].tolist():
         assert len(set(row)) == 2 * length
     for which, ids in enumerate((made.repeated, made.control)):
         recorder = Recorder.of("weights")
+        begin = {"decoder_input_ids": torch.nn.functional.pad(ids, (1, 0), value=0)} if kind == "marian" else {}
         with torch.no_grad(), subject.tapped(recorder):
-            subject.model(input_ids=ids)
+            subject.model(input_ids=ids, **begin)
         for site, scores in found.items():
             weights = recorder[site]["weights"].numpy()
+            causal = site.stack == "decoder"
+            start = made.inner.start + int(causal and kind == "marian")  # behind the token that a decoder starts with
             for sequence, head in np.ndindex(*weights.shape[:2]):
                 alpha = weights[sequence, head]
                 second = range(start + length, start + 2 * length)
@@ -41,7 +44,7 @@ def test_scores_are_means_of_weights_at_their_places(kind):
                     "previous": np.mean([alpha[i, i - 1] for i in range(start + 1, start + 2 * length)]),
                 }
                 if which:
-                    seen = [i + 1 if kind == "gpt2" else len(alpha) for i in range(start + 1, start + 2 * length)]
+                    seen = [i + 1 if causal else len(alpha) for i in range(start + 1, start + 2 * length)]
                     expected["previous"] = np.mean(1 / np.array(seen))
                 for test, value in expected.items():
                     assert float(scores[sequence, head, REPEATED.index(test), which]) == pytest.approx(value, abs=1e-12)

@@ -69,7 +69,7 @@ def findings(result: Result) -> Iterator[Finding]:
     data = result.data
     for name, words in (("direct", "a direct effect"), ("total", "a total effect")):
         cells = heads(abs(data[name])) if name in data else []
-        if not cells:
+        if not cells or cells[0].value == 0:  # an encoder has no direct path to a translation
             continue
         effects = [float(data[name].sel({LAYER: one.layer, HEAD: one.head})) for one in cells[:NAMED]]
         named = ", ".join(f"{one.layer}.{one.head} ({written(effect, '+.2g')})"

@@ -86,9 +86,10 @@ def _scores(
 
     def measured(call: Call) -> Tensor:
         weights = call.weights.cpu().double()
-        each = torch.einsum("bhqk,bqkt->bhqt", weights, masks.double())
+        before = weights.shape[2] - masks.shape[1]  # the token that a decoder starts with
+        each = torch.einsum("bhqk,bqkt->bhqt", weights[:, :, before:, before:], masks.double())
         visible = call.scores.visible_keys().cpu().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
-        each = torch.cat([each, (1.0 / visible.double())[..., None]], -1)
+        each = torch.cat([each, (1.0 / visible[..., before:].double())[..., None]], -1)
         counted = torch.cat([asked, asked[..., -1:]], -1).double()[:, None]
         return (each * counted).sum(2) / counted.sum(2)
 
@@ -96,7 +97,7 @@ def _scores(
     inputs = {"input_ids": ids.to(subject.device), "attention_mask": torch.ones_like(ids, device=subject.device)}
     if subject.encoder.translates:
         start = torch.full_like(inputs["input_ids"][:, :1], subject.model.config.decoder_start_token_id)
-        inputs["decoder_input_ids"] = torch.cat([start, inputs["input_ids"][:, :-1]], 1)
+        inputs["decoder_input_ids"] = torch.cat([start, inputs["input_ids"]], 1)
     with torch.no_grad(), subject.tapped(recorder):
         subject.model(**inputs)
     return recorder.records
