@@ -81,9 +81,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module")
 def few_steps() -> Iterator[None]:
-    """For tests that need no probe that is trained to the end."""
+    """For tests that need no probe, and no gate, that is trained to the end."""
+    from lorgnette.lens.gating.fit import drawn_rows
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lorgnette.lens.probes.probe.LEAST_STEPS", 20)
+        patch.setattr(
+            "lorgnette.lens.gating.lens.drawn_rows", lambda texts, steps, *rest: drawn_rows(texts, min(steps, 2), *rest)
+        )
         yield
 
 

@@ -45,7 +45,7 @@ def test_a_finished_run_returns_at_once(tmp_path, monkeypatch):
     assert passes  # other settings are another run
 
 
-def test_all_lenses_are_those_that_can_look():
+def test_all_lenses_are_those_that_can_look(few_steps):
     results = lo.look(classifier(), CORPUS, "all", progress=False)
     assert {"weights", "norms", "roles", "relevance", "importance", "cones", "agreement"} <= set(results)
     notes = results["weights"].provenance.notes
