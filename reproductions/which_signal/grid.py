@@ -26,13 +26,13 @@ class Size:
     """How much of it is run: texts to rank the heads on, to fit gates, to remove heads on, and to fine-tune with."""
 
     ranking: int = 128
-    gating: int = 512
+    gating: int = 256
     test: int = 1000
     controls: int = 20
     train: int = 6000
     epochs: int = 3
     translation_epochs: int = 8
-    gate_steps: int = 200
+    gate_steps: int = 60
 
 
 FULL = Size()

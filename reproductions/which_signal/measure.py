@@ -53,7 +53,7 @@ def measured(
         subject = _subject(model, corpus, task, seed, Path(folder), machine, training)
         known, unknown = _texts(corpus, task, seed, max(ranking, gating), test, machine)
         cheap = look(subject, known[:ranking], list(lenses), truncate=True, progress=False)
-        gates = [get("gating", steps=gate_steps, seeds=(seed,))] if gate_steps else []
+        gates = [get("gating", steps=gate_steps, texts=gating)] if gate_steps else []
         fitted = look(subject, known[:gating], gates, truncate=True, progress=False) if gates else {}
         signals = Results({**cheap, **fitted})
         signals.save(Path(folder) / "signals")
