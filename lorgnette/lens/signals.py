@@ -86,10 +86,22 @@ def signals_of(lens: str) -> Mapping[str, Signal]:
     return vars(find(lens)).get("signals", {})
 
 
+def in_stack(signals: Mapping[str, HeadValues], stack: str) -> dict[str, HeadValues]:
+    """The signals that have a number for some head of this stack (copying has none for cross-attention)."""
+    return {
+        name: one
+        for name, one in signals.items()
+        if stack in one.value[axes.STACK].values and bool(one.value.sel({axes.STACK: stack}).notnull().any())
+    }
+
+
 def table(
     signals: Mapping[str, HeadValues], stack: str, *, size: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[signal head] of the heads that all signals know, [2 head] their layer and head, and the standard errors."""
+    """[signal head] of the heads that all signals know, [2 head] their layer and head, and the standard errors.
+
+    Every signal must have numbers in this stack: see `in_stack`.
+    """
     dims = (axes.LAYER, axes.HEAD)
     values = [(s.size if size else s.value).sel({axes.STACK: stack}).transpose(*dims).values for s in signals.values()]
     errors = [np.full(v.shape, np.nan) if s.error is None else s.error.sel({axes.STACK: stack}).transpose(*dims).values

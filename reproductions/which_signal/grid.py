@@ -38,13 +38,13 @@ class Size:
 FULL = Size()
 QUICK = Size(ranking=12, gating=24, test=16, controls=3, train=200, epochs=1, translation_epochs=1, gate_steps=10)
 PLACES = (
+    ("smollm2-135m", "wikitext2", "language"),
+    ("opus-mt-en-fr", "multi30k:en-fr", "translation"),
+    ("marian-small", "multi30k:en-fr", "translation"),
     ("minilm", "sst2", "classifier"),
     ("minilm", "hatexplain", "classifier"),
     ("e5-small", "sst2", "classifier"),
     ("e5-small", "hatexplain", "classifier"),
-    ("opus-mt-en-fr", "multi30k:en-fr", "translation"),
-    ("marian-small", "multi30k:en-fr", "translation"),
-    ("smollm2-135m", "wikitext2", "language"),
 )
 """Model, corpus and task. Classifiers are fine-tuned here, and marian-small is trained; the others are as they come."""
 QUICK_PLACES = (("minilm", "sst2", "classifier"),)

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.errors import UserError
 from lorgnette.lens import get
 from lorgnette.lens.agreement.lens import agreement
+from lorgnette.lens.base import Lens
 from lorgnette.lens.importance.lens import Importance
 from lorgnette.lens.removal.lens import Removal
-from lorgnette.lens.signals import signals_in, table
+from lorgnette.lens.signals import in_stack, signals_in, table
 from lorgnette.looking.look import look
 from lorgnette.results import Result, Results
 from lorgnette.subject import Subject, load
@@ -51,11 +54,11 @@ def measured(
     training = {"limit": train, "epochs": epochs} if task == "classifier" else {"epochs": translation_epochs}
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
         subject = _subject(model, corpus, task, seed, Path(folder), machine, training)
+        torch.set_float32_matmul_precision("highest")  # training may round products; sums of effects must be exact
         known, unknown = _texts(corpus, task, seed, max(ranking, gating), test, machine)
-        cheap = look(subject, known[:ranking], list(lenses), truncate=True, progress=False)
-        gates = [get("gating", steps=gate_steps, texts=gating)] if gate_steps else []
-        fitted = look(subject, known[:gating], gates, truncate=True, progress=False) if gates else {}
-        signals = Results({**cheap, **fitted})
+        looks = {name: (get(name), known[:ranking]) for name in lenses}
+        looks["gating"] = (get("gating", steps=gate_steps, texts=gating), known[:gating])
+        signals, left_out = _signals(subject, looks)
         signals.save(Path(folder) / "signals")
         judged = look(
             subject,
@@ -66,6 +69,7 @@ def measured(
         )
     return {
         "texts": {"ranking": min(ranking, len(known)), "test": len(unknown)},
+        "left_out": left_out,
         "stacks": {
             stack: _of_stack(stack, signals, judged, shares)
             for stack in judged["removal"].data[axes.STACK].values.tolist()
@@ -73,18 +77,29 @@ def measured(
     }
 
 
+def _signals(subject: Subject, looks: Mapping[str, tuple[Lens, list[Example]]]) -> tuple[Results, dict[str, str]]:
+    """The results of every lens that can look at this model, and why others cannot."""
+    found, left_out = [], {}
+    for name, (lens, texts) in looks.items():
+        try:
+            found.append(look(subject, texts, [lens], truncate=True, progress=False)[lens.name])
+        except UserError as error:
+            left_out[name] = str(error)
+    return Results(found), left_out
+
+
 def _of_stack(stack: str, signals: Mapping[str, Result], judged: Mapping[str, Result], shares: Sequence[float]) -> Any:
     """Everything that the page needs of a stack, as plain numbers."""
     single = agreement(_judged_elsewhere(signals, judged["importance"])).data.sel({axes.STACK: stack})
     joint = judged["removal"].data.sel({axes.STACK: stack})
-    values, _, _ = table(signals_in(signals), stack)
-    names = single[axes.SIGNAL].values.tolist()
+    own = in_stack(signals_in(signals), stack)
+    values, _, _ = table(own, stack)
     out: dict[str, Any] = {"heads": values.shape[1], "signals": {}, "removed": {}}
-    for name, row in zip(signals_in(signals), values, strict=True):
+    for name, row in zip(own, values, strict=True):
         cell = {axes.SIGNAL: name}
         out["signals"][name] = {
             "values": _plain(row),
-            "reliability": _plain(single["reliability"].sel(cell)) if name in names else None,
+            "reliability": _plain(single["reliability"].sel(cell)),
             **{
                 f"{key}_{how}": _plain(single[key].sel(cell | {axes.SIGNAL_B: f"ablation_{how}"}))
                 for how in ("zero", "mean")

@@ -141,6 +141,15 @@ def test_every_signal_of_other_lenses_counts():
     assert len(declared) == len(set(declared))
 
 
+def test_a_signal_that_a_stack_does_not_have_is_missing_there_alone():
+    found = look(subject("marian"), examples(), ["agreement", "circuits"], progress=False)["agreement"].data
+    copying = found.spearman.sel(signal="copying", signal_b="confidence")
+    assert copying.sel(stack="encoder").notnull()
+    assert copying.sel(stack="cross").isnull()
+    assert found.spearman_count.sel(stack="cross", signal="copying", signal_b="confidence") == 0
+    assert found.spearman.sel(stack="cross", signal="norm", signal_b="confidence").notnull()
+
+
 def test_too_little_is_one_line():
     weights = look(subject("bert"), examples(), ["distances"], progress=False)
     with pytest.raises(UserError, match="at least two signals"):

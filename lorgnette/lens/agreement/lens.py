@@ -9,7 +9,7 @@ import xarray as xr
 from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.signals import HeadValues, signals_in, table
+from lorgnette.lens.signals import HeadValues, in_stack, signals_in, table
 from lorgnette.results import Result
 from lorgnette.statistics.rank_agreement import (
     advantages,
@@ -82,25 +82,18 @@ def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0
             "Agreement needs at least two signals of the same heads. Give results of weights, norms, relevance, "
             "gradients or importance (or use `lorgnette look -l agreement`, which runs these lenses too)."
         )
-    every = dict.fromkeys(stack for signal in signals.values() for stack in signal.value[axes.STACK].values.tolist())
-    known = {stack: some for stack in every if len(some := _known(signals, stack)) > 1}
-    parts = [_of_stack(some, stack, draws, seed) for stack, some in known.items()]
-    for at, part in enumerate(parts):  # a signal that knows no head of a stack is missing there
-        counts = {name: 0 for name in part.data_vars if str(name).endswith("_count")}
-        names = list(signals)
-        parts[at] = part.reindex({axes.SIGNAL: names, axes.SIGNAL_B: names}, fill_value=counts)
-    data = xr.concat(parts, xr.IndexVariable(axes.STACK, list(known)), coords="minimal", compat="override")
+    every = list(dict.fromkeys(stack for one in signals.values() for stack in one.value[axes.STACK].values.tolist()))
+    by_stack = {stack: own for stack in every if len(own := in_stack(signals, stack)) > 1}
+    parts = [_of_stack(own, stack, draws, seed).reindex(_labels(signals)) for stack, own in by_stack.items()]
+    data = xr.concat(parts, xr.IndexVariable(axes.STACK, list(by_stack)), coords="minimal", compat="override")
+    for name in [str(name) for name in data.data_vars if str(name).endswith("_count")]:
+        data[name] = data[name].fillna(0).astype("int64")  # a signal that this stack does not have
     for name, text in _DESCRIPTIONS.items():
         if name in data:
             data[name].attrs["description"] = text
     data.attrs["signals"] = {name: one.signal.description for name, one in signals.items()}
     return Result("agreement", data, next(iter(results.values())).provenance)
 
-
-def _known(signals: Mapping[str, HeadValues], stack: str) -> dict[str, HeadValues]:
-    """The signals that know heads of this stack."""
-    in_stack = {name: one.value.where(one.value[axes.STACK] == stack) for name, one in signals.items()}
-    return {name: signals[name] for name, value in in_stack.items() if bool(value.notnull().any())}
 
 
 def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: int) -> xr.Dataset:
@@ -124,6 +117,10 @@ def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: i
     out["ceiling"] = (pair, np.sqrt(certain[:, None] * certain[None]))
     out["ceiling_count"] = (pair, np.full(out["ceiling"][1].shape, values.shape[1], dtype="int64"))
     return xr.Dataset(out, coords={axes.SIGNAL: names, axes.SIGNAL_B: names, axes.ABLATION: list(ABLATIONS)})
+
+
+def _labels(signals: Mapping[str, HeadValues]) -> dict[str, list[str]]:
+    return {axes.SIGNAL: list(signals), axes.SIGNAL_B: list(signals)}
 
 
 def _advantages(

@@ -20,7 +20,13 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
 TOKENS = 4096
-"""Copies of a batch, each with another head replaced, run together up to this many tokens."""
+"""Copies of a batch, each with another head replaced, run together up to this many tokens; on a GPU 16 times as many."""
+
+
+def copies_together(batch: Batch) -> int:
+    """How many copies of a batch are run at once."""
+    tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
+    return max(1, TOKENS * (16 if batch.source.ids.is_cuda else 1) // tokens)
 
 
 class HeadMeans(Lens):
@@ -91,9 +97,7 @@ class Rerun:
 
     def each(self, site: Site, replacements: Sequence[Replacement]) -> Iterator[Float[Tensor, "text *rest"]]:
         """The model's logits with each of these heads replaced in turn, as many copies together as TOKENS allows."""
-        batch = self.batch
-        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
-        together = max(1, TOKENS // tokens)
+        together = copies_together(self.batch)
         for start in range(0, len(replacements), together):
             yield from self.logits(site, replacements[start : start + together])
 

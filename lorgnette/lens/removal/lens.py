@@ -16,9 +16,10 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.importance.ablation import copies_together
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.signals import HeadValues, signals_in, signals_of, table
+from lorgnette.lens.signals import HeadValues, in_stack, signals_in, signals_of, table
 from lorgnette.results import Result, Results
 from lorgnette.statistics.significance import false_discovery, two_sided_p
 from lorgnette.subject import Subject
@@ -27,8 +28,6 @@ from lorgnette.types import ModelOutput
 
 RANDOM = "random"
 SAME = "the same texts"
-TOKENS = {"cpu": 4096, "cuda": 65536}
-"""Copies of a batch, each without other heads, run together up to this many tokens."""
 SIGNALS_OF = ("weights", "norms", "relevance", "importance")
 _DESCRIPTIONS = {
     "loss": "loss of the intact model, mean over texts",
@@ -164,7 +163,7 @@ class Removal(Lens):
         """The heads of a stack by every signal, the least important first; of equal ones the first in the model."""
         if not signals:
             return {}
-        mine = {name: one for name, one in signals.items() if stack in one.value[axes.STACK].values}
+        mine = in_stack(signals, stack)
         values, places, _ = table(mine, stack, size=True) if mine else (np.empty(0), np.empty((2, 0), dtype=int), None)
         sites = {site.layer: site for site in self.sites if site.name == stack}
         heads = [(sites.get(layer), head) for layer, head in places.T.tolist()]
@@ -185,8 +184,7 @@ class Removal(Lens):
         sizes = (len(self.stacks), len(self.names), len(self.shares))
         total = intact.new_zeros(len(self.metrics), len(batch), *sizes)
         count = intact.new_zeros(sizes)
-        tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
-        together = max(1, TOKENS.get(self.subject.device.type, TOKENS["cpu"]) // tokens)
+        together = copies_together(batch)
         for start in range(0, len(self.jobs), together):
             jobs = range(start, min(start + together, len(self.jobs)))
             for job, logits in zip(jobs, self._logits(batch, jobs), strict=True):
