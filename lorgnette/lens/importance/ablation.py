@@ -20,7 +20,7 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
 TOKENS = 4096
-"""Copies of a batch, each with another head replaced, run together up to this many tokens; on a GPU 16 times as many."""
+"""Copies of a batch, each with another head replaced, run together up to so many tokens; on a GPU 16 times as many."""
 
 
 def copies_together(batch: Batch) -> int:
