@@ -1,9 +1,13 @@
 """Which signal to trust, on made-up cells: planted orders are judged as they were planted."""
 
+import re
+
 import pytest
 from made_cells import finished
 
 from reproductions.frame.page import Outcome
+from reproductions.frame.settings import Settings
+from reproductions.frame.study import ROOT
 from reproductions.which_signal import STUDY
 from reproductions.which_signal.claims import claims
 from reproductions.which_signal.readings import Place, Readings
@@ -66,7 +70,7 @@ def test_a_model_counts_once_however_many_stacks_it_has(cells):
     at = readings.places.index(opus)
     assert len(readings.places) == 7
     by_stack = [readings.rho(opus, stack, "confidence") for stack in ("encoder", "decoder", "cross")]
-    assert by_stack[0] == pytest.approx(0.2 + 0.01 + 0.013)  # mean over seeds 0, 1, 2
+    assert by_stack[0] == pytest.approx(0.2 + 0.01 + 0.013)  # mean over the seeds
     assert readings.of_places(readings.rho, "confidence")[at] == pytest.approx(sum(by_stack) / 3)
     classifier = readings.places.index(Place("minilm", "sst2"))
     assert readings.of_places(readings.rho, "confidence", ["decoder"])[classifier] is None  # it has no decoder
@@ -82,3 +86,28 @@ def test_the_page_of_made_up_cells(cells):
     assert tables["single"]["signal"].tolist()[0] == "ablation zero"
     assert tables["accuracy-minilm-sst2"].set_index("ranked by").loc["random", "50% gone"] == pytest.approx(0.8)
     assert outcome.page("APPENDIX.md")
+
+
+NAMES = {"gradient of a gate": "gradient", "ablation, mean": "ablation_mean", "ablation, zero": "ablation_zero",
+         "effect by gradient": "gradient_effect", "rank of W_V W_O": "ov_rank", "slope, \\|∂L/∂α\\|": "slope"}  # fmt: skip
+
+
+def test_the_table_in_the_documentation_is_that_of_the_cells():
+    page = (ROOT.parent / "docs" / "which-signal.md").read_text(encoding="utf-8")
+    readings = Readings(STUDY.finished(Settings(out=STUDY.home, partial=True, seeds=STUDY.seeds)))
+    rows = [re.split(r"(?<!\\\\) \| ", line.strip("| ")) for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 15
+    for name, *_, single, joint in rows:
+        signal = NAMES.get(name, name.replace(" ", "_"))
+        for shown, read in ((single, readings.rho), (joint, readings.saved)):
+            if shown != "–":
+                assert shown.replace("*", "") == written(readings, read, signal), f"{name}: {shown}"
+
+
+def written(readings, read, signal):
+    """Mean over models and the range over stacks, as the page writes them."""
+    level = [value for value in readings.of_places(read, signal) if value is not None]
+    each = [value for place, stack in readings.every() if (value := read(place, stack, signal)) is not None]
+    parts = [f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.2f}"
+             for value in (sum(level) / len(level), min(each), max(each))]  # fmt: skip
+    return "{} ({} to {})".format(*(part.replace("-", "−") for part in parts))

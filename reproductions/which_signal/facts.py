@@ -7,7 +7,7 @@ from typing import Any
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
 from reproductions.which_signal.grid import size_of
-from reproductions.which_signal.readings import Readings, title, words
+from reproductions.which_signal.readings import Place, Readings, title, words
 
 _NOISY = 0.5
 
@@ -22,7 +22,20 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         for place, stack in readings.every()
         if (ceiling := readings.ceiling(place, stack, "ablation_zero")) is not None and ceiling < _NOISY
     ]
+    by_task = {
+        task: [place for place in readings.places if (place.corpus == "multi30k") == (task == "translation")]
+        for task in ("classifiers", "translation")
+    }
     return {
+        "by_task": {task: _within(readings, places) for task, places in by_task.items() if places},
+        "harmful": [
+            words(name)
+            for name in readings.signals
+            if by_task["classifiers"]
+            and all(
+                (value := readings.saved(p, "encoder", name)) is not None and value < 0 for p in by_task["classifiers"]
+            )
+        ],
         "size": size_of(cells.settings),
         "places": [place.name for place in readings.places],
         "stacks": len(list(readings.every())),
@@ -30,6 +43,23 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "joint": joint,
         "noisy": noisy,
         "signals": len(readings.signals),
+    }
+
+
+def _within(readings: Readings, places: list[Place]) -> dict[str, Any]:
+    """Over the stacks of some models: the best cheap signal for single heads, and the ρ of the gradient."""
+    cheap = [name for name in readings.signals if not name.startswith("ablation")]
+    rho = {
+        name: [v for p in places for s in readings.stacks(p) if (v := readings.rho(p, s, name)) is not None]
+        for name in cheap
+    }
+    best = max((name for name in cheap if rho[name]), key=lambda name: mean(rho[name]))
+    return {
+        "best": words(best),
+        "mean": mean(rho[best]),
+        "gradient": mean(rho["gradient"]),
+        "least": min(rho["gradient"]),
+        "most": max(rho["gradient"]),
     }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
 
+from lorgnette.types import Json
 from reproductions.frame.finished import Finished, Measured
 from reproductions.which_signal.grid import SHARES
 
@@ -61,7 +62,17 @@ class Readings:
     def change(self, place: Place, stack: str, signal: str, share: float = HALF, metric: str = "loss") -> float | None:
         """What removing that share of the heads by this signal does to the loss, or to accuracy."""
         at = self.shares.index(share)
-        return self._mean(place, stack, lambda part: (part["removed"].get(signal, {}).get(metric) or [None] * 9)[at])
+
+        def read(part: Json) -> float | None:
+            values = part["signals"].get(signal, {}).get("values", ())
+            if len(values) > 1 and len(set(values)) == 1:
+                return (
+                    None  # the same for all heads: an order by it is that of the model (direct effects of an encoder)
+                )
+            numbers = part["removed"].get(signal, {}).get(metric)
+            return None if numbers is None else numbers[at]
+
+        return self._mean(place, stack, read)
 
     def intact(self, place: Place, metric: str) -> float | None:
         stack = self.stacks(place)[0]

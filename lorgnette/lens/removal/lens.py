@@ -171,7 +171,9 @@ class Removal(Lens):
         if not mine or len(here) < len(heads):
             raise UserError(f"The ranking {self.ranked_on or 'given'} is of another model: its heads differ.")
         return {
-            name: [here[at] for at in np.argsort(row, kind="stable")] for name, row in zip(mine, values, strict=True)
+            name: [here[at] for at in np.argsort(row, kind="stable")]
+            for name, row in zip(mine, values, strict=True)
+            if len(np.unique(row)) > 1  # what is the same for all heads ranks none
         }
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
