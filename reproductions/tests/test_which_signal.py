@@ -88,8 +88,14 @@ def test_the_page_of_made_up_cells(cells):
     assert outcome.page("APPENDIX.md")
 
 
-NAMES = {"gradient of a gate": "gradient", "ablation, mean": "ablation_mean", "ablation, zero": "ablation_zero",
-         "effect by gradient": "gradient_effect", "rank of W_V W_O": "ov_rank", "slope, \\|∂L/∂α\\|": "slope"}  # fmt: skip
+NAMES = {
+    "gradient of a gate": "gradient",
+    "ablation, mean": "ablation_mean",
+    "ablation, zero": "ablation_zero",
+    "effect by gradient": "gradient_effect",
+    "rank of W_V W_O": "ov_rank",
+    r"slope, \|∂L/∂α\|": "slope",
+}
 
 
 def test_the_table_in_the_documentation_is_that_of_the_cells():

@@ -23,8 +23,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         if (ceiling := readings.ceiling(place, stack, "ablation_zero")) is not None and ceiling < _NOISY
     ]
     by_task = {
-        task: [place for place in readings.places if (place.corpus == "multi30k") == (task == "translation")]
-        for task in ("classifiers", "translation")
+        "classifiers": [place for place in readings.places if readings.intact(place, "accuracy") is not None],
+        "translation": [place for place in readings.places if "cross" in readings.stacks(place)],
     }
     return {
         "by_task": {task: _within(readings, places) for task, places in by_task.items() if places},

@@ -95,7 +95,6 @@ def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0
     return Result("agreement", data, next(iter(results.values())).provenance)
 
 
-
 def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: int) -> xr.Dataset:
     values, (layer, _), errors = table(signals, stack)
     names = list(signals)
