@@ -80,7 +80,7 @@ def test_a_model_counts_once_however_many_stacks_it_has(cells):
 def test_the_page_of_made_up_cells(cells):
     outcome = Outcome.of(STUDY, cells)
     page = outcome.page("README.md")
-    assert "ablation zero" not in page.split("Half of the heads together")[0].split("One head at a time")[1]
+    assert "ablation zero" not in page.split("**One head at a time**")[1].split("**The gradient")[0]
     assert len(page.split()) < 2000
     tables = {table.id: table.frame for table in outcome.tables}
     assert tables["single"]["signal"].tolist()[0] == "ablation zero"
