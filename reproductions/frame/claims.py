@@ -90,7 +90,7 @@ class Bound:
         return " and ".join(sides) + (", by the value itself" if self.of_value else "")
 
     def record(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value not in (None, False)}
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ class Claim:
 
     `also` are further estimates for which the same bound must hold (every λ, every corpus): the claim holds if it does
     for all, and fails if it does for one. `undecided` says why nothing is decided whatever the interval: runs that were
-    not trained alike. `ours=True` marks a claim that the source does not make.
+    not trained alike. `overturned` is set by `frame.chance`: what its own interval says, but not after correction for
+    all tests of the study. `ours=True` marks a claim that the source does not make; every other has `published`.
     """
 
     id: str
@@ -123,12 +124,13 @@ class Claim:
     also: Sequence[Estimate] = ()
     ours: bool = False
     undecided: str = ""
+    overturned: str = ""
 
     @property
     def verdict(self) -> str:
         if self.bound is None:
             return NOT_JUDGED
-        if self.undecided:
+        if self.undecided or self.overturned:
             return OPEN
         verdicts = {self.bound.verdict(estimate) for estimate in (self.estimate, *self.also)}
         return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
@@ -146,6 +148,7 @@ class Claim:
             "verdict": self.verdict,
             "note": self.note,
             **({"undecided": self.undecided} if self.undecided else {}),
+            **({"overturned": self.overturned} if self.overturned else {}),
         }
 
 

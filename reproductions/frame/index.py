@@ -17,7 +17,8 @@ published ones, and the differences in the set-up; its appendix has every claim 
 _FOOT = """
 
 A claim *holds* if the whole 95 % interval of our estimate lies where the claim says, *does not hold* if none of it
-does; otherwise we *cannot tell*. A claim is *not judged* if we could not measure its number as the source did.
+does; otherwise we *cannot tell*. A claim is *not judged* if we could not measure its number as the source did. All
+tests of a study are corrected together (false discovery rate of 5 %, Benjamini and Hochberg, 1995).
 
 `lorgnette reproduce NAME` runs a study from a checkout, `--quick` runs a small part of it, and `--partial` makes its
 page from the committed cells. The docstring of [frame](frame/__init__.py) says how to write a study.

@@ -65,7 +65,8 @@ def claims(every: Sequence[Claim]) -> str:
 
 
 def _note(claim: Claim) -> str:
-    return "; ".join(part for part in (claim.undecided, claim.note) if part)
+    overturned = f"“{claim.overturned}” by its own interval, but not after correction" if claim.overturned else ""
+    return "; ".join(part for part in (overturned, claim.undecided, claim.note) if part)
 
 
 def _published(claim: Claim) -> str:

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from reproductions.frame import markdown
+from reproductions.frame.chance import LEVEL, by_interval, corrected
 from reproductions.frame.claims import Claim, counted
 from reproductions.frame.finished import Finished
 from reproductions.frame.study import ROOT, Study
@@ -72,7 +73,7 @@ class Outcome:
 
     @staticmethod
     def of(study: Study, cells: Finished) -> "Outcome":
-        claims = list(study.module("claims").claims(cells))
+        claims = corrected(study.module("claims").claims(cells))
         twice = [claim.id for place, claim in enumerate(claims) if claim.id in {c.id for c in claims[:place]}]
         if twice:
             raise ValueError(f"{study.name}: claims share the id {twice[0]!r}")
@@ -104,6 +105,7 @@ class Outcome:
         claims = {claim.id: claim for claim in self.claims}
         figures = {figure.name: figure for figure in self.figures}
         tables = {table.id: table for table in self.tables}
+        tests = sum(map(by_interval, self.claims))
         return {
             "study": self.study,
             "reference": published(self.study.name)["reference"],
@@ -114,6 +116,9 @@ class Outcome:
             "command": self.cells.settings.command(self.study.name),
             "claims": claims,
             "counts": counted(self.claims),
+            "tests": tests,
+            "by_chance": LEVEL * tests,
+            "overturned": [claim.id for claim in self.claims if claim.overturned],
             "tables": tables,
             "figures": figures,
             "headline": markdown.headline([claims[id] for id in self.study.headline if id in claims]),

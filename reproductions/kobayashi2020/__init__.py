@@ -10,18 +10,19 @@ STUDY = Study(
     question="A head's output is Σ_j α_ij f(x_j), and tokens with much weight may have short vectors f(x_j). How "
     "much do they contribute?",
     answer="Short vectors cancel most of the weight on special tokens, as in BERT, but largely between layers and "
-    "hardly within one; about four fifths of a token's new vector come from the token itself.",
+    "hardly within one, and not that on punctuation; about four fifths of a token's new vector come from the token "
+    "itself.",
     headline=[
         f"{model}-{ending}"
         for ending, model in product(
             (
-                "special-weight",
                 "special-norm",
-                "sink-cancels",
-                "sink-cancels-within-layers",
-                "frequent-discounted",
+                "sep-cancels",
+                "sep-cancels-within-layers",
+                "punctuation-norm",
+                "punctuation-cancels",
+                "not-by-weights",
                 "keeps-more-than-it-mixes",
-                "cancelling-needs-order",
             ),
             ("e5-small", "minilm"),
         )

@@ -19,6 +19,7 @@ from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from reproductions.frame import markdown
 from reproductions.frame.cells import Cell, Cells
+from reproductions.frame.chance import by_interval, corrected, p_value
 from reproductions.frame.claims import Bound, Claim, Estimate, Published, counted
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure, Outcome, Table
@@ -266,3 +267,32 @@ def test_without_a_checkout_one_line_says_where_they_are(monkeypatch, tmp_path):
     refused = CliRunner().invoke(app, ["reproduce", "tp9"])
     assert refused.exit_code == 1
     assert "checkout" in refused.stderr
+
+
+def test_a_p_value_belongs_to_its_interval():
+    values = np.linspace(0, 3, 8)
+    one = Claim(id="x", text="", estimate=mean_of(values), bound=Bound.above(-0.6))
+    assert one.verdict == "holds"
+    assert p_value(one) == pytest.approx(scipy.stats.ttest_1samp(values, -0.6).pvalue)
+    first, second = DRAWN.normal(0, 1, 6), DRAWN.normal(3, 1, 6)
+    apart = Claim(id="x", text="", estimate=difference(first, second), bound=ABOVE_ZERO)
+    assert apart.verdict == "does not hold"
+    assert p_value(apart) == pytest.approx(scipy.stats.ttest_ind(first, second).pvalue)
+    both = Claim(id="x", text="", estimate=between(1, 2), bound=Bound.within(0, 3), also=[between(0.1, 2.1)])
+    assert p_value(both) == pytest.approx(2 * scipy.stats.norm.sf(1.1 / 1.0 * scipy.stats.norm.ppf(0.975)))
+    assert p_value(Claim(id="x", text="", estimate=between(-1, 1), bound=ABOVE_ZERO)) == 1
+
+
+def test_tests_of_a_study_are_corrected_together():
+    barely, clearly = between(0.02, 2), between(3, 4)
+    open_ones = [Claim(id=f"open{n}", text="", estimate=between(-1, 1), bound=ABOVE_ZERO) for n in range(8)]
+    decided = [Claim(id=id, text="", estimate=e, bound=ABOVE_ZERO) for id, e in (("b", barely), ("c", clearly))]
+    assert [claim.verdict for claim in corrected(decided)] == ["holds", "holds"]
+    verdicts = {claim.id: claim for claim in corrected([*decided, *open_ones])}
+    assert (verdicts["b"].verdict, verdicts["b"].overturned) == ("cannot tell", "holds")
+    assert verdicts["c"].verdict == "holds"
+    aim = Claim(id="aim", text="", estimate=Estimate(value=1.0), bound=Bound.at_least(1))
+    count = Claim(id="count", text="", estimate=Estimate(value=1, low=1, high=1, method="counted"), bound=ABOVE_ZERO)
+    assert [by_interval(one) for one in (aim, count)] == [False, False]
+    assert corrected([aim, count]) == [aim, count]
+    assert Bound.above(0).record() == {"low": 0}

@@ -67,20 +67,24 @@ def cell(labels) -> xr.Dataset:
     noise = np.random.default_rng(0).normal(0, 0.001, blocks)
     learnt = labels["condition"] != "random weights"
     by_kind = np.ones((blocks, layers, 4)) * noise[:, None, None]
+    early = np.zeros((blocks, layers, 4))
+    early[:, 0, :2] = 0.03 + noise[:, None] / 2  # [CLS] and [SEP] get more weight in the first third
+    within = by_kind.copy()
+    within[:, :, 1] += np.array([-0.3, 0.1, -0.3])
     data = xr.Dataset(
         {
-            "weight": (("block", "layer", "kind"), by_kind + np.array([0.1, 0.4, 0.1, 0.4])),
+            "weight": (("block", "layer", "kind"), by_kind + early + np.array([0.1, 0.4, 0.1, 0.4])),
             "norm": (("block", "layer", "kind"), by_kind + 1.0),
             "norm_share": (("block", "layer", "kind"), by_kind + np.array([0.05, 0.05, 0.1, 0.8])),
-            "spearman": (("block", "layer", "kind"), by_kind),
+            "spearman": (("block", "layer", "kind"), within),
             "spearman_all": (("block", "kind"), np.array([0.0, -0.6 * learnt, 0.0, 0.1]) + noise[:, None]),
             "mixing": (("block", "layer", "ratio"), np.full((blocks, layers, 5), 0.2) + noise[:, None, None]),
             "expansion": (("block", "layer"), np.ones((blocks, layers))),
             **{name: (("layer", "head"), np.arange(6.0).reshape(layers, heads)) for name in F},
             **{name: (("layer", "ratio"), np.full((layers, 5), 0.5)) for name in ("mixing_min", "mixing_max")},
-            "frequency": ("measure", [0.1, 0.7]),
-            "frequency_low": ("measure", [0.05, 0.65]),
-            "frequency_high": ("measure", [0.15, 0.75]),
+            "frequency": ("measure", [0.3, 0.7]),
+            "frequency_low": ("measure", [0.25, 0.65]),
+            "frequency_high": ("measure", [0.35, 0.75]),
             "frequency_by_layer": (("layer", "measure"), np.arange(6.0).reshape(layers, 2) / 10),
             "frequency_of_mixing": ("ratio", [0.1] * 5),
             "frequency_of_mixing_low": ("ratio", [-0.1] * 5),
@@ -104,15 +108,28 @@ def test_what_is_planted_is_claimed():
     assert verdicts == {
         "special-weight": "holds",
         "special-norm": "holds",
-        "sink-cancels": "holds",
-        "sink-cancels-more": "holds",
-        "sink-cancels-within-layers": "cannot tell",
+        "punctuation-norm": "does not hold",  # as much norm as weight
+        "cls-early": "holds",
+        "sep-middle": "does not hold",
+        "punctuation-deep": "cannot tell",
+        "cls-cancels": "cannot tell",
+        "cls-cancels-more": "holds",
+        "cls-cancels-within-layers": "cannot tell",
+        "sep-cancels": "holds",
+        "sep-cancels-more": "holds",
+        "sep-cancels-within-layers": "does not hold",  # negative in the mean, positive in the second layer
+        "punctuation-cancels": "cannot tell",
+        "punctuation-cancels-more": "holds",
+        "punctuation-cancels-within-layers": "cannot tell",
         "frequent-discounted": "holds",
         "discounted-by-vectors": "holds",
+        "not-by-weights": "does not hold",
         "keeps-more-than-it-mixes": "holds",
         "frequent-mixed-more": "cannot tell",
-        "cancelling-learnt": "holds",
-        "cancelling-needs-order": "cannot tell",
+        "cls-cancelling-learnt": "cannot tell",
+        "cls-cancelling-needs-order": "cannot tell",
+        "sep-cancelling-learnt": "holds",
+        "sep-cancelling-needs-order": "cannot tell",
     }
     estimates = {claim.id: claim.estimate.value for claim in outcome.claims}
     assert estimates["minilm-special-weight"] == pytest.approx(0.5, abs=0.01)
