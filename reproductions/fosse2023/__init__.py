@@ -15,9 +15,9 @@ STUDY = Study(
     headline=(
         "rise-hatexplain-values-l5",
         "rise-yelphat-values-l5",
+        "last-hatexplain-values-random-300",
+        "last-yelphat-values-random-300",
         "last-hatexplain-values-l5",
-        "last-yelphat-values-l5",
-        "last-random-300-values",
         "penalty-hatexplain-values-1e-1",
         "penalty-yelphat-values-1e-1",
         "penalty-esnli-values-1e-1",

@@ -49,10 +49,10 @@ Estimates come from `statistics`: `mean_of(values, over)`, `difference(first, se
 the same blocks, `welch` of other blocks, `bootstrap(statistic, *groups, over)`, `rank_correlation(groups)`,
 `percentile(value, draws)`. Bounds are `Bound.above(x)`, `below(x)`, `within(a, b)` (decided by the whole interval) and
 `at_least(x)` (by the value: an aim). `also=` adds estimates for which the same bound must hold; `bound=None` is not
-judged; `undecided="why"` cannot be told, whatever the interval. A claim says what was `published` (words, where no number
-is printed) or is `ours`. The unit of an estimate is what varies (seeds, documents, models), never copies of one run. All
-tests of a study are corrected together (`frame.chance`). Ids are kebab-case and stable; build them from labels
-(`f"{model}-sink-cancels"`), and pick claims by id, never by their sentences.
+judged; `undecided="why"` cannot be told, whatever the interval. A claim says what was `published` (words, where no
+number is printed) or is `ours`. The unit of an estimate is what varies (seeds, documents, models), never copies of one
+run. All tests of a study are corrected together (`frame.chance`). Ids are kebab-case and stable; build them from labels
+(`f"{model}-sep-cancels"`), and pick claims by id, never by their sentences.
 
 **Page** (`frame.page`, `frame.markdown`). Prose lives in the templates. They see `claims["id"].verdict` and
 `.estimate.value`, `tables`, `figure("name")`, `table("id")`, `published`, `counts`, `missing`, all of `facts`, and the

@@ -25,9 +25,9 @@ def by_interval(claim: Claim) -> bool:
 def p_value(claim: Claim) -> float:
     """Two-sided p of what decided the claim; 1 where nothing did.
 
-    It belongs to the interval (p < .05 exactly where the 95 % interval excludes the bound): of Student's t for means and
-    differences over runs, of the normal distribution for the other methods. A claim that needs several estimates has
-    the largest p of theirs; one that fails by any has the smallest, times how many they are.
+    It belongs to the interval (p < .05 exactly where the 95 % interval excludes the bound): of Student's t for means
+    and differences over runs, of the normal distribution for the other methods. A claim that needs several estimates
+    has the largest p of theirs; one that fails by any has the smallest, times how many they are.
     """
     assert claim.bound is not None
     estimates = (claim.estimate, *claim.also)

@@ -51,7 +51,7 @@ def welch(first: Any, second: Any, over: str = "seeds") -> Estimate:
     if count < 2:
         return Estimate(value=gap, n=count, over=over)
     if np.ptp(one) == np.ptp(other) == 0:  # no spread, no t
-        return Estimate(value=gap, low=gap, high=gap, n=count, over=over)
+        return Estimate(value=gap, low=gap, high=gap, n=count, over=over, method="Welch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # values that differ by rounding alone
         low, high = ttest_ind(one, other, equal_var=False).confidence_interval(CONFIDENCE)
@@ -81,6 +81,12 @@ def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int
     drawn = [dice.integers(end - size, end, (draws, size)) for size, end in zip(sizes, ends, strict=True)]
     values = _spearman(pairs[np.concatenate(drawn, axis=1)])
     return percentile(float(value), values[~np.isnan(values)], n=min(sizes), over="seeds")
+
+
+def rank_correlations(first: Any, second: Any, known: Any) -> Float[np.ndarray, " item"]:
+    """Spearman's ρ of two measures over the known points of each item (a seed); NaN below three or if constant."""
+    rows = [np.stack(pair, axis=-1)[row] for *pair, row in zip(first, second, known, strict=True)]
+    return np.array([_spearman(row[None])[0] if len(row) >= FEWEST else math.nan for row in rows])
 
 
 def percentile(value: float, draws: Any, **about: Any) -> Estimate:

@@ -75,6 +75,10 @@ class Curves:
         """The largest λ less small λ."""
         return self._step(place, measure, (self.largest,), self.small)
 
+    def whole_step(self, place: tuple[str, str], measure: str) -> Estimate:
+        """The largest λ less λ = 0."""
+        return self._step(place, measure, (self.largest,), (0.0,))
+
     def collapsed(self, place: tuple[str, str]) -> bool:
         """Whether the classifier at the largest λ has learnt nothing."""
         return float(self.tested(place, "accuracy")[-1].mean()) <= 1 / CLASSES[place[0]] + _CHANCE

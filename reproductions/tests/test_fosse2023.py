@@ -7,7 +7,7 @@ from made_up import write_hatexplain, write_vectors
 from lorgnette.errors import UserError
 from lorgnette.texts.annotated import YELP_TESTS
 from reproductions.fosse2023 import STUDY, grid
-from reproductions.fosse2023.attention.claims import remarks
+from reproductions.fosse2023.attention.penalty_claims import remarks
 from reproductions.fosse2023.attention.runs import Runs
 from reproductions.frame.cells import Cells
 from reproductions.frame.page import Outcome, published
@@ -69,7 +69,10 @@ def test_claims_go_with_the_runs(stiffens):
 
     assert verdicts("rise-") == {yes}
     assert verdicts("deeper-") == {yes}
-    assert verdicts("last-random-300-values") == {"does not hold"}  # 0.86 at most
+    assert verdicts("last-", "-values-random-300") == {"does not hold"}  # 0.86 at most
+    assert judged["last-hatexplain-values-random-300"].published.value == 0.992
+    assert verdicts("last-", "-l5") == {"does not hold"}
+    assert all(claim.ours for id, claim in judged.items() if id.startswith("last-") and id.endswith("-l5"))
     assert verdicts("wider-") == {"cannot tell"}  # made the same
     assert verdicts("penalty-", "-values-1e-1") == {yes}
     assert verdicts("sharper-") == {yes}
@@ -98,6 +101,34 @@ def test_a_page_from_some_of_the_runs():
     judged = {claim.id: claim for claim in Outcome.of(STUDY, made(change=few)).claims}
     assert all("hatexplain" in id for id in judged)
     assert judged["rise-hatexplain-values-l5"].verdict == "cannot tell"  # one seed
+
+
+def test_runs_at_chance_are_counted_and_left_out():
+    """Two seeds of three collapse at the strongest λ, and only in them SIM rises."""
+
+    def collapsed(labels, one):
+        if labels["strength"] != 0.1 or labels["vectors"] != "glove-100":
+            return one
+        rise = 0.3 if labels["seed"] else -0.01 * labels["strength"]
+        part = {**one["groups"]["regularisation"], "value": [0.5 + rise + 0.004 * labels["seed"]]}
+        accuracy = 0.33 if labels["seed"] else 0.6
+        groups = {**one["groups"], "regularisation": part}
+        return {**one, "groups": groups, "metrics": {"test": {"accuracy": accuracy}}}
+
+    judged = {claim.id: claim for claim in STUDY.module("claims").claims(made(change=collapsed))}
+    claim = judged["penalty-hatexplain-values-1e-1"]
+    assert claim.estimate.value == pytest.approx(0.2, abs=0.01)
+    assert claim.verdict == "cannot tell"  # one seed is left
+    assert "2 of 3 seeds at chance" in claim.note
+
+
+def test_copies_of_a_model_are_no_further_runs():
+    """λ = 1e-4 and 1e-3 leave the models as they are: correlations are over what differs, one for each seed."""
+    runs = Runs(made().where(part="attention"))
+    assert runs.different("hatexplain", runs.by_strength("hatexplain")) == [(1, 0.0), (1, 0.01), (1, 0.1)]
+    judged = {claim.id: claim for claim in STUDY.module("claims").claims(made())}
+    assert judged["explains-hatexplain-auprc"].estimate.n == len(SEEDS)
+    assert judged["protects-hatexplain-adversarial"].undecided  # every prediction changes in every run
 
 
 def test_an_idle_penalty_and_a_model_that_learnt_nothing_are_told():

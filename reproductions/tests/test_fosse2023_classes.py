@@ -236,7 +236,7 @@ def test_tables_of_classes_and_tags(cells):
 def test_claims_about_tags(cells):
     judged = {claim.id: claim for claim in claims(cells)}
     assert judged["tags-cones-pretrained"].verdict == "holds"  # every tag that has words has a cone
-    assert judged["tags-orthogonal-pretrained"].verdict == "does not hold"
+    assert judged["tags-every-orthogonal-pretrained"].verdict == "does not hold"
     assert judged["tags-orthogonal-pretrained"].estimate.value == pytest.approx(math.cos(1.2), abs=0.05)
     assert len(judged["tags-orthogonal-pretrained"].also) == 5
     assert not any(id.endswith("-random") for id in judged)

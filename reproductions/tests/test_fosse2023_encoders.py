@@ -17,7 +17,7 @@ from lorgnette.lens.cones.outcome import Sample, cone_variables
 from lorgnette.lens.geometry.cosine import sim
 from reproductions.fosse2023 import STUDY, grid
 from reproductions.fosse2023.claims import claims
-from reproductions.fosse2023.cone_claims import every_above, orthogonal
+from reproductions.fosse2023.cone_claims import every_above, every_orthogonal
 from reproductions.fosse2023.cones import cone_numbers, correlations
 from reproductions.fosse2023.encoders.measure import LayerSums
 from reproductions.fosse2023.encoders.measure import finetuned as finetune
@@ -155,7 +155,9 @@ def test_claims_from_made_up_cells(cells):
     verdicts = {id: claim.verdict for id, claim in judged.items()}
     assert verdicts["orthogonal-esnli-minilm"] == "holds"
     assert verdicts["orthogonal-yelphat-minilm"] == verdicts["orthogonal-hatexplain-minilm"] == "does not hold"
-    assert judged["orthogonal-yelphat-minilm"].estimate.value == pytest.approx(math.cos(2.9), abs=0.12)  # with noise
+    assert judged["orthogonal-yelphat-minilm"].estimate.value == pytest.approx(-math.cos(2.9), abs=0.12)  # with noise
+    assert verdicts["every-orthogonal-yelphat-minilm"] == "does not hold"
+    assert judged["anisotropy-cls-esnli-minilm"].ours
     assert verdicts["anisotropy-esnli-minilm"] == "holds"
     assert judged["anisotropy-esnli-minilm"].published.value == pytest.approx(0.28)
     assert verdicts["anisotropy-hatexplain-minilm"] == "does not hold"
@@ -163,7 +165,7 @@ def test_claims_from_made_up_cells(cells):
     assert verdicts["cones-esnli-minilm"] == "holds"
     assert verdicts["right-closer-esnli-minilm-random"] == "holds"
     assert not any("e5-small" in id for id in verdicts)  # one seed makes no interval
-    assert len(judged) == 3 * 2 * 4
+    assert len(judged) == 3 * 2 * 6
 
 
 def test_tables_and_figures_from_made_up_cells(cells):
@@ -189,7 +191,7 @@ def test_a_claim_about_all_classes_needs_every_interval():
 
     def within(*cosines):
         pairs = {(0, place + 1): cosine for place, cosine in enumerate(cosines)}
-        return orthogonal("id", "text", pairs, "abcd", "texts", "").verdict
+        return every_orthogonal("id", "text", pairs, "abcd", "texts", "").verdict
 
     def above(*areas):
         return every_above("id", "text", dict(zip("abc", areas, strict=False)), 0.3, "").verdict

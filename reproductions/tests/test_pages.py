@@ -62,7 +62,7 @@ def test_a_page_is_short(outcome):
     assert len((home(outcome) / "README.md").read_text(encoding="utf-8").split()) <= WORDS
 
 
-def test_claims_have_ids_and_tell_what_their_interval_is_over(outcome):
+def test_claims_have_an_id_a_source_a_test_and_a_verdict(outcome):
     study: Study = outcome.study
     ids = [claim.id for claim in outcome.claims]
     assert set(study.headline) <= set(ids)
@@ -71,7 +71,9 @@ def test_claims_have_ids_and_tell_what_their_interval_is_over(outcome):
         assert re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", claim.id), claim.id
         assert claim.verdict in VERDICTS
         assert claim.estimate.over or claim.estimate.interval is None, claim.id
+        assert (claim.published is None) == claim.ours, f"{claim.id} has a source, or is ours"
         assert claim.published is None or claim.published.source, claim.id
+        assert claim.estimate.interval is None or claim.estimate.method, claim.id
     numbers = published(study.name)
     assert numbers["reference"]
     for entry in numbers.get("numbers", {}).values():

@@ -97,8 +97,8 @@ def test_verdicts_on_a_known_truth(results):
         "trees-en-over-random": "holds",
         "pattern-en-next": "holds",
         "pattern-en-self": "does not hold",
-        "small-next": "holds",
-        "small-last": "does not hold",
+        "small-next": "cannot tell",  # one run for each language
+        "small-last": "cannot tell",
         "probe-upos-layers": "holds",
         "probe-infstat-layers": "does not hold",
         "probe-chunk-layers": "cannot tell",

@@ -93,7 +93,9 @@ def test_the_page_of_the_whole_grid():
     assert judged["depth-hurts-base"].verdict == "holds"
     assert judged["positions-sinusoidal-base-frozen"].verdict == "does not hold"
     assert judged["positions-sinusoidal-base-frozen"].estimate.value == pytest.approx(-0.04)
-    assert judged["residual-beats-base-frozen"].verdict == "cannot tell"
+    assert judged["residual-beats-base-frozen"].undecided  # other rates of dropout were tried
+    assert not judged["residual-beats-base-trained"].undecided
+    assert "3 of the runs at chance" in judged["depth-hurts-base"].note
     assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions"}
     assert [(one["family"], one["layers"], one["seeds"]) for one in outcome.facts["dead"]] == [
         ("base", 7, 3),
@@ -102,6 +104,24 @@ def test_the_page_of_the_whole_grid():
     assert {one["factor"] for one in outcome.facts["cured"]} == {0.3}
     assert len(outcome.facts["losses"]["over-fitted"]) == 4  # sinusoidal positions: train higher, test lower
     assert outcome.page("README.md").startswith("# TP 9")
+
+
+def test_a_dead_seed_decides_nothing_alone():
+    """One of three seeds of eight layers is dead; the others are as good as those of one layer."""
+
+    def one_dead(labels: dict) -> dict:
+        one = made_up(labels)
+        if labels["step"] == "final" and labels["family"] == "base" and labels["layers"] in (7, 8):
+            accuracy = 0.5 if labels["seed"] == 0 else 0.86 + 0.001 * labels["seed"]
+            return fake(accuracy, accuracy, 0.9)
+        return one
+
+    judged = {claim.id: claim for claim in Outcome.of(STUDY, finished(STUDY, one_dead)).claims}
+    claim = judged["depth-hurts-base"]
+    assert claim.estimate.value == pytest.approx(0.12, abs=0.01)
+    assert len(claim.also) == 1
+    assert claim.also[0].value == pytest.approx(0.0, abs=0.002)
+    assert claim.verdict == "cannot tell"
 
 
 def test_an_unknown_part_is_refused(tmp_path):

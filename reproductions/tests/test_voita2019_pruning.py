@@ -99,15 +99,14 @@ def judged(results):
 
 def test_the_claims_say_what_was_planted(results):
     expected = {
-        "third-opus-all": "holds",
-        "third-opus-encoder": "does not hold",
+        "third-opus-all": "cannot tell",  # one short run
+        "third-opus-encoder": "cannot tell",
         "third-opus-encoder-long": "cannot tell",
         "chance-opus-all": "holds",
-        "chance-opus-all-by-lambda": "holds",
         "chance-opus-encoder": "does not hold",
         "cross-over-encoder-opus-all": "holds",
         "cross-higher-opus-all": "holds",
-        "roles-last-opus-encoder": "holds",
+        "roles-last-opus-encoder": "cannot tell",  # pools layers
         "longer-opus-encoder": "holds",
         "trained-over-scratch": "holds",
         "transfer-small-tuned": "holds",

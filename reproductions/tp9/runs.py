@@ -21,6 +21,10 @@ NAMES = {
 }
 
 
+CHANCE = 0.52
+"""Of two classes: a run with no more has learnt nothing."""
+
+
 class Runs:
     """Of a page that is made early, only some of the models are there."""
 
@@ -58,9 +62,15 @@ class Runs:
     def accuracy(self, model: Model, part: str = "test") -> Estimate:
         return mean_of(self.accuracies(model, part))
 
-    def gap(self, first: Model, second: Model) -> Estimate:
-        """Test accuracy of the first less that of the second."""
-        return difference(self.accuracies(first), self.accuracies(second))
+    def gap(self, first: Model, second: Model, *, learnt: bool = False) -> Estimate:
+        """Test accuracy of the first less that of the second; `learnt`: of the runs that learnt something."""
+        least = CHANCE if learnt else 0.0
+        one, other = ([a for a in self.accuracies(model) if a > least] for model in (first, second))
+        return difference(one, other) if one and other else Estimate(value=None, n=0, over="seeds")
+
+    def dead(self, model: Model) -> int:
+        """How many seeds are at chance."""
+        return sum(accuracy <= CHANCE for accuracy in self.accuracies(model))
 
     def kept(self, model: Model, part: str) -> float:
         """Accuracy at the epoch whose weights were kept, mean over seeds.

@@ -192,8 +192,8 @@ def roles(looked: xr.Dataset) -> xr.DataArray:
 
 
 def clarity(looked: xr.Dataset) -> xr.DataArray:
-    """The largest share of argmaxes on one pattern (self, previous, next) or on the rarest word."""
-    names = ("peak_self", "peak_previous", "peak_next", "rarest")
+    """The largest share of argmaxes on a neighbour or on the rarest word: the paper's roles but for syntax."""
+    names = ("peak_previous", "peak_next", "rarest")
     return looked["confidence"].copy(data=np.max([looked[name] for name in names], axis=0))
 
 

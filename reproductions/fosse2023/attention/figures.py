@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from reproductions.fosse2023.attention.claims import OF
+from reproductions.fosse2023.attention.penalty_claims import OF
 from reproductions.fosse2023.attention.runs import REPLACED, Runs
 from reproductions.fosse2023.attention.tables import PENALTY_KEYS, penalty_columns
 from reproductions.fosse2023.charts import Axis, Row, colours, seeds_and_means

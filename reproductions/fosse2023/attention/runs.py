@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from lorgnette.texts.annotated import YELP_TESTS
 from reproductions.fosse2023.grid import CLASSES, CORPORA, DEPTHS, MAIN, STRENGTHS, VECTORS
@@ -16,6 +16,11 @@ from reproductions.frame.statistics import slope
 Point = tuple[int, float]
 """Layers and λ."""
 Seeds = Float[np.ndarray, " seed"]
+ByPoint = Float[np.ndarray, "seed point"]
+CHANCE = 0.02
+"""A run whose accuracy is no more than this above chance has learnt nothing."""
+SAME = 0.004
+"""Of SIM of the last values: runs of one seed that differ by less at two λ are the same model twice."""
 REPLACED = ("uniform", "permuted", "adversarial")
 
 
@@ -93,9 +98,31 @@ class Runs:
     def vectors(self) -> list[str]:
         return [name for name in VECTORS if any(self.depths(corpus, name) for corpus in self.corpora)]
 
+    def seeds(self, corpus: str, point: Point, vectors: str = MAIN) -> list[int]:
+        """Of the runs that `of` reads, in the same order."""
+        cells = self.cells.of(corpus=corpus, vectors=vectors, layers=point[0], strength=point[1], weights="best")
+        return [int(str(cell.labels["seed"])) for cell in cells]
+
+    def by_seed(self, corpus: str, points: Sequence[Point], read: Callable[[Point], Seeds]) -> ByPoint:
+        """One number of the runs of every point, in a row for each seed that all points have."""
+        columns = [dict(zip(self.seeds(corpus, point), read(point).tolist(), strict=True)) for point in points]
+        seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
+        rows = [[column[seed] for column in columns] for seed in seeds]
+        return np.array(rows, dtype=float).reshape(len(seeds), len(points))
+
+    def learnt(self, corpus: str, point: Point, vectors: str = MAIN) -> Bool[np.ndarray, " seed"]:
+        """Whether the accuracy is more than .02 above one in so many classes."""
+        return np.asarray(self.accuracy(corpus, point, vectors) > 1 / CLASSES[corpus] + CHANCE)
+
+    def different(self, corpus: str, points: Sequence[Point]) -> list[Point]:
+        """Points without those whose models are those of the first to three digits: copies are no further runs."""
+        first = points[0]
+        gaps = {p: self.by_seed(corpus, [first, p], lambda one: self.stiffness(corpus, one)) for p in points[1:]}
+        return [first, *(p for p, gap in gaps.items() if gap.size and np.abs(np.diff(gap)).max() >= SAME)]
+
     def at_chance(self, corpus: str, points: Sequence[Point]) -> int:
         """How many runs have learnt nothing: an accuracy within .02 of one in so many classes."""
-        return sum(int((self.accuracy(corpus, point) <= 1 / CLASSES[corpus] + 0.02).sum()) for point in points)
+        return sum(int((~self.learnt(corpus, point)).sum()) for point in points)
 
 
 def pairs(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from reproductions.fosse2023.attention.claims import EXPLANATIONS
+from reproductions.fosse2023.attention.penalty_claims import EXPLANATIONS
 from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds, pairs
 from reproductions.fosse2023.grid import LATE, LATE_POINTS, MAIN, NAMES, OTHERS
 from reproductions.frame.page import Table
@@ -151,13 +151,15 @@ def _strengths(runs: Runs, printed: Printed, corpus: str) -> Table:
 _SIDES = ("SIM(V), over λ", "H, over λ", "SIM(V) of the last layer, over L")
 _EXPLAINED = (
     "Spearman's ρ with the plausibility and faithfulness of the last layer's attention; the interval is a bootstrap "
-    "over the seeds of each setting. Sharper attention has other words on top by itself, so that a correlation over λ "
+    "over the seeds of each setting. Settings whose models are copies of those of λ = 0 are left out. Sharper "
+    "attention has other words on top by itself, so that a correlation over λ "
     "is not an effect of the values alone: compare the rows."
 )
 
 
 def _correlations(runs: Runs, corpus: str, side: str) -> Row:
     points = runs.by_depth(corpus) if side == _SIDES[2] else runs.by_strength(corpus)
+    points = runs.different(corpus, points) if points else points
     measure = partial(runs.entropy, corpus, group="whole") if side == _SIDES[1] else partial(runs.stiffness, corpus)
     row: Row = {"corpus": NAMES[corpus], "ρ of": side}
     row["runs"] = sum(len(runs.accuracy(corpus, point)) for point in points)

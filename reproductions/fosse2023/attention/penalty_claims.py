@@ -1,0 +1,167 @@
+"""What a penalty on attention does to the values and to the explanation, and what similar values protect from.
+
+The unit is the seed: a model trained with one λ is compared with that of the same seed at another. Correlations are
+computed over the settings of each seed and then averaged, since the models of small λ are copies of that without.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds
+from reproductions.fosse2023.grid import CLASSES, NAMES
+from reproductions.frame import markdown
+from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.statistics import mean_of, rank_correlation, rank_correlations
+
+SHARPENED = 0.1
+"""Of H: less, and the penalty cannot be said to have acted."""
+OF = {"key": "keys", "value": "values"}
+_LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
+
+
+def with_and_without(values: Any, learnt: Any, *, note: str = "", published: Published | None, **about: Any) -> Claim:
+    """A claim about a number of each seed: it must hold for all of them and for those that learnt something alone."""
+    known = np.asarray(values, dtype=float)
+    rest = mean_of(known[np.asarray(learnt, dtype=bool)])
+    lost = len(known) - int(np.sum(learnt))
+    said = f"{lost} of {len(known)} seeds at chance, without them {markdown.estimate(rest)}" if lost else ""
+    return Claim(
+        estimate=mean_of(known),
+        also=[rest] if lost else [],
+        published=published,
+        ours=published is None,
+        note="; ".join(part for part in (note, said) if part),
+        **about,
+    )
+
+
+def remarks(runs: Runs, corpus: str) -> list[str]:
+    """What makes a claim about the penalty say little: it did not act, or nothing was learnt."""
+    strengths = runs.strengths(corpus)
+    first, last = (runs.entropy(corpus, (1, s)).mean() for s in (strengths[0], strengths[-1]))
+    said = []
+    if first - last < SHARPENED:
+        said.append(f"the penalty hardly sharpened attention (H {first:.2f} → {last:.2f})")
+    seeds = len(runs.cells.labels("seed"))
+    lost = [f"{s:g}" for s in strengths if 2 * runs.at_chance(corpus, [(1, s)]) > seeds]
+    if lost:
+        said.append(f"most runs at λ = {', '.join(lost)} learnt nothing (accuracy of chance, 1/{CLASSES[corpus]})")
+    return said
+
+
+def compensates(runs: Runs, printed: Mapping[str, Any], corpus: str) -> Iterator[Claim]:
+    strengths, table = runs.strengths(corpus), printed["regularisation"]
+    if len(strengths) < 2 or strengths[0] != 0:
+        return
+    asked = [("value", s) for s in strengths[-2:] if s > 0] + [("key", strengths[-1])]
+    for of, strength in asked:
+        points = [(1, 0.0), (1, strength)]
+        sims = runs.by_seed(corpus, points, lambda point, of=of: runs.sim(of, corpus, point, group="regularisation"))
+        gap = table[corpus][of][table["lambda"].index(strength)] - table[corpus][of][0]
+        path = " → ".join(f"{level:.2f}" for level in sims.mean(axis=0))
+        yield with_and_without(
+            sims[:, 1] - sims[:, 0],
+            _learnt(runs, corpus, points).all(axis=1),
+            id=f"penalty-{corpus}-{OF[of]}-{strength:.0e}".replace("e-0", "e-"),
+            text=f"{NAMES[corpus]}: a penalty of λ = {strength:g} raises SIM of the {OF[of]} (from λ = 0, by seed)",
+            bound=Bound.above(0),
+            published=Published(gap, table["source"]),
+            note="; ".join([path, *remarks(runs, corpus)]),
+        )
+    theirs = rank_correlation([list(zip(table[corpus]["entropy"], table[corpus]["value"], strict=True))])
+    yield _correlation(
+        runs,
+        corpus,
+        runs.by_strength(corpus),
+        partial(runs.entropy, corpus),
+        lambda point: runs.sim("value", corpus, point, group="regularisation"),
+        id=f"sharper-{corpus}",
+        text=f"{NAMES[corpus]}: the sharper the attention, the higher SIM of the values (ρ of H and SIM over the λ of "
+        "a seed is below 0)",
+        bound=Bound.below(0),
+        published=None if theirs is None else Published(theirs.value or 0.0, table["source"]),
+    )
+
+
+EXPLANATIONS: dict[str, tuple[str, str, bool]] = {
+    "AUPRC": ("pooled AUPRC", "plausibility.attention.all.pooled.auprc", True),
+    "AUROC": ("pooled AUROC", "plausibility.attention.all.pooled.auroc", True),
+    "comprehensiveness": ("comprehensiveness", "faithfulness.attention.comprehensiveness", True),
+    "sufficiency": ("sufficiency (lower is better)", "faithfulness.attention.sufficiency", False),
+}
+"""Title → what it is called, where it lies in a result, whether more is better."""
+
+
+def explains(runs: Runs, printed: Mapping[str, Any], corpus: str) -> Iterator[Claim]:
+    """The slides' last sentence: the model stiffens its values, and the explanation is lost."""
+    points = runs.by_strength(corpus)
+    for title, (name, path, good) in EXPLANATIONS.items() if len(points) > 1 else ():
+        yield _correlation(
+            runs,
+            corpus,
+            points,
+            partial(runs.stiffness, corpus),
+            partial(runs.of, path, corpus),
+            id=f"explains-{corpus}-{title.lower()}",
+            text=f"{NAMES[corpus]}: the higher SIM of the values, the {'lower' if good else 'higher'} the {name} of "
+            "attention (ρ over the λ of a seed)",
+            bound=Bound.below(0) if good else Bound.above(0),
+            published=_LOST,
+        )
+
+
+def protects(runs: Runs, corpus: str) -> Iterator[Claim]:
+    """Whether it is the stiffness of values that makes weights matter little."""
+    points = runs.points(corpus)
+    for kind in REPLACED if len(points) > 1 else ():
+        yield _correlation(
+            runs,
+            corpus,
+            points,
+            partial(runs.stiffness, corpus),
+            partial(runs.replaced, kind, "flipped", corpus),
+            id=f"protects-{corpus}-{kind}",
+            text=f"{NAMES[corpus]}: the higher SIM of the last values, the fewer predictions change with {kind} "
+            "weights (ρ over L and λ of a seed)",
+            bound=Bound.below(0),
+            published=None,
+        )
+
+
+def _learnt(runs: Runs, corpus: str, points: Sequence[Point]) -> Any:
+    """[seed point]"""
+    return runs.by_seed(corpus, points, partial(runs.learnt, corpus)).astype(bool)
+
+
+def _correlation(
+    runs: Runs,
+    corpus: str,
+    points: Sequence[Point],
+    one: Callable[[Point], Seeds],
+    other: Callable[[Point], Seeds],
+    **about: Any,
+) -> Claim:
+    """Over the points of each seed that are not copies; then again without the runs at chance."""
+    different = runs.different(corpus, points)
+    first, second = (runs.by_seed(corpus, different, read) for read in (one, other))
+    learnt = _learnt(runs, corpus, different)
+    every, rest = (mean_of(rank_correlations(first, second, keep)) for keep in (np.ones_like(learnt), learnt))
+    copies, lost = len(points) - len(different), int((~learnt).sum())
+    level = max(int((second == value).sum()) for value in np.unique(second)) if second.size else 0
+    notes = [f"{len(different)} settings" + (f", without {copies} whose models are copies" if copies else "")]
+    notes += [f"{lost} of {learnt.size} runs at chance, without them {markdown.estimate(rest)}"] if lost else []
+    notes += [f"{level} of {second.size} runs have one and the same number"] if 2 * level > second.size else []
+    idle = 2 * level > second.size
+    published = about.pop("published")
+    return Claim(
+        estimate=every,
+        also=[rest] if lost else [],
+        note="; ".join([*notes, *(remarks(runs, corpus) if len(runs.strengths(corpus)) > 1 else [])]),
+        undecided="a measure that most runs share cannot go with another" if idle else "",
+        published=published,
+        ours=published is None,
+        **about,
+    )
