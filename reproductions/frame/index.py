@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 
 import reproductions
 from reproductions.frame.claims import VERDICTS
@@ -25,6 +26,16 @@ page from the committed cells. The docstring of [frame](frame/__init__.py) says 
 """
 
 
+_STATEMENTS = """
+
+## Where each statement is answered
+
+Every statement of the slides, the poster and the practical that we started from, with the claims that answer it (`*`
+stands for the models and corpora) and their verdicts.
+
+"""
+
+
 def index() -> str:
     """A row for each study, in the order of STUDIES."""
     rows = []
@@ -35,4 +46,23 @@ def index() -> str:
         verdicts = [str(counts.get(verdict, 0) or NOTHING) for verdict in VERDICTS]
         answer = getattr(study, "answer", NOTHING)
         rows.append((f"[{written['title']}]({name}/README.md)", study.question, answer, *verdicts))
-    return _HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _FOOT
+    return _HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _STATEMENTS + _statements() + _FOOT
+
+
+def _statements() -> str:
+    rows = []
+    for entry in json.loads((ROOT / "statements.json").read_text(encoding="utf-8")):
+        answered = entry["claims"].items()
+        where = (
+            f"[{name}]({name}/APPENDIX.md): {', '.join(f'`{p}`' for p in patterns)}" for name, patterns in answered
+        )
+        counts = Counter(verdict for name, patterns in answered for verdict in _verdicts(name, patterns))
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+        rows.append((entry["source"], entry["statement"], "; ".join(where) or "not run", verdicts or NOTHING))
+    return grid(("source", "statement", "claims", "verdicts"), rows)
+
+
+def _verdicts(study: str, patterns: list[str]) -> list[str]:
+    """Of the claims that any pattern names."""
+    written = json.loads((ROOT / study / "results.json").read_text(encoding="utf-8"))["claims"]
+    return [claim["verdict"] for claim in written if any(fnmatchcase(claim["id"], pattern) for pattern in patterns)]

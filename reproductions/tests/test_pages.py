@@ -2,6 +2,7 @@
 
 import json
 import re
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -84,3 +85,11 @@ def test_claims_have_an_id_a_source_a_test_and_a_verdict(outcome):
 
 def test_the_table_of_all_studies():
     assert (ROOT / "README.md").read_text(encoding="utf-8") == index()
+
+
+def test_statements_name_claims_that_there_are():
+    for entry in json.loads((ROOT / "statements.json").read_text(encoding="utf-8")):
+        for study, patterns in entry["claims"].items():
+            written = json.loads((ROOT / study / "results.json").read_text(encoding="utf-8"))["claims"]
+            for pattern in patterns:
+                assert any(fnmatchcase(claim["id"], pattern) for claim in written), (study, pattern)

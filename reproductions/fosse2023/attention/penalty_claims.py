@@ -18,6 +18,8 @@ from reproductions.frame.statistics import mean_of, rank_correlation, rank_corre
 
 SHARPENED = 0.1
 """Of H: less, and the penalty cannot be said to have acted."""
+UNIFORM = 0.9
+"""H of weights that are "too uniform": the published ones are .99 and 1.00, but .47 on YelpHat."""
 OF = {"key": "keys", "value": "values"}
 _LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
 
@@ -56,6 +58,14 @@ def compensates(runs: Runs, printed: Mapping[str, Any], corpus: str) -> Iterator
     strengths, table = runs.strengths(corpus), printed["regularisation"]
     if len(strengths) < 2 or strengths[0] != 0:
         return
+    yield Claim(
+        id=f"uniform-{corpus}",
+        text=f"{NAMES[corpus]}: without a penalty the weights are nearly uniform (H of <cls> above {UNIFORM})",
+        estimate=mean_of(runs.entropy(corpus, (1, 0.0))),
+        bound=Bound.above(UNIFORM),
+        published=Published(table[corpus]["entropy"][0], table["source"]),
+        note="the paper's vectors have width 300",
+    )
     asked = [("value", s) for s in strengths[-2:] if s > 0] + [("key", strengths[-1])]
     for of, strength in asked:
         points = [(1, 0.0), (1, strength)]
