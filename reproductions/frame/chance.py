@@ -1,6 +1,6 @@
 """Many verdicts at once: the p value of each, and which stand after Benjamini and Hochberg (1995)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lorgnette.statistics.intervals import CONFIDENCE
@@ -40,14 +40,15 @@ def p_value(claim: Claim) -> float:
     return 1.0
 
 
-def corrected(claims: Sequence[Claim]) -> list[Claim]:
+def corrected(claims: Iterable[Claim]) -> list[Claim]:
     """All claims of a study; those that are decided by their own interval, but not after the correction, are open."""
     from scipy.stats import false_discovery_control
 
-    family = [claim for claim in claims if by_interval(claim)]
+    every = list(claims)
+    family = [claim for claim in every if by_interval(claim)]
     adjusted = false_discovery_control([p_value(claim) for claim in family]) if family else []
     fallen = {claim.id for claim, p in zip(family, adjusted, strict=True) if p >= LEVEL and claim.verdict != OPEN}
-    return [replace(claim, overturned=claim.verdict) if claim.id in fallen else claim for claim in claims]
+    return [replace(claim, overturned=claim.verdict) if claim.id in fallen else claim for claim in every]
 
 
 def _broken(one: Estimate, bound: Bound) -> float:

@@ -152,6 +152,12 @@ class Claim:
         }
 
 
+def disagreement(bound: Bound, every: Estimate, rest: Estimate) -> str:
+    """Why a claim is undecided that would be judged otherwise without the runs at chance; "" where both agree."""
+    verdicts = [bound.verdict(one) for one in (every, rest)]
+    return "" if verdicts[0] == verdicts[1] else f"{verdicts[0]} with the runs at chance, {verdicts[1]} without"
+
+
 def counted(claims: Sequence[Claim]) -> dict[str, int]:
     """How many claims have each verdict, in the order of VERDICTS, without those that none has."""
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}

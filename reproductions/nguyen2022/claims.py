@@ -33,11 +33,13 @@ def _shape(curves: Curves, place: tuple[str, str], measure: str, printed: dict[s
     least = ", ".join(f"{s:g}" for s in curves.small)
     name = f"{NAMES[corpus]}, {vectors}: pooled {measure.upper()}"
     rise, fall = curves.rise(place, measure), curves.fall(place, measure)
-    notes = ["the penalty hardly sharpened attention, so this does not test the claim"] * curves.unsharpened(place)
+    idle = (
+        "the penalty hardly sharpened attention, so this does not test the claim" if curves.unsharpened(place) else ""
+    )
     # Of a rise that is smaller than its own spread nothing can lie outside.
     beyond = "rise" in printed and printed["rise"].value - (printed["rise"].spread or 0.0) > max(rise.high or 0.0, 0.0)
     outside = ["a rise as large as the published one lies outside the interval"] * beyond
-    collapse = [f"at λ = {curves.largest:g} the classifier has learnt nothing"] * curves.collapsed(place)
+    lost = f"at λ = {curves.largest:g} the classifier has learnt nothing" if curves.collapsed(place) else ""
     yield Claim(
         id=f"{corpus}-{vectors}-{measure}-rises",
         text=f"{name} rises from λ = 0 to {least} (mean)",
@@ -45,7 +47,8 @@ def _shape(curves: Curves, place: tuple[str, str], measure: str, printed: dict[s
         bound=Bound.above(0.0),
         published=printed.get("rise"),
         ours=corpus != "esnli",
-        note="; ".join([f"{start:.3f} → {level:.3f}", *outside, *notes]),
+        undecided=idle,
+        note="; ".join([f"{start:.3f} → {level:.3f}", *outside]),
     )
     yield Claim(
         id=f"{corpus}-{vectors}-{measure}-falls",
@@ -54,7 +57,8 @@ def _shape(curves: Curves, place: tuple[str, str], measure: str, printed: dict[s
         bound=Bound.below(0.0),
         published=printed.get("fall") or (_SHAPE if corpus == "esnli" else None),
         ours=corpus != "esnli",
-        note="; ".join([f"{level:.3f} → {end:.3f}", *collapse, *notes]),
+        undecided=lost or idle,
+        note=f"{level:.3f} → {end:.3f}",
     )
 
 

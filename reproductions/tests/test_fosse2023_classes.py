@@ -238,7 +238,7 @@ def test_claims_about_tags(cells):
     assert judged["tags-cones-pretrained"].verdict == "holds"  # every tag that has words has a cone
     assert judged["tags-every-orthogonal-pretrained"].verdict == "does not hold"
     assert judged["tags-orthogonal-pretrained"].estimate.value == pytest.approx(math.cos(1.2), abs=0.05)
-    assert len(judged["tags-orthogonal-pretrained"].also) == 5
+    assert len(judged["tags-every-orthogonal-pretrained"].also) == 5
     assert not any(id.endswith("-random") for id in judged)
 
 

@@ -20,7 +20,7 @@ from lorgnette.errors import UserError
 from reproductions.frame import markdown
 from reproductions.frame.cells import Cell, Cells
 from reproductions.frame.chance import by_interval, corrected, p_value
-from reproductions.frame.claims import Bound, Claim, Estimate, Published, counted
+from reproductions.frame.claims import Bound, Claim, Estimate, Published, counted, disagreement
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure, Outcome, Table
 from reproductions.frame.settings import Settings
@@ -281,6 +281,12 @@ def test_a_p_value_belongs_to_its_interval():
     both = Claim(id="x", text="", estimate=between(1, 2), bound=Bound.within(0, 3), also=[between(0.1, 2.1)])
     assert p_value(both) == pytest.approx(2 * scipy.stats.norm.sf(1.1 / 1.0 * scipy.stats.norm.ppf(0.975)))
     assert p_value(Claim(id="x", text="", estimate=between(-1, 1), bound=ABOVE_ZERO)) == 1
+
+
+def test_runs_at_chance_must_not_make_the_verdict():
+    assert disagreement(ABOVE_ZERO, between(1, 2), between(0.5, 3)) == ""
+    assert disagreement(ABOVE_ZERO, between(1, 2), between(-1, 3))
+    assert disagreement(ABOVE_ZERO, between(1, 2), Estimate(value=None))
 
 
 def test_tests_of_a_study_are_corrected_together():

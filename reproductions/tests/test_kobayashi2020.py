@@ -132,7 +132,7 @@ def test_what_is_planted_is_claimed():
         "sep-cancelling-needs-order": "cannot tell",
     }
     estimates = {claim.id: claim.estimate.value for claim in outcome.claims}
-    assert estimates["minilm-special-weight"] == pytest.approx(0.5, abs=0.01)
+    assert estimates["minilm-special-weight"] == pytest.approx(0.5 + 2 * 0.03 / 3, abs=0.01)
     assert estimates["minilm-special-norm"] == pytest.approx(0.2, abs=0.01)
     assert outcome.facts["models"]["minilm"]["sink"] == "[SEP]"
     assert outcome.facts["models"]["minilm"]["between_layers"]

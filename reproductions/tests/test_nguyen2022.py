@@ -106,6 +106,10 @@ def test_the_shape_is_found_where_it_is_and_not_where_it_is_not(peak, rises):
     assert {judged[f"{c}-glove-100-accuracy-steady"].verdict for c in ("esnli", "hatexplain", "yelphat")} == {"holds"}
     assert {"esnli-published", "others-published", "yelphat-random-300"} <= {table.id for table in outcome.tables}
     assert len(outcome.facts["both"]) == (6 if peak else 0)
+    assert up.published.spread == 0.07
+    none = judged["hatexplain-glove-100-auprc-falls-from-none"]
+    assert none.published.value == pytest.approx(0.489 - 0.6095)
+    assert none.verdict == "holds"
 
 
 def test_published_columns_have_one_number_for_each_strength():
@@ -129,6 +133,8 @@ def test_accuracy_that_moves_and_a_classifier_that_learnt_nothing_are_told():
     # Like is compared with like: the printed AUROC at 0.01 and 0.02 together against 0, and at 0.1 against these.
     fall = judged["esnli-glove-100-auroc-falls"]
     assert fall.published.value == pytest.approx(0.6997 - (0.7422 + 0.7331) / 2)
+    assert fall.verdict == "cannot tell"  # what has learnt nothing explains nothing
+    assert fall.undecided
     places = {place["key"]: place for place in outcome.facts["places"]}
     assert places["esnli-glove-100"]["collapsed"]
     assert places["esnli-glove-100"]["unsharpened"]
@@ -143,5 +149,5 @@ def test_noise_of_accuracy_is_not_called_still():
 def test_nothing_is_said_of_a_place_where_a_run_is_missing():
     lacking = {"corpus": "esnli", "vectors": "glove-100", "strength": 0.05, "seed": 2}
     judged = by_id(finished(STUDY, lambda labels: None if labels == lacking else result(labels)))
-    assert len(judged) == 25
+    assert len(judged) == 27
     assert not any(id.startswith("esnli-glove-100") for id in judged)

@@ -114,7 +114,7 @@ def test_the_claims_say_what_was_planted(results):
         "syntax-nsubj-to-head": "holds",
         "syntax-obj-to-head": "does not hold",
         "stable-confidence": "holds",
-        "roles-needed": "holds",
+        "roles-needed": "cannot tell",  # pools layers
         "roles-needed-in-layers": "holds",
         "gradient-over-confidence": "holds",
     }

@@ -5,13 +5,13 @@ from itertools import product
 from typing import Any
 
 from reproductions.frame import markdown
-from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.tp9.grid import BLOCKS, DROPOUTS, Model, plain
 from reproductions.tp9.runs import Runs
 
-_ASKED = Published("asked, no number printed", "the practical's own questions")
+_DEGRADED = Published("with many layers, training is much worse; a residual architecture remedies it", "section 2")
 
 
 def claims(cells: Finished) -> list[Claim]:
@@ -83,15 +83,17 @@ def _depth(runs: Runs) -> Iterator[Claim]:
             residual[last],
         ),
     ):
-        yield from _above(runs, id, text, better, worse)
+        yield from _above(runs, id, text, better, worse, None if id.endswith("hurts-residual") else _DEGRADED)
 
 
-def _above(runs: Runs, id: str, text: str, better: Model, worse: Model) -> Iterator[Claim]:
+def _above(
+    runs: Runs, id: str, text: str, better: Model, worse: Model, published: Published | None = None
+) -> Iterator[Claim]:
     """With all seeds, and again without those that learnt nothing; both must lie above, as far as seeds are left."""
     if not runs.enough(better, worse):
         return
     note, dead = f"{runs.accuracy(better)} against {runs.accuracy(worse)}", runs.dead(better) + runs.dead(worse)
-    rest = runs.gap(better, worse, learnt=True)
+    gap, rest = runs.gap(better, worse), runs.gap(better, worse, learnt=True)
     if dead:
         note += f"; {dead} of the runs at chance, without them {markdown.estimate(rest)}"
     families = {better.family, worse.family}
@@ -99,11 +101,16 @@ def _above(runs: Runs, id: str, text: str, better: Model, worse: Model) -> Itera
     yield Claim(
         id=id,
         text=text,
-        estimate=runs.gap(better, worse),
+        estimate=gap,
         also=[rest] if dead and rest.interval else [],  # all at chance: that is the finding
         bound=Bound.above(0.0),
-        published=_ASKED,
-        undecided="their dropout was searched among different rates" if _unlike(families, dropouts) else "",
+        published=published,
+        ours=published is None,
+        undecided="their dropout was searched among different rates"
+        if _unlike(families, dropouts)
+        else disagreement(Bound.above(0.0), gap, rest)
+        if dead and rest.interval
+        else "",
         note=note,
     )
 

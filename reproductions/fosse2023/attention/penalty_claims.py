@@ -13,7 +13,7 @@ import numpy as np
 from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds
 from reproductions.fosse2023.grid import CLASSES, NAMES
 from reproductions.frame import markdown
-from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.statistics import mean_of, rank_correlation, rank_correlations
 
 SHARPENED = 0.1
@@ -24,15 +24,19 @@ OF = {"key": "keys", "value": "values"}
 _LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
 
 
-def with_and_without(values: Any, learnt: Any, *, note: str = "", published: Published | None, **about: Any) -> Claim:
-    """A claim about a number of each seed: it must hold for all of them and for those that learnt something alone."""
+def with_and_without(
+    values: Any, learnt: Any, *, bound: Bound, note: str = "", published: Published | None, **about: Any
+) -> Claim:
+    """A claim about a number of each seed: all of them, and those alone that learnt something, must say the same."""
     known = np.asarray(values, dtype=float)
-    rest = mean_of(known[np.asarray(learnt, dtype=bool)])
+    every, rest = mean_of(known), mean_of(known[np.asarray(learnt, dtype=bool)])
     lost = len(known) - int(np.sum(learnt))
     said = f"{lost} of {len(known)} seeds at chance, without them {markdown.estimate(rest)}" if lost else ""
     return Claim(
-        estimate=mean_of(known),
+        estimate=every,
         also=[rest] if lost else [],
+        bound=bound,
+        undecided=disagreement(bound, every, rest) if lost else "",
         published=published,
         ours=published is None,
         note="; ".join(part for part in (note, said) if part),
@@ -164,13 +168,13 @@ def _correlation(
     notes = [f"{len(different)} settings" + (f", without {copies} whose models are copies" if copies else "")]
     notes += [f"{lost} of {learnt.size} runs at chance, without them {markdown.estimate(rest)}"] if lost else []
     notes += [f"{level} of {second.size} runs have one and the same number"] if 2 * level > second.size else []
-    idle = 2 * level > second.size
-    published = about.pop("published")
+    shared = "a measure that most runs share cannot go with another" if 2 * level > second.size else ""
+    published, bound = about.pop("published"), about["bound"]
     return Claim(
         estimate=every,
         also=[rest] if lost else [],
         note="; ".join([*notes, *(remarks(runs, corpus) if len(runs.strengths(corpus)) > 1 else [])]),
-        undecided="a measure that most runs share cannot go with another" if idle else "",
+        undecided=shared or (disagreement(bound, every, rest) if lost else ""),
         published=published,
         ours=published is None,
         **about,
