@@ -12,7 +12,7 @@ LENSES = ("weights", "norms:sample=0", "sinks", "importance")
 
 
 def looked(rank: int, world: int, port: int, folder: str) -> None:
-    from tiny_subjects import examples, subject
+    from tiny import examples, subject
 
     from lorgnette.looking.look import look
 
