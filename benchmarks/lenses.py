@@ -24,7 +24,13 @@ from lorgnette.texts.corpus import Corpus
 
 TEXTS = 96
 TOGETHER = ("weights", "norms", "frequency", "distances", "rollout", "geometry", "convexity", "roles")
-CASES = {"weights": (("weights",), 1.3), "norms": (("norms",), 1.8), "together": (TOGETHER, 4.0)}
+CASES = {
+    "weights": (("weights",), 1.3),
+    "norms": (("norms",), 1.8),
+    "contribution": (("norms:contribution=true,all_heads=false,sample=0",), 1.4),
+    "sinks": (("sinks",), 1.5),
+    "together": (TOGETHER, 4.0),
+}
 
 
 def watched() -> tuple[Subject, Corpus, str]:
