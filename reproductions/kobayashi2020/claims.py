@@ -132,7 +132,8 @@ def _special_tokens(model: str, cell: xr.Dataset, numbers: Mapping[str, Any]) ->
             published=_printed(numbers, "norms_by_layer"),
             note=_RATIO,
         ),
-        *(_at_depth(model, cell, kind, numbers) for kind in THIRDS),
+        # Fewer than three layers have no early, middle and deep ones.
+        *(_at_depth(model, cell, kind, numbers) for kind in THIRDS if cell.sizes["layer"] >= len(THIRDS)),
     ]
 
 
