@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import importlib
+import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -76,7 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return  # this process hands the tests out and runs none
     for name in FIRST:
-        importlib.import_module(name)
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,9 @@ def direct_effects(subject: Subject, batch: Batch, goal: Goal) -> DirectEffects:
     if bool((missed > tolerance * size).any()):
         worst = int((missed / size).argmax())
         numbers = f"{float(made.terms()[worst].sum()):.6g} and not {float(made.value[worst]):.6g}"
-        raise _unknown(subject, f"the terms of its logit sum to {numbers}")
+        rounded = torch.get_float32_matmul_precision() != "highest"
+        why = " (torch.set_float32_matmul_precision is not 'highest', which rounds products)" if rounded else ""
+        raise _unknown(subject, f"the terms of its logit sum to {numbers}{why}")
     return made
 
 

@@ -10,6 +10,8 @@ from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.results import Result
 
+SIGNALS_OF = ("weights", "norms", "relevance", "importance")
+"""Lenses that are run for their signals where nobody names others."""
 Values = tuple[xr.DataArray, xr.DataArray | None]
 """A number for every head, and its standard error over texts where there is one."""
 

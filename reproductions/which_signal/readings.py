@@ -1,6 +1,6 @@
 """Numbers of every stack of every model, by signal: how it ranks heads one at a time, and what its order saves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
@@ -35,13 +35,17 @@ class Place:
         return f"{NAMES.get(self.model, self.model)}, {CORPORA.get(self.corpus, self.corpus)}"
 
 
+Reading = Callable[[Place, str, str], float | None]
+"""A number of a stack of a model, by signal."""
+
+
 class Readings:
     """Means over seeds, for every place and stack."""
 
     def __init__(self, cells: Finished) -> None:
         self.cells = cells
         self.shares: list[float] = list(SHARES)
-        self.places = list(dict.fromkeys(Place(c.labels["model"], c.labels["corpus"]) for c in cells))  # type: ignore[arg-type]
+        self.places = list(dict.fromkeys(Place(str(c.labels["model"]), str(c.labels["corpus"])) for c in cells))
 
     @cached_property
     def signals(self) -> list[str]:
@@ -83,9 +87,8 @@ class Readings:
         own, random = (self.change(place, stack, name, share) for name in (signal, RANDOM))
         return None if own is None or random is None or random <= 0 else 1 - own / random
 
-    def of_places(self, read: object, signal: str, stacks: Sequence[str] | None = None) -> list[float | None]:
+    def of_places(self, read: Reading, signal: str, stacks: Sequence[str] | None = None) -> list[float | None]:
         """One number for every place: the mean over its stacks, None where it has none."""
-        assert callable(read)
         out: list[float | None] = []
         for place in self.places:
             own = [stack for stack in self.stacks(place) if stacks is None or stack in stacks]
@@ -101,8 +104,7 @@ class Readings:
     def _cells(self, place: Place) -> list[Measured]:
         return self.cells.of(model=place.model, corpus=place.corpus)
 
-    def _mean(self, place: Place, stack: str, read: object) -> float | None:
-        assert callable(read)
+    def _mean(self, place: Place, stack: str, read: Callable[[Json], float | None]) -> float | None:
         values = [read(cell.result["stacks"][stack]) for cell in self._cells(place)]
         known = [value for value in values if value is not None]
         return mean(known) if known else None

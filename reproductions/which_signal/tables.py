@@ -6,7 +6,7 @@ import pandas as pd
 
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Table
-from reproductions.which_signal.readings import RANDOM, Place, Readings, title, words
+from reproductions.which_signal.readings import RANDOM, Place, Reading, Readings, title, words
 
 
 def tables(cells: Finished) -> list[Table]:
@@ -57,8 +57,7 @@ def _accuracy(readings: Readings) -> list[Table]:
     return out
 
 
-def _frame(readings: Readings, read: object, signals: list[str]) -> pd.DataFrame:
-    assert callable(read)
+def _frame(readings: Readings, read: Reading, signals: list[str]) -> pd.DataFrame:
     rows = []
     for signal in signals:
         values = {_column(readings, place, stack): read(place, stack, signal) for place, stack in readings.every()}

@@ -168,6 +168,10 @@ def test_wrong_input_is_one_line(tiny, ranking, tmp_path):
         get("removal:shares=half")
     with pytest.raises(UserError, match="at least 1"):
         Removal(controls=0)
+    with pytest.raises(UserError, match="its weights differ"):
+        look(subject("bert-classifier", seed=4), TEXTS, [Removal(ranking=ranking)], progress=False)
+    with pytest.raises(UserError, match=r"nowhere"):
+        look(tiny, TEXTS, [Removal(ranking=tmp_path / "nowhere")], progress=False)
     with pytest.raises(UserError, match="another model"):
         look(subject("gpt2"), TEXTS, [Removal(ranking=ranking)], progress=False)
     look(tiny, TEXTS, ["distances"], progress=False, out=tmp_path / "run")

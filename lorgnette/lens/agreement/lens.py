@@ -9,7 +9,7 @@ import xarray as xr
 from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.signals import HeadValues, in_stack, signals_in, table
+from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, table
 from lorgnette.results import Result
 from lorgnette.statistics.rank_agreement import (
     advantages,
@@ -22,8 +22,6 @@ from lorgnette.statistics.rank_agreement import (
 )
 from lorgnette.statistics.significance import false_discovery
 
-SIGNALS_OF = ("weights", "norms", "relevance", "importance")
-"""Lenses that it brings along; the signals of others count where their results are there."""
 ABLATIONS = ("zero", "mean")
 _DESCRIPTIONS = {
     "spearman": "Spearman's ρ across the heads of a stack",
@@ -76,6 +74,8 @@ class Agreement(Lens):
 
 def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0) -> Result:
     """The same from results that are there already: of `weights`, `norms`, `importance` or any lens with signals."""
+    if len({result.provenance.weights_hash for result in results.values()}) > 1:
+        raise UserError("These results are from different models: their weights differ.")
     signals = signals_in(results)
     if len(signals) < 2:
         raise UserError(
@@ -138,8 +138,7 @@ def _advantages(
             for key, array in zip(out, found, strict=True):
                 out[key][number][some] = array
             upper = np.triu(np.ones((len(others), len(others)), dtype=bool), 1)
-            p = np.where(upper, found[3], np.nan)
-            p = false_discovery(p)
+            p = false_discovery(np.where(upper, found[3], np.nan))
             out["_p"][number][some] = np.where(upper, p, p.T)
     dims = (axes.ABLATION, axes.SIGNAL, axes.SIGNAL_B)
     arrays: dict[str, tuple[tuple[str, ...], np.ndarray]] = {f"advantage{key}": (dims, a) for key, a in out.items()}

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lorgnette.attending import Call, Site, Tap
+from lorgnette.attending import Site
+from lorgnette.lens.importance.ablation import ScaledCopies
 from lorgnette.lens.losses import masked, text_losses
 from lorgnette.subject import Subject
 from lorgnette.texts.sides import Encoded
@@ -16,21 +17,6 @@ LIMIT = 5.0
 """Logits of gates stay within ±this, as the paper clips them: gates between .007 and .993."""
 START = 2.0
 """Logit of every gate before the first fit: .88, near the model as it is, where gradients still arrive."""
-
-
-class SoftGates(Tap):
-    """In each copy of a batch every head gives σ(logit) of its output."""
-
-    def __init__(self, place: Mapping[Site, slice], logits: Float[Tensor, "copy gate"]) -> None:
-        self.place, self.logits = place, logits
-
-    def context(
-        self, call: Call, context: Float[Tensor, "batch head query dim"]
-    ) -> Float[Tensor, "batch head query dim"]:
-        if call.site not in self.place:
-            return context
-        gates = torch.sigmoid(self.logits[:, self.place[call.site]]).to(context.dtype)
-        return (context.unflatten(0, (len(gates), -1)) * gates[:, None, :, None, None]).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +35,8 @@ class GatedLoss:
         batch, labels = self.subject.collate([self.texts[row] for row in rows.flatten().tolist()]), None
         if self.task == "masked":
             batch, labels = masked(self.subject, batch)
-        taps = () if logits is None else (SoftGates(self.place, logits),)
+        gates = None if logits is None else torch.sigmoid(logits)
+        taps = () if gates is None else (ScaledCopies({site: gates[:, at] for site, at in self.place.items()}),)
         options = {"use_cache": False} if hasattr(self.subject.model.config, "use_cache") else {}
         with self.subject.tapped(*taps):
             outputs = self.subject.run(batch, return_dict=True, **options)

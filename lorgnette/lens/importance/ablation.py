@@ -1,6 +1,6 @@
 """One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,6 +64,22 @@ class Replacement:
 
     head: int
     vector: Float[Tensor, "*position dim"] | None
+
+
+class ScaledCopies(Tap):
+    """In each copy of a batch every head gives its output times a factor; sites without factors stay as they are."""
+
+    def __init__(self, factors: Mapping[Site, Float[Tensor, "copy head"]]) -> None:
+        self.factors = factors
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        factors = self.factors.get(call.site)
+        if factors is None:
+            return context
+        copies = context.unflatten(0, (len(factors), -1))
+        return (copies * factors.to(context)[:, None, :, None, None]).flatten(0, 1)
 
 
 class Rerun:

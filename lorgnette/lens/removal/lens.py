@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call, Site, Tap
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.importance.ablation import copies_together
+from lorgnette.lens.importance.ablation import ScaledCopies, copies_together
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.signals import HeadValues, in_stack, signals_in, signals_of, table
+from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, signals_of, table
 from lorgnette.results import Result, Results
 from lorgnette.statistics.significance import false_discovery, two_sided_p
 from lorgnette.subject import Subject
@@ -28,7 +28,6 @@ from lorgnette.types import ModelOutput
 
 RANDOM = "random"
 SAME = "the same texts"
-SIGNALS_OF = ("weights", "norms", "relevance", "importance")
 _DESCRIPTIONS = {
     "loss": "loss of the intact model, mean over texts",
     "accuracy": "accuracy of the intact model",
@@ -44,22 +43,6 @@ class RemovalTask(NamedTuple):
     stack: int
     signal: int
     share: int
-
-
-class Masked(Tap):
-    """In each copy of a batch other heads give nothing."""
-
-    def __init__(self, gone: Mapping[Site, Bool[Tensor, "copy head"]]) -> None:
-        self.gone = gone
-
-    def context(
-        self, call: Call, context: Float[Tensor, "batch head query dim"]
-    ) -> Float[Tensor, "batch head query dim"]:
-        gone = self.gone.get(call.site)
-        if gone is None:
-            return context
-        copies = context.unflatten(0, (len(gone), -1))
-        return copies.masked_fill(gone[:, None, :, None, None].to(context.device), 0.0).flatten(0, 1)
 
 
 class Removal(Lens):
@@ -99,7 +82,7 @@ class Removal(Lens):
             raise UserError(f"The 'controls' of Removal must be at least 1. Got {controls} instead.")
         self.shares, self.controls, self.seed = tuple(shares), controls, seed
         self.ranking = None if ranking is None else Path(ranking)
-        self.ranked_on: str = "" if ranking is None else str(ranking)
+        self.ranked_on: str = "" if ranking is None else str(ranking)  # as text it is part of `described`
         self.descriptions: dict[str, str] = {}
         self.jobs: list[RemovalTask] = []
         self.gone: dict[Site, Bool[Tensor, "job head"]] = {}
@@ -111,6 +94,8 @@ class Removal(Lens):
         self.subject, self.task = subject, task_of(subject)
         self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
         given = None if self.ranking is None else Results.load(self.ranking)
+        if any(result.provenance.weights_hash != subject.weights_hash for result in (given or {}).values()):
+            raise UserError(f"The ranking {self.ranked_on} is of another model: its weights differ.")
         self.names: list[str] = [*self._known(given), RANDOM]
         self.metrics = ("loss", "accuracy") if self.task == "classification" else ("loss",)
         one: dict[str, Sequence[str | float]] = {
@@ -181,7 +166,8 @@ class Removal(Lens):
         labels = None
         if self.task == "masked":
             batch, labels = masked(self.subject, batch, seed=self.seed)
-        intact, exists = (each.detach() for each in self._values(batch, self._logits(batch, None)[0], labels))
+            outputs = self.subject.run(batch, return_dict=True)
+        intact, exists = text_metrics(self.subject, self.task, batch, outputs.logits, labels)
         self.intact.add(**{name: (value, exists) for name, value in zip(self.metrics, intact, strict=True)})
         sizes = (len(self.stacks), len(self.names), len(self.shares))
         total = intact.new_zeros(len(self.metrics), len(batch), *sizes)
@@ -190,7 +176,9 @@ class Removal(Lens):
         for start in range(0, len(self.jobs), together):
             jobs = range(start, min(start + together, len(self.jobs)))
             for job, logits in zip(jobs, self._logits(batch, jobs), strict=True):
-                total[(slice(None), slice(None), *self.jobs[job])] += self._values(batch, logits, labels)[0]
+                total[(slice(None), slice(None), *self.jobs[job])] += text_metrics(
+                    self.subject, self.task, batch, logits, labels
+                )[0]
                 count[self.jobs[job]] += 1
         self._add(total / count.clamp(min=1), intact, exists, count > 0)
 
@@ -209,17 +197,12 @@ class Removal(Lens):
             self.differences.add(**{f"{name}_difference": (difference, both)})
 
     @torch.no_grad()
-    def _logits(self, batch: Batch, jobs: range | None) -> Float[Tensor, "copy text *rest"]:
-        gone = {} if jobs is None else {site: each[jobs.start : jobs.stop] for site, each in self.gone.items()}
-        copies = 1 if jobs is None else len(jobs)
+    def _logits(self, batch: Batch, jobs: range) -> Float[Tensor, "copy text *rest"]:
+        remaining = {site: 1.0 - each[jobs.start : jobs.stop].float() for site, each in self.gone.items()}
+        copies = len(jobs)
         inputs = {name: each.repeat(copies, *(1,) * (each.dim() - 1)) for name, each in batch.inputs.items()}
-        with self.subject.tapped(Masked(gone)):
+        with self.subject.tapped(ScaledCopies(remaining)):
             return self.subject.run(replace(batch, inputs=inputs), return_dict=True).logits.unflatten(0, (copies, -1))
-
-    def _values(
-        self, batch: Batch, logits: Tensor, labels: Tensor | None
-    ) -> tuple[Float[Tensor, "metric text"], Float[Tensor, " text"]]:
-        return text_metrics(self.subject, self.task, batch, logits, labels)
 
     def compute(self) -> Result:
         """Changes by signal and share of heads, and the differences between signals."""

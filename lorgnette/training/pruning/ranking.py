@@ -62,8 +62,7 @@ def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) ->
     head counts by the size of what it does: signals with a sign enter without it.
     """
     from lorgnette.lens import get
-    from lorgnette.lens.agreement.lens import SIGNALS_OF
-    from lorgnette.lens.signals import signals_in
+    from lorgnette.lens.signals import SIGNALS_OF, signals_in
 
     lenses = [get(name) for name in SIGNALS_OF]
     signals = signals_in(look(subject, texts, lenses, truncate=True, progress=progress))
