@@ -20,11 +20,9 @@ STUDY = Study(
                 "sep-cancels",
                 "sep-cancels-within-layers",
                 "punctuation-norm",
-                "punctuation-cancels",
                 "not-by-weights",
-                "keeps-more-than-it-mixes",
             ),
-            ("e5-small", "minilm"),
+            ("e5-small", "minilm", "mpnet"),
         )
     ],
     only="model",

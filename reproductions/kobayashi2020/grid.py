@@ -4,12 +4,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproductions.frame.cells import Cell
-from reproductions.frame.conditions import RANDOM, SHUFFLED, SINGLE, TRAINED, WIKITEXT, grid_of, reachable
+from reproductions.frame.conditions import (
+    MODELS,
+    OPTIONAL,
+    RANDOM,
+    SHUFFLED,
+    SINGLE,
+    TRAINED,
+    WIKITEXT,
+    grid_of,
+    reachable,
+)
+from reproductions.frame.segments import COUNT
 from reproductions.frame.settings import Settings
 
 __all__ = ["grid", "reachable"]
+WORDS_PART = 4
+"""A quarter of the segments has as many occurrences as the correlations with frequency are computed from."""
 
 
 def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     conditions = (TRAINED, RANDOM, SHUFFLED) if settings.quick else (TRAINED, RANDOM, SHUFFLED, SINGLE, WIKITEXT)
-    return grid_of(settings, "reproductions.kobayashi2020.measure:measure", conditions)
+    models = (*MODELS, "mpnet")
+    cells = grid_of(settings, "reproductions.kobayashi2020.measure:measure", conditions, models)
+    for model in () if settings.quick else models:
+        arguments = {"model": model, "count": COUNT // WORDS_PART, "specials": False}
+        labels = {"model": model, "part": "words"}
+        function = "reproductions.kobayashi2020.measure:frequency_of_words"
+        cells[f"{model}.words"] = Cell(function, arguments, labels, optional=model in OPTIONAL)
+    return cells

@@ -8,7 +8,7 @@ from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 from lorgnette.texts.frequency import FrequencyRanks, bert_ranks
-from reproductions.frame.conditions import Condition
+from reproductions.frame.conditions import TRAINED, Condition
 from reproductions.frame.settings import Machine
 from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
 
@@ -44,10 +44,33 @@ def measure(*, machine: Machine, model: str, condition: str, count: int, blocks:
     return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
 
 
+def frequency_of_words(*, machine: Machine, model: str, count: int, specials: bool) -> xr.Dataset:
+    """ρ of frequency rank with weights and norms of the trained model, without special tokens."""
+    local = {"data": machine.data, "models": machine.models, "device": machine.device}
+    made = Condition.open(model, TRAINED, count=count, blocks=1, seed=0, **local)
+    ranks = piece_ranks(made.subject, machine.data)
+    lens = Frequency("corpus" if ranks is None else ranks, specials=specials)
+    data = _of_frequency(look(made.subject, made.blocks[0], [lens], progress=False)["frequency"].data)
+    return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
+
+
+_BERT_PIECES = {"[CLS]": 101, "[SEP]": 102, ",": 1010, ".": 1012, "the": 1996}
+_MPNET_SHIFT = 4
+"""MPNet's vocabulary is BERT's behind four tokens of its own, two of which are used for [CLS] and [SEP]."""
+
+
 def piece_ranks(subject: Subject, data: str | None) -> FrequencyRanks[int] | None:
     """BERT's ranks if the vocabulary is BERT's; None, and pieces are counted in the segments, if it is another."""
-    known = subject.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", ",", ".", "the"])
-    return bert_ranks(data) if known == [101, 102, 1010, 1012, 1996] else None
+    tokenizer, bert = subject.tokenizer, list(_BERT_PIECES.values())
+    known = tokenizer.convert_tokens_to_ids(list(_BERT_PIECES))
+    if known == bert:
+        return bert_ranks(data)
+    if known != [piece + _MPNET_SHIFT for piece in bert]:
+        return None
+    given = bert_ranks(data)
+    shifted = {piece + _MPNET_SHIFT: rank for piece, rank in given.ranks.items()}
+    used = zip((tokenizer.cls_token_id, tokenizer.sep_token_id), bert[:2], strict=True)
+    return FrequencyRanks({**shifted, **{own: given[piece] for own, piece in used}}, given.source)
 
 
 def _of_block(data: xr.Dataset) -> xr.Dataset:

@@ -44,6 +44,8 @@ def tables(cells: Finished) -> list[Table]:
 def _rows(cells: Finished) -> Iterator[tuple[dict[str, Any], xr.Dataset]]:
     for model in models(cells):
         for cell in cells.of(model=model):
+            if "condition" not in cell.labels:
+                continue
             yield {"model": model, "condition": cell.labels["condition"]}, cell.result
 
 

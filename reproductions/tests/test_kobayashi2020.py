@@ -65,7 +65,7 @@ def cell(labels) -> xr.Dataset:
     """[SEP] is the sink; its weight and norm cancel between layers in the trained model, also on shuffled words."""
     blocks, layers, heads = 4, 3, 2
     noise = np.random.default_rng(0).normal(0, 0.001, blocks)
-    learnt = labels["condition"] != "random weights"
+    learnt = labels.get("condition") != "random weights"
     by_kind = np.ones((blocks, layers, 4)) * noise[:, None, None]
     early = np.zeros((blocks, layers, 4))
     early[:, 0, :2] = 0.03 + noise[:, None] / 2  # [CLS] and [SEP] get more weight in the first third
@@ -130,6 +130,8 @@ def test_what_is_planted_is_claimed():
         "cls-cancelling-needs-order": "cannot tell",
         "sep-cancelling-learnt": "holds",
         "sep-cancelling-needs-order": "cannot tell",
+        "words-discounted": "holds",
+        "words-not-by-weights": "does not hold",
     }
     estimates = {claim.id: claim.estimate.value for claim in outcome.claims}
     assert estimates["minilm-special-weight"] == pytest.approx(0.5 + 2 * 0.03 / 3, abs=0.01)
@@ -138,9 +140,9 @@ def test_what_is_planted_is_claimed():
     assert outcome.facts["models"]["minilm"]["between_layers"]
     assert len(outcome.tables) == 10
     assert {figure.name for figure in outcome.figures} == {"weights-and-norms-minilm", "mixing-ratios", "cancelling"}
-    assert len([key for key in outcome.cells.missing if key.startswith("bert-base")]) == 5
+    assert len([key for key in outcome.cells.missing if key.startswith("bert-base")]) == 6
 
 
 def test_without_the_trained_model_nothing_is_said():
-    cells = finished(STUDY, lambda one: None if one["condition"] == "trained" else cell(one))
+    cells = finished(STUDY, lambda one: None if one.get("condition") == "trained" else cell(one))
     assert STUDY.module("claims").claims(cells) == []
