@@ -63,7 +63,8 @@ def text_losses(
         labels = next_pieces(batch.source, None, None)
     assert labels is not None
     labels = labels.to(logits.device)
-    each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
+    each = each.view_as(labels)
     counts = (labels != IGNORED).sum(-1)
     return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette import axes
@@ -154,17 +154,16 @@ class Circuits(Lens):
             return {}
         size = min(len(tokenizer), len(words), len(weight))
         plain = [i for i in range(size) if i not in set(tokenizer.all_special_ids)]
-        ids = torch.tensor(plain[:: max(1, len(plain) // self.tokens)][: self.tokens])
+        ids = torch.tensor(plain[:: max(1, len(plain) // self.tokens)][: self.tokens], device=weight.device)
         copied = torch.full((len(self.sites), self.heads), torch.nan, dtype=torch.float64)
         turns = np.full(copied.shape, "", dtype=object)
         for site, each in maps.items():
             if site.kind == "self" and each.value.shape[1] == weight.shape[1]:
                 for number in range(len(each.value)):
                     logits = words[ids].to(each.value) @ each.value[number] @ each.output[number]
-                    logits = (logits @ weight.T.to(logits)).detach().cpu()
-                    top = logits.topk(min(TOP, logits.shape[1])).indices
-                    copied[self.position[site], number] = (top == ids[:, None]).any(-1).double().mean()
-                    turns[self.position[site], number] = _turns(logits, ids, tokenizer)
+                    top = (logits @ weight.T.to(logits)).detach().topk(min(TOP, len(weight)))
+                    copied[self.position[site], number] = (top.indices == ids[:, None]).any(-1).double().mean()
+                    turns[self.position[site], number] = _turns(top.values, top.indices, ids, tokenizer)
         out = {"copied": self.grid(copied)}
         names = xr.full_like(out["copied"], "", dtype=object)
         for site in maps:
@@ -185,9 +184,14 @@ def _ways(early: Maps, late: Maps) -> np.ndarray:
     return np.stack([pair.double().cpu().numpy() for pair in pairs])
 
 
-def _turns(logits: Float[Tensor, "token vocabulary"], ids: Tensor, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The three largest entries, as "cat → dog"."""
-    width = logits.shape[1]
-    places = logits.flatten().topk(3).indices.tolist()
+def _turns(
+    logits: Float[Tensor, "token top"],
+    outputs: Int[Tensor, "token top"],
+    ids: Int[Tensor, " token"],
+    tokenizer: PreTrainedTokenizerBase,
+) -> str:
+    """The three largest entries, as "cat → dog"; each is among the largest of its token."""
+    places = logits.flatten().topk(min(3, logits.numel())).indices
     word = lambda i: str(tokenizer.convert_ids_to_tokens(int(i)))  # noqa: E731
-    return ", ".join(f"{word(ids[place // width])} → {word(place % width)}" for place in places)
+    pairs = zip(ids[places // logits.shape[1]].tolist(), outputs.flatten()[places].tolist(), strict=True)
+    return ", ".join(f"{word(source)} → {word(target)}" for source, target in pairs)
