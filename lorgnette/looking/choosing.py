@@ -36,6 +36,8 @@ def every_lens(
                 attempt(texts.subject, first, lens)
             elif missing := [need for need in lens.needs() if isinstance(need, str) and need not in fit]:
                 raise UserError(f"it is computed from {', '.join(missing)}")
+            else:
+                lens.bind(texts.subject)
             fit.append(name)
         except UserError as error:
             left_out[name] = str(error)

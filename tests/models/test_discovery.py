@@ -8,6 +8,8 @@ from tiny.architectures import model_of_type
 from lorgnette import lens as lenses
 from lorgnette.attending import Recorder
 from lorgnette.errors import CaptureError
+from lorgnette.looking.choosing import every_lens
+from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import anatomy_of, record_of
 from lorgnette.models.tapping import tapped
@@ -107,6 +109,9 @@ def test_a_lens_says_what_it_lacks_and_the_others_work():
         lenses.get("norms").bind(watched)
     result = run_lens(lenses.get("weights"), watched, [watched.encode(examples())]).compute()
     assert float(result.data["entropy"].min()) >= 0
+    fit, left_out = every_lens(TokenizedTexts(watched, examples()), None, lambda *_: None)
+    assert "circuits" not in fit
+    assert "is not known" in left_out["circuits"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class Circuits(Lens):
     maps of rank r in d dimensions have a composition of about 1/√d too.
     """
 
-    variables: dict[str, xr.DataArray]
+    subject: Subject
 
     name: ClassVar[str] = "circuits"
     summary: ClassVar[str] = "spectra of each head's QK and OV circuits, copying, and composition of heads"
@@ -96,16 +96,23 @@ class Circuits(Lens):
         self.tokens = tokens
 
     def allocate(self, subject: Subject) -> None:
-        maps = {site.site: Maps.of(site) for site in subject.anatomy.sites if site.site.stack != "pooler"}
-        self.variables = self._spectra(maps) | self._compositions(maps) | self._tokens(subject, maps)
-        for name, text in _DESCRIPTIONS.items():
-            if name in self.variables:
-                self.variables[name].attrs["description"] = text
-                if self.variables[name].dtype.kind == "f":  # what is not there is missing, not wrong
-                    self.variables[f"{name}_count"] = self.variables[name].notnull().astype("int64")
+        """A model whose projections are unknown is refused before any pass."""
+        self.subject = subject
+        for site in self._attention():
+            site.require("query", "key", "value", "output")
+
+    def _attention(self) -> list[AttentionSite]:
+        return [site for site in self.subject.anatomy.sites if site.site.stack != "pooler"]
 
     def compute(self) -> Result:
-        return self.result(self.variables)
+        maps = {site.site: Maps.of(site) for site in self._attention()}
+        variables = self._spectra(maps) | self._compositions(maps) | self._tokens(self.subject, maps)
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text
+                if variables[name].dtype.kind == "f":  # what is not there is missing, not wrong
+                    variables[f"{name}_count"] = variables[name].notnull().astype("int64")
+        return self.result(variables)
 
     def _spectra(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
         shape = (len(self.sites), self.heads)
