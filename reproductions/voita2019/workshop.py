@@ -138,24 +138,28 @@ class Workshop:
     def base(self, model: str) -> Path:
         return self.opus() if model == "opus" else self.small()
 
-    def further(self, model: str, folder: Path, epochs: int) -> tuple[Any, PreparedPairs, TrainingSettings]:
+    def further(
+        self, model: str, folder: Path, epochs: int, seed: int = 0
+    ) -> tuple[Any, PreparedPairs, TrainingSettings]:
         """The model in a folder, to be trained some epochs more on the same pairs."""
         settings = self.settings(
             str(folder), self.pairs("en-fr"), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True,
-            batch_size=self.sizes["opus_batch" if model == "opus" else "batch"],
+            batch_size=self.sizes["opus_batch" if model == "opus" else "batch"], seed=seed,
         )  # fmt: skip
         ready = prepare(settings)
         assert isinstance(ready, PreparedPairs)
-        set_seed(0)
+        set_seed(seed)
         return ready.builder.model(), ready, settings
 
 
 def short_run(
-    model: Any, ready: Prepared, settings: TrainingSettings, gates: HeadGates | None = None
+    model: Any, ready: Prepared, settings: TrainingSettings, gates: HeadGates | None = None, steps: int = -1
 ) -> dict[str, float]:
-    """Trains a model, and its gates if it has some, to the end of its epochs: no evaluation, nothing on disk."""
+    """Trains a model, and its gates if it has some, to the end of its epochs, or for so many steps: no evaluation,
+    nothing on disk."""
     tally = ready.tally_class()
-    quiet = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "report_to": []}
+    quiet: dict[str, Any] = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
+    quiet |= {"report_to": [], "max_steps": steps}
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder, ExitStack() as undo:
         arguments = dataclasses.replace(arguments_of(settings, RunFolder(Path(folder) / "run")), **quiet)
         own: dict[str, Any] = {}

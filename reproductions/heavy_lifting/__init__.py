@@ -1,0 +1,30 @@
+"""Do specialised heads do the heavy lifting? Gates against chance, and trained against from scratch, at equal steps."""
+
+from reproductions.frame.study import Study
+
+STUDY = Study(
+    name="heavy_lifting",
+    title="Do specialised heads do the heavy lifting?",
+    question="If most heads of a translation model go, does it matter which? Are heads that gates choose better than "
+    "random ones of the same layers, and than those with the sharpest attention or the largest gradient? Is it better "
+    "to prune a trained model than to train the small one from scratch? Do heads with a role remain?",
+    answer="Not run yet.",
+    headline=[
+        "third-loses-little",
+        "sixth-loses-little",
+        "chance-48",
+        "chance-36",
+        "chance-24",
+        "chance-12",
+        "gates-over-confidence",
+        "gates-over-gradient",
+        "confidence-over-chance",
+        "gradient-over-chance",
+        "layers-24",
+        "trained-over-scratch-24",
+        "trained-over-scratch-12",
+        "roles-remain",
+        "roles-needed",
+    ],
+    seeds=(0, 1, 2, 3),
+)
