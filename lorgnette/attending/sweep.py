@@ -12,7 +12,9 @@ A learnt sink with score s_h is one more term e_i = exp(s_h − m_i) of Z_i and 
 with it; peak is then max_j e_ij / Z_i, and sink = e_i / Z_i.
 
 Everything comes from one exponential, in a block that stays in the cache. Working with s − m keeps the entropy exact
-to rounding even for scores of hundreds, and never below zero by more than rounding (it is clamped).
+to rounding even for scores of hundreds, and never below zero by more than rounding (it is clamped). Scores are in base
+2 from the product on (times log₂ e): torch's exp2 takes .3 ns on every number, its exp 0.9, and 6 to 9 where the
+result is zero, as behind every mask.
 """
 
 from collections.abc import Callable, Iterator
@@ -233,7 +235,7 @@ class _Sweep:
         return _blocks(self.scores.shape, self.budget, together=self.wanted.block is not None)
 
     def _block_scores(self, b: slice, h: slice, r: slice) -> tuple[Tensor, Tensor]:
-        """The block of scores, and a buffer of its shape."""
+        """The block of scores in base 2, and a buffer of its shape."""
         scores = self.scores
         query, key = self.query[b, h, r], self.key[b, h]
         shape = (*query.shape[:3], key.shape[-1])
@@ -248,13 +250,16 @@ class _Sweep:
                 start, flat_start = s, flat
             else:
                 flat_start = start.reshape(-1, *shape[2:])
-            torch.baddbmm(flat_start, left, right, alpha=scores.scale, out=flat)
+            torch.baddbmm(flat_start, left, right, alpha=scores.scale * _LOG2E, out=flat)
         else:
-            torch.baddbmm(flat, left, right, beta=0, alpha=scores.scale, out=flat)
+            scale = scores.scale * (_LOG2E if scores.plain else 1.0)
+            torch.baddbmm(flat, left, right, beta=0, alpha=scale, out=flat)
         if scores.softcap is not None:
             s.div_(scores.softcap).tanh_().mul_(scores.softcap)
         if scores.bias is not None:
             s.add_(part(scores.bias, b, h, r).to(s.dtype))
+        if not scores.plain:
+            s.mul_(_LOG2E)
         if self.mask is not None and not scores.plain:
             s.add_(part(self.mask, b, h, r))
         if scores.causal:
@@ -271,19 +276,19 @@ class _Sweep:
             m = s.amax(-1)
         sunk = None
         if self.scores.sink is not None:
-            top, score = m, self.scores.sink[h].to(m.dtype)[:, None]
+            top, score = m, self.scores.sink[h].to(m.dtype)[:, None] * _LOG2E
             m = torch.maximum(m, score)
             below = score - m
-            sunk = below.exp()
+            sunk = below.exp2()
         if self.largest is not None:
             self.largest[b, h, r] = m
         s.sub_(m[..., None])
-        torch.exp(s, out=e)
+        torch.exp2(s, out=e)
         z = e.sum(-1)
         if sunk is not None:
             z += sunk
             if self.top is not None:
-                self.top[b, h, r] = (top - m).exp_()
+                self.top[b, h, r] = (top - m).exp2_()
             if self.sink is not None:
                 self.sink[b, h, r] = sunk
         self.total[b, h, r] = z
@@ -323,14 +328,14 @@ class _Sweep:
             out.context = mixed[..., :width] if width else None
             out.average = mixed[..., width:] if wanted.features is not None else None
         if self.entropy is not None:
-            out.entropy = self._blank((total.log() - self.entropy / total).clamp_(min=0.0))
+            out.entropy = self._blank((total.log2() - self.entropy / total).mul_(1 / _LOG2E).clamp_(min=0.0))
         if wanted.peak:
             out.peak = self._blank((1.0 if self.top is None else self.top) / total)
             out.peak_position = self.position
         if self.sink is not None:
             out.sink = self._blank(self.sink / total)
         if self.largest is not None:
-            out.log_sum = (self.largest + total.log()) * _LOG2E
+            out.log_sum = self.largest + total.log2()
             out.log_sum = out.log_sum if self.empty is None else out.log_sum.masked_fill(self.empty, 1e30)
         if self.among is not None:
             out.peak_among = self._blank(self.among / total)
