@@ -22,12 +22,13 @@ def numbers_of(run: Trained) -> dict[str, Any]:
     record = run.record
     kept = ("metrics", "best", "epochs", "parameters", "seconds", "texts", "vocabulary", "notes", "device", "versions")
     numbers = {name: record[name] for name in (*kept, "corpus_fingerprint")}
-    return {**numbers, "curve": _rounded(record["curve"])}
+    return {**numbers, "curve": rounded(record["curve"])}
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Numbers with six decimals, wherever they are in lists and dictionaries."""
     if isinstance(value, float):
         return round(value, _DIGITS)
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else value

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from reproductions.fosse2023.attention.penalty_claims import OF, compensates, explains, protects, with_and_without
+from reproductions.fosse2023.attention.penalty_claims import OF, compensates, explains, protects
 from reproductions.fosse2023.attention.runs import REPLACED, Runs
 from reproductions.fosse2023.grid import DEPTHS, NAMES, OTHERS
 from reproductions.frame.claims import Bound, Claim, Published
+from reproductions.frame.seeds import with_and_without
 from reproductions.frame.statistics import difference, mean_of, slope
 
 HIGH = 0.9

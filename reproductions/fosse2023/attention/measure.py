@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.subject import Subject
-from lorgnette.training import EntropyPenalty, TrainingSettings, train
+from lorgnette.training import EntropyPenalty, Prepared, Trained, TrainingSettings, train
+from lorgnette.types import PreTrainedModel
 from reproductions.fosse2023.attention.explained import explained
 from reproductions.fosse2023.attention.geometry import measured
 from reproductions.fosse2023.attention.replaced import replaced
@@ -41,18 +42,24 @@ def prepare_texts(cell: Mapping[str, Any], machine: Machine) -> None:
     store(settings.replace(model="mean", overrides={}, embeddings="random", penalties=()), machine.scratch)
 
 
-def trained(*, machine: Machine, **told: Any) -> dict[str, Any]:
-    """Trains one model and measures it; the model itself goes."""
+def fitted(
+    settings: TrainingSettings, machine: Machine, adjust: Callable[[PreTrainedModel], None] | None = None
+) -> tuple[Trained, Subject, Prepared]:
+    """Trains one model, and opens the weights that were kept, ready to be measured; the folder goes."""
     ready_for_training()
+    prepared = stored(settings, machine.scratch)
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
-        settings = settings_of(**told, data=machine.data, out=Path(folder) / "run")
-        prepared = stored(settings, machine.scratch)
-        run = train(settings, prepared=prepared)
+        run = train(settings.replace(out=Path(folder) / "run"), prepared=prepared, adjust=adjust)
         model = SelfAttentionClassifier.from_pretrained(run.folder).eval()
-    started = time.monotonic()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("highest")  # training may round, measuring not
-    subject = Subject(model, prepared.builder.tokenizer)
+    return run, Subject(model, prepared.builder.tokenizer), prepared
+
+
+def trained(*, machine: Machine, **told: Any) -> dict[str, Any]:
+    """Trains one model and measures it; the model itself goes."""
+    run, subject, prepared = fitted(settings_of(**told, data=machine.data, out=machine.scratch), machine)
+    started = time.monotonic()
     texts = test_texts(
         prepared, name=told["corpus"], data=machine.data, limit=told["test_limit"], max_length=told["max_length"]
     )

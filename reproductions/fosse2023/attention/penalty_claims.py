@@ -14,6 +14,7 @@ from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds
 from reproductions.fosse2023.grid import CLASSES, NAMES
 from reproductions.frame import markdown
 from reproductions.frame.claims import Bound, Claim, Published, disagreement
+from reproductions.frame.seeds import with_and_without
 from reproductions.frame.statistics import mean_of, rank_correlation, rank_correlations
 
 SHARPENED = 0.1
@@ -22,26 +23,6 @@ UNIFORM = 0.9
 """H of weights that are "too uniform": the published ones are .99 and 1.00, but .47 on YelpHat."""
 OF = {"key": "keys", "value": "values"}
 _LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
-
-
-def with_and_without(
-    values: Any, learnt: Any, *, bound: Bound, note: str = "", published: Published | None, **about: Any
-) -> Claim:
-    """A claim about a number of each seed: all of them, and those alone that learnt something, must say the same."""
-    known = np.asarray(values, dtype=float)
-    every, rest = mean_of(known), mean_of(known[np.asarray(learnt, dtype=bool)])
-    lost = len(known) - int(np.sum(learnt))
-    said = f"{lost} of {len(known)} seeds at chance, without them {markdown.estimate(rest)}" if lost else ""
-    return Claim(
-        estimate=every,
-        also=[rest] if lost else [],
-        bound=bound,
-        undecided=disagreement(bound, every, rest) if lost else "",
-        published=published,
-        ours=published is None,
-        note="; ".join(part for part in (note, said) if part),
-        **about,
-    )
 
 
 def remarks(runs: Runs, corpus: str) -> list[str]:
