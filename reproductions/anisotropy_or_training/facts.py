@@ -10,4 +10,10 @@ from reproductions.frame.finished import Finished
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     runs = Runs(cells)
-    return {"less": LESS, "anisotropic": {corpus: runs.anisotropic(corpus, "train") for corpus in runs.corpora}}
+    counts = {corpus: runs.anisotropic(corpus, "train").values() for corpus in runs.corpora}
+    return {
+        "less": LESS,
+        "anisotropic": {
+            corpus: [sum(pair) for pair in zip(*one, strict=True)] or [0, 0] for corpus, one in counts.items()
+        },
+    }

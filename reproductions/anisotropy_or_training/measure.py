@@ -22,7 +22,7 @@ from reproductions.frame.settings import Machine
 from reproductions.frame.tokens import stored
 
 _BATCH = 256
-_KEPT = ("key", "value", "state", "entropy", "rank_value")
+_KEPT = ("key", "value", "state", "entropy")
 
 
 def settings_of(*, machine: Machine, vectors: str, rate: float, warmup: int, **told: Any) -> TrainingSettings:
@@ -100,5 +100,5 @@ def share_right(subject: Subject, items: Items) -> float:
 
 def _geometry(subject: Subject, texts: tuple[Text, ...], corpus: str) -> dict[str, Any]:
     """By layer, means over the texts of the published tables."""
-    numbers = measured(subject, texts, {"published": groups(corpus, texts)["published"]})["published"]
+    numbers = measured(subject, texts, {"published": groups(corpus, texts)["published"]}, ranked=0)["published"]
     return {name: numbers[name] for name in _KEPT}

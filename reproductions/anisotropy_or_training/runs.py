@@ -61,16 +61,17 @@ class Runs:
         values = self.accuracy(corpus, REFERENCE, split)
         return float(values.mean()) if len(values) else float("nan")
 
-    def anisotropic(self, corpus: str, split: str) -> tuple[int, int]:
-        """Of the runs of five layers with SIM of the last values above .9: how many learnt less, and how many are."""
-        least = self.reference(corpus, split) - LESS
-        high = [
-            accuracy < least
-            for one in self.settings(corpus, deep=True)
-            for accuracy, sim in zip(self.accuracy(corpus, one, split), self.sim(corpus, one), strict=True)
-            if sim > HIGH
-        ]
-        return int(sum(high)), len(high)
+    def anisotropic(self, corpus: str, split: str) -> dict[int, tuple[int, int]]:
+        """seed → of its runs of five layers with SIM of the last values above .9, how many learnt less, and how many
+        there are; seeds without one are left out."""
+        least, found = self.reference(corpus, split) - LESS, dict[int, tuple[int, int]]()
+        for one in self.settings(corpus, deep=True):
+            columns = self.seeds(corpus, one), self.accuracy(corpus, one, split), self.sim(corpus, one)
+            for seed, accuracy, sim in zip(*columns, strict=True):
+                if sim > HIGH:
+                    some, every = found.get(seed, (0, 0))
+                    found[seed] = some + int(accuracy < least), every + 1
+        return found
 
     @property
     def corpora(self) -> list[str]:

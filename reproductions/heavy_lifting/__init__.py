@@ -12,8 +12,6 @@ STUDY = Study(
     headline=[
         "third-loses-little",
         "sixth-loses-little",
-        "chance-48",
-        "chance-36",
         "chance-24",
         "chance-12",
         "gates-over-confidence",
@@ -21,6 +19,7 @@ STUDY = Study(
         "confidence-over-chance",
         "gradient-over-chance",
         "layers-24",
+        "layers-12",
         "trained-over-scratch-24",
         "trained-over-scratch-12",
         "roles-remain",

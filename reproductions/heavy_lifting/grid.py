@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from reproductions.frame.cells import Cell
@@ -14,7 +15,7 @@ HOME = "reproductions.heavy_lifting.measure"
 class Size:
     """How much is trained and measured. First what the workshop of voita2019 is told, then what is new here."""
 
-    small: int = 16
+    small: int = 14
     """Epochs of the whole model; then `gates` epochs with gates or without, then `tuning` steps without heads."""
     gates: int = 2
     batch: int = 256
@@ -35,36 +36,38 @@ class Size:
 FULL = Size()
 QUICK = Size(small=2, gates=3, batch=32, preset="marian-tiny", pieces=400, limit=300, test_limit=20, bf16=False,
              tuning=5, draws=2, untrained=3, ranking=20, trees=40)  # fmt: skip
-LEFT = (24, 12, 36, 48)
-"""Heads left of 72: a third, a sixth, half, two thirds; in the order in which they are run."""
-FIRST = LEFT[:2]
-"""The numbers that are run first, and also trained from scratch."""
+LEFT = (24, 12)
+"""Heads left of 72: a third and a sixth."""
 QUICK_LEFT = (8, 4)
+PARTS = 2
+"""Cells over which the random sets of one model are spread."""
 
 
 def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
-    """First a third and a sixth; when they are there, the same from scratch (the heads are theirs), and the others."""
+    """Seed by seed. What is cut out or trained from scratch has the heads that gates left, and follows them."""
     size = asdict(QUICK if settings.quick else FULL)
     left = QUICK_LEFT if settings.quick else LEFT
-    first = {f"left{n}-seed{seed}": _pruned(seed, n, size) for n in left[:1] for seed in settings.seeds}
-    first |= {
-        f"whole-seed{seed}": Cell(f"{HOME}:whole", {"seed": seed, "sizes": size}, {"kind": "whole", "seed": seed})
-        for seed in settings.seeds
-    }
-    first |= {f"left{n}-seed{seed}": _pruned(seed, n, size) for n in left[1:2] for seed in settings.seeds}
-    if not first.keys() <= done.keys():
-        return first
-    second = {}
-    for n in left[:2]:
-        for seed in settings.seeds:
-            told = {"seed": seed, "kept": done[f"left{n}-seed{seed}"]["kept"], "sizes": size}
-            labels = {"kind": "scratch", "left": n, "seed": seed}
-            second[f"scratch{n}-seed{seed}"] = Cell(f"{HOME}:from_scratch", told, labels)
-        if n == left[0]:
-            second |= {f"left{n}-seed{seed}": _pruned(seed, n, size) for n in left[2:] for seed in settings.seeds}
-    return first | second
+    cells: dict[str, Cell] = {}
+    for seed in settings.seeds:
+        told, at = {"seed": seed, "sizes": size}, {"seed": seed}
+        gates = {n: f"gates{n}-seed{seed}" for n in left}
+        cells |= {key: Cell(f"{HOME}:gated", {**told, "left": n}, {"kind": "gates", "left": n, **at})
+                  for n, key in gates.items()}  # fmt: skip
+        cells[f"whole-seed{seed}"] = Cell(f"{HOME}:whole", told, {"kind": "whole", **at})
+        for n, key in gates.items():
+            if key in done:
+                cells |= _cut(n, seed, {**told, "kept": done[key]["kept"]}, size["draws"])
+    return cells
 
 
-def _pruned(seed: int, left: int, size: Mapping[str, Any]) -> Cell:
-    told = {"seed": seed, "left": left, "sizes": dict(size)}
-    return Cell(f"{HOME}:pruned", told, {"kind": "pruned", "left": left, "seed": seed})
+def _cut(left: int, seed: int, told: Mapping[str, Any], draws: int) -> dict[str, Cell]:
+    """The longest first."""
+    at = {"left": left, "seed": seed}
+    cells = {f"scratch{left}-seed{seed}": Cell(f"{HOME}:from_scratch", told, {"kind": "scratch", **at})}
+    cells[f"chosen{left}-seed{seed}"] = Cell(f"{HOME}:chosen", told, {"kind": "chosen", **at})
+    ends = [draws * part // PARTS for part in range(PARTS + 1)]
+    for part, (first, last) in enumerate(pairwise(ends)):
+        labels = {"kind": "random", "part": part, **at}
+        some = {**told, "first": first, "last": last}
+        cells[f"random{left}-part{part}-seed{seed}"] = Cell(f"{HOME}:by_chance", some, labels)
+    return cells

@@ -7,6 +7,7 @@ gates' own model went through G with its gates. From scratch, the heads are miss
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from reproductions.voita2019.workshop import Workshop, device, made_once, make_r
 PAIR = "en-fr"
 SIGNALS = ("confidence", "gradient")
 _BATCH = 250
-Scores = dict[tuple[Site, int], float]
+Table = Mapping[str, Sequence[Sequence[int]]]
+"""stack → layer → numbers of heads, from 0."""
 
 
 def whole(*, seed: int, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
@@ -65,45 +67,90 @@ def whole(*, seed: int, sizes: Mapping[str, Any], machine: Machine) -> dict[str,
     return {**out, "whole": measured(network, ready, items, shop)}
 
 
-def pruned(*, seed: int, left: int, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
-    """So many heads left: by gates, and the others with as many heads in every layer as gates left."""
+def gated(*, seed: int, left: int, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """Gates on all heads while the weights learn, until so many are left; then the model without the others."""
     shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further("small", base(shop, seed), sizes["gates"], seed)
     items = ready.test()
     network.to(device())
+    before = cross_entropy(network, ready, items)
     steps = sizes["gates"] * -(-ready.count // settings.batch_size)
     gates = HeadGates.of(network, weight=sizes["pressure"], warmup=steps // 2, keep=left)
     fitted = short_run(network, ready, settings, gates)
     kept = gates.strongest(left)
     own = remove_heads(network, kept, factors=gates.values())
-    out: dict[str, Any] = {"kept": table_of(kept), "open": gates.open_heads, "tied": gates.tied(left), "fitted": fitted}
-    out["own"] = tuned(own, ready, settings, items, shop)
-    del network, own
-    model = opened(longer(shop, seed))[0]
-    everything = {each.site: each.heads for each in anatomy_of(model).sites}
-    ranked = signals_in(_ranked(Subject(model, ready.builder.tokenizer), ready, sizes["ranking"]))
+    out = {"kept": table_of(kept), "open": gates.open_heads, "tied": gates.tied(left), "fitted": fitted}
+    return {**out, "before": before, **tuned(own, ready, settings, items, shop)}
+
+
+def chosen(*, seed: int, kept: Table, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
+    """The gates' heads, the most confident ones and those with the largest gradient, cut out of one model; then the
+    loss right after the cut of random sets that are not trained, of the same layers and of all layers."""
+    cut = Cutting.of(seed, kept, sizes, machine)
+    ranked = signals_in(_ranked(Subject(cut.model, cut.ready.builder.tokenizer), cut.ready, sizes["ranking"]))
     torch.set_float32_matmul_precision("high")
-    sets = {"gates": kept} | {name: highest(ranked[name].value, kept, everything) for name in SIGNALS}
-    out["sets"] = {
-        name: tuned(remove_heads(model, heads), ready, settings, items, shop) | {"kept": table_of(heads)}
-        for name, heads in sets.items()
-    }
-    draw = random.Random(f"{seed} {left}")
-    matched = [{s: sorted(draw.sample(range(everything[s]), len(kept[s]))) for s in kept}
-               for _ in range(sizes["untrained"])]  # fmt: skip
-    places = [(site, head) for site in kept for head in range(everything[site])]
-    free = [_by_site(draw.sample(places, left), kept) for _ in range(sizes["untrained"])]
-    out["free"] = [cross_entropy(remove_heads(model, heads), ready, items) for heads in free]
-    out["random"] = [tuned(remove_heads(model, heads), ready, settings, items, shop)
-                     for heads in matched[: sizes["draws"]]]  # fmt: skip
-    out["untrained"] = [one["untrained"] for one in out["random"]]
-    out["untrained"] += [cross_entropy(remove_heads(model, h), ready, items) for h in matched[sizes["draws"] :]]
-    return out
+    sets = {"gates": cut.kept} | {name: highest(ranked[name].value, cut.kept, cut.heads) for name in SIGNALS}
+    out: dict[str, Any] = {name: cut.tuned(heads) | {"kept": table_of(heads)} for name, heads in sets.items()}
+    matched, free = draws(f"{seed} {cut.left}", cut.kept, cut.heads, sizes["untrained"])
+    out["untrained"] = [cut.loss(heads) for heads in matched[sizes["draws"] :]]
+    return {**out, "free": [cut.loss(heads) for heads in free], "before": cut.before}
 
 
-def from_scratch(
-    *, seed: int, kept: Mapping[str, Sequence[Sequence[int]]], sizes: Mapping[str, Any], machine: Machine
+def by_chance(
+    *, seed: int, kept: Table, first: int, last: int, sizes: Mapping[str, Any], machine: Machine
 ) -> dict[str, Any]:
+    """Random heads, as many in every layer as gates left: the sets from `first` to before `last`."""
+    cut = Cutting.of(seed, kept, sizes, machine)
+    matched, _ = draws(f"{seed} {cut.left}", cut.kept, cut.heads, sizes["untrained"])
+    return {"random": [cut.tuned(heads) for heads in matched[first:last]], "before": cut.before}
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """The whole model after T + G steps, out of which sets of heads are cut; each is trained F steps."""
+
+    model: Any
+    ready: Any
+    settings: Any
+    items: Any
+    shop: Workshop
+    kept: Kept
+    before: float
+    """The loss of the whole model: the same for all cells of a seed, or they were not cut out of one model."""
+
+    @classmethod
+    def of(cls, seed: int, kept: Table, sizes: Mapping[str, Any], machine: Machine) -> "Cutting":
+        shop = Workshop.open(sizes, machine)
+        model, ready, settings = shop.further("small", longer(shop, seed), 1, seed)
+        items = ready.test()
+        heads = {each.site: list(kept[each.site.name][each.site.layer]) for each in anatomy_of(model).sites}
+        return cls(model, ready, settings, items, shop, heads, cross_entropy(model, ready, items))
+
+    @property
+    def heads(self) -> dict[Site, int]:
+        return {each.site: each.heads for each in anatomy_of(self.model).sites}
+
+    @property
+    def left(self) -> int:
+        return sum(map(len, self.kept.values()))
+
+    def tuned(self, heads: Kept) -> dict[str, Any]:
+        return tuned(remove_heads(self.model, heads), self.ready, self.settings, self.items, self.shop)
+
+    def loss(self, heads: Kept) -> float:
+        return cross_entropy(remove_heads(self.model, heads), self.ready, self.items)
+
+
+def draws(seed: str, kept: Kept, heads: Mapping[Site, int], count: int) -> tuple[list[Kept], list[Kept]]:
+    """Random sets of as many heads in every layer as were kept, and as many drawn from all layers alike."""
+    draw = random.Random(seed)
+    matched = [{s: sorted(draw.sample(range(heads[s]), len(kept[s]))) for s in kept} for _ in range(count)]
+    places = [(site, head) for site in kept for head in range(heads[site])]
+    left = sum(map(len, kept.values()))
+    return matched, [_by_site(draw.sample(places, left), kept) for _ in range(count)]
+
+
+def from_scratch(*, seed: int, kept: Table, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """The heads that gates left, in a new model: the same steps and step sizes, without the others from the first."""
     shop = Workshop.open(sizes, machine)
     settings = shop.small_settings(shop.pairs(PAIR)).replace(seed=seed)

@@ -19,7 +19,7 @@ ARMS = {
     "random": "random heads of the same layers",
     "scratch": "the heads of the gates, from scratch",
 }
-SHARES = {48: "two thirds", 36: "half", 24: "a third", 12: "a sixth", 8: "a third", 4: "a sixth"}
+SHARES = {24: "a third", 12: "a sixth", 8: "a third", 4: "a sixth"}
 """Heads left, of 72 (of 24 in a quick run)."""
 
 
@@ -28,21 +28,28 @@ class Readings:
 
     def __init__(self, cells: Finished) -> None:
         self.cells = cells
-        self.left: list[int] = sorted(cells.labels("left", kind="pruned"), reverse=True)
+        self.left: list[int] = sorted(cells.labels("left", kind="gates"), reverse=True)
         self.seeds: list[int] = cells.labels("seed")
 
     def whole(self, metric: str = "bleu") -> dict[int, float]:
         return {_seed(c): c.result["whole"][metric] for c in self.cells.of(kind="whole")}
 
     def arm(self, name: str, left: int, metric: str = "bleu") -> dict[int, float]:
-        """seed → BLEU or loss on the test sentences; of random heads the mean over draws."""
-        kind = "scratch" if name == "scratch" else "pruned"
-        cells = {_seed(c): c.result for c in self.cells.of(kind=kind, left=left)}
-        return {seed: _number(result, name, metric) for seed, result in cells.items()}
+        """seed → BLEU or loss on the test sentences; of random heads the mean over sets, once all are there."""
+        if name == "random":
+            every = self.draws(left, metric)
+            most = max(map(len, every.values()), default=0)
+            return {seed: mean(values) for seed, values in every.items() if len(values) == most}
+        kind = {"own": "gates", "scratch": "scratch"}.get(name, "chosen")
+        found = {_seed(c): c.result for c in self.cells.of(kind=kind, left=left)}
+        return {seed: float((one[name] if kind == "chosen" else one)[metric]) for seed, one in found.items()}
 
     def draws(self, left: int, metric: str = "bleu") -> dict[int, list[float]]:
         """seed → one number for each random set."""
-        return {_seed(c): [one[metric] for one in c.result["random"]] for c in self.cells.of(kind="pruned", left=left)}
+        out: dict[int, list[float]] = {}
+        for cell in self.cells.of(kind="random", left=left):
+            out.setdefault(_seed(cell), []).extend(one[metric] for one in cell.result["random"])
+        return out
 
     def over(self, first: str, second: str, left: int, metric: str = "bleu") -> list[float]:
         """By how much the first arm is better than the second, seed by seed; a lower loss is better."""
@@ -61,15 +68,24 @@ class Readings:
         rows = [row for row in rows if len(row) == len(self.seeds)]
         return np.mean(rows, axis=0).tolist() if rows else []
 
+    def after_cut(self, left: int, free: bool = False) -> dict[int, float]:
+        """seed → mean loss right after the cut of all random sets of the same layers; with `free`, of all layers."""
+        chosen = {_seed(c): c.result for c in self.cells.of(kind="chosen", left=left)}
+        if free:
+            return {seed: mean(one["free"]) for seed, one in chosen.items()}
+        more = self.draws(left, "untrained")
+        return {seed: mean([*one["untrained"], *more.get(seed, [])]) for seed, one in chosen.items()}
+
     def layers(self, left: int) -> list[float]:
         """Loss right after the cut: of heads drawn from all layers alike, less that of the gates' numbers by layer."""
-        cells = self.cells.of(kind="pruned", left=left)
-        return [mean(c.result["free"]) - mean(c.result["untrained"]) for c in cells]
+        free, matched = self.after_cut(left, free=True), self.after_cut(left)
+        return [free[seed] - matched[seed] for seed in free]
 
     def beaten(self, left: int) -> tuple[int, int]:
         """How many random sets the gates' heads beat in BLEU, and how many there are."""
         gates, draws = self.arm("gates", left), self.draws(left)
-        return sum(gates[s] > one for s in draws for one in draws[s]), sum(map(len, draws.values()))
+        both = [seed for seed in draws if seed in gates]
+        return sum(gates[s] > one for s in both for one in draws[s]), sum(len(draws[s]) for s in both)
 
     def role_gaps(self, what: str) -> list[float]:
         """For each seed: heads with a role less the others of their layer, mean over layers that have both.
@@ -96,7 +112,7 @@ class Readings:
         return None if result is None else np.array(result["change"], dtype=float)
 
     def remain(self, seed: int) -> Float[np.ndarray, "layer head"] | None:
-        kept = [c.result["kept"]["encoder"] for c in self.cells.of(kind="pruned", seed=seed)]
+        kept = [c.result["kept"]["encoder"] for c in self.cells.of(kind="gates", seed=seed)]
         result = self._whole(seed)
         if not kept or result is None:
             return None
@@ -113,13 +129,3 @@ class Readings:
 
 def _seed(cell: Measured) -> int:
     return int(str(cell.labels["seed"]))
-
-
-def _number(result: Mapping[str, Any], name: str, metric: str) -> float:
-    if name == "scratch":
-        return float(result[metric])
-    if name == "own":
-        return float(result["own"][metric])
-    if name == "random":
-        return mean(one[metric] for one in result["random"])
-    return float(result["sets"][name][metric])

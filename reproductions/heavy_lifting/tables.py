@@ -23,9 +23,8 @@ def _arms(readings: Readings, metric: str) -> Table:
     for left in readings.left:
         arms = {ARMS[name]: _mean(readings.arm(name, left, metric)) for name in ARMS}
         spread = [max(one) - min(one) for one in readings.draws(left, metric).values()]
-        rows.append(
-            {"heads": str(left), "seeds": len(readings.arm("own", left)), **arms, "range of random sets": mean(spread)}
-        )
+        rows.append({"heads": str(left), "seeds": len(readings.arm("own", left)), **arms,
+                     "range of random sets": mean(spread) if spread else None})  # fmt: skip
     title = "BLEU by heads left" if metric == "bleu" else "Loss by heads left"
     note = (
         "Means over seeds, test sentences, every model trained for the same number of steps. The first row is the "
@@ -41,9 +40,8 @@ def _cut(readings: Readings) -> Table:
         row |= {
             ARMS[name]: _mean(readings.arm(name, left, "untrained")) for name in ("gates", "confidence", "gradient")
         }
-        results = [c.result for c in readings.cells.of(kind="pruned", left=left)]
-        row[ARMS["random"]] = mean(mean(one["untrained"]) for one in results)
-        row["random heads of all layers"] = mean(mean(one["free"]) for one in results)
+        row[ARMS["random"]] = _mean(readings.after_cut(left))
+        row["random heads of all layers"] = _mean(readings.after_cut(left, free=True))
         rows.append(row)
     note = "Loss on the test sentences before any step without the heads; means over seeds."
     return Table("cut", "Loss right after the cut", pd.DataFrame(rows), note)
@@ -64,7 +62,7 @@ def _whole(readings: Readings) -> Table:
 def _kept(readings: Readings) -> Table:
     rows = []
     for left in readings.left:
-        results = [c.result for c in readings.cells.of(kind="pruned", left=left)]
+        results = [c.result for c in readings.cells.of(kind="gates", left=left)]
         row: dict[str, Any] = {"heads": left}
         for stack in ("encoder", "decoder", "cross"):
             layers = [

@@ -52,7 +52,8 @@ def trained(*, machine: Machine, target: float | None, hold: float, **told: Any)
     texts = test_texts(
         prepared, name=told["corpus"], data=machine.data, limit=told["test_limit"], max_length=told["max_length"]
     )
-    numbers = measured(subject, texts, {"published": groups(told["corpus"], texts)["regularisation"]})["published"]
+    some = groups(told["corpus"], texts)["regularisation"]
+    numbers = measured(subject, texts, {"published": some}, ranked=0)["published"]
     explanation = explained(subject, texts)
     attention = explanation["plausibility"]["attention"]["all"]
     changed = replaced(subject, texts, told["seed"])

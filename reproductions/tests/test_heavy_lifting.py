@@ -9,7 +9,7 @@ from lorgnette.attending import Site
 from reproductions.frame.page import Outcome
 from reproductions.heavy_lifting import STUDY
 from reproductions.heavy_lifting.claims import claims
-from reproductions.heavy_lifting.measure import highest
+from reproductions.heavy_lifting.measure import draws, highest
 from reproductions.heavy_lifting.readings import Readings
 
 ENCODER = [[0, 1], [2], []]
@@ -33,11 +33,13 @@ def cell(labels):
         change = [[0.2 + shift, 0.1, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
         losses = {"trained": 0.9, "longer": 0.89}
         return {"whole": {"bleu": 45.0, "loss": 0.88}, "losses": losses, "change": change, "roles": roles}
+    if labels["kind"] == "random":
+        return {"random": [arm("random", more) for more in ((-1.0, 0.0), (1.0,))[labels["part"]]], "before": 0.89}
     kept = {"encoder": ENCODER, "decoder": ENCODER, "cross": ENCODER}
-    random = [arm("random", more) for more in (-1.0, 0.0, 1.0)]
+    if labels["kind"] == "gates":
+        return {"kept": kept, "open": 20, "tied": 0, "before": 0.9, **arm("own")}
     sets = {name: arm(name) | {"kept": kept} for name in ("gates", "confidence", "gradient")}
-    return {"kept": kept, "open": 20, "tied": 0, "own": arm("own"), "sets": sets, "random": random,
-            "untrained": [1.9, 2.1 + shift], "free": [3.0, 3.2]}  # fmt: skip
+    return {**sets, "untrained": [1.9, 2.1], "free": [3.0, 3.2], "before": 0.89}
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +53,26 @@ def test_what_was_planted_is_judged_as_planted(cells):
     assert {verdicts[id] for id in STUDY.headline} == {"holds"}
 
 
-def test_the_second_round_is_named_when_the_first_is_there(cells):
-    assert len(cells) == 4 * (4 + 1 + 2)
-    first = finished(STUDY, lambda labels: None if labels["seed"] == 3 else cell(labels))
-    assert sorted(first.labels("left")) == [12, 24]
-    assert not first.of(kind="scratch")
+def test_what_is_cut_is_named_when_its_gates_are_there(cells):
+    assert len(cells) == 4 * (1 + 2 * (1 + 1 + 1 + 2))
+    first = finished(STUDY, lambda labels: None if labels["kind"] == "gates" and labels["seed"] == 3 else cell(labels))
+    assert {one.labels["seed"] for one in first.of(kind="scratch")} == {0, 1, 2}
+    assert {one.labels["seed"] for one in first.of(kind="whole")} == {0, 1, 2, 3}
+
+
+def test_half_of_the_random_sets_are_no_mean_over_them():
+    some = finished(STUDY, lambda labels: None if labels.get("part") == 1 and labels["seed"] == 3 else cell(labels))
+    assert list(Readings(some).arm("random", 24)) == [0, 1, 2]
+
+
+def test_random_sets_have_as_many_heads_in_every_layer():
+    layers = [Site("encoder", "self", layer) for layer in (0, 1)]
+    kept = {layers[0]: [0, 3], layers[1]: []}
+    matched, free = draws("0 2", kept, dict.fromkeys(layers, 8), 30)
+    assert {(len(one[layers[0]]), len(one[layers[1]])) for one in matched} == {(2, 0)}
+    assert {sum(map(len, one.values())) for one in free} == {2}
+    assert any(one[layers[1]] for one in free)
+    assert draws("0 2", kept, dict.fromkeys(layers, 8), 30) == (matched, free)
 
 
 def test_seeds_are_the_sample_and_random_sets_are_not(cells):
@@ -65,7 +82,8 @@ def test_seeds_are_the_sample_and_random_sets_are_not(cells):
     assert gap.value == pytest.approx(1.5 - 0.015)
     assert readings.beaten(24) == (12, 12)
     assert readings.over("gates", "random", 24, "loss")[0] == pytest.approx(1.5 / 20)
-    assert readings.layers(12)[0] == pytest.approx(1.1)
+    after = (1.9 + 2.1 + sum(4 - bleu / 20 for bleu in (42.0, 43.0, 44.0))) / 5
+    assert readings.layers(12)[0] == pytest.approx(3.1 - after)
 
 
 def test_roles_are_compared_within_layers(cells):

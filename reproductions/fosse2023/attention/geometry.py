@@ -42,12 +42,15 @@ def passed(subject: Subject, texts: Texts, *taps: Tap) -> Pass:
 
 
 @torch.no_grad()
-def measured(subject: Subject, texts: Sequence[Text], groups: Mapping[str, list[int]]) -> dict[str, Any]:
-    """Means over the texts of each group; per layer where there are layers."""
-    ranked = set(groups["published"][:RANKED])
+def measured(
+    subject: Subject, texts: Sequence[Text], groups: Mapping[str, list[int]], *, ranked: int = RANKED
+) -> dict[str, Any]:
+    """Means over the texts of each group; per layer where there are layers. Of the first `ranked` texts of the
+    published group also the effective rank."""
+    some = set(groups["published"][:ranked])
     found: dict[str, Tensor] = {}
     for batch in batches(texts, subject.device):
-        for name, values in _columns(subject, batch, ranked).items():
+        for name, values in _columns(subject, batch, some).items():
             where = found.setdefault(name, torch.full((len(values), len(texts)), torch.nan, dtype=torch.float64))
             where[:, batch.numbers] = values.double().cpu()
     labels = torch.tensor([text.example.label for text in texts])
