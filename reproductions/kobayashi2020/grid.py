@@ -5,6 +5,7 @@ from typing import Any
 
 from reproductions.frame.cells import Cell
 from reproductions.frame.conditions import (
+    FEWER,
     MODELS,
     OPTIONAL,
     RANDOM,
@@ -28,7 +29,7 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     models = (*MODELS, "mpnet")
     cells = grid_of(settings, "reproductions.kobayashi2020.measure:measure", conditions, models)
     for model in () if settings.quick else models:
-        arguments = {"model": model, "count": COUNT // WORDS_PART, "specials": False}
+        arguments = {"model": model, "count": min(COUNT // WORDS_PART, FEWER.get(model, COUNT)), "specials": False}
         labels = {"model": model, "part": "words"}
         function = "reproductions.kobayashi2020.measure:frequency_of_words"
         cells[f"{model}.words"] = Cell(function, arguments, labels, optional=model in OPTIONAL)
