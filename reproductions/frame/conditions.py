@@ -94,7 +94,9 @@ def origin_of(subject: Subject, texts: Corpus) -> dict[str, Any]:
 def opened(model: str, models: str | None, device: str | None) -> Subject:
     """A subject under its own name, from the folder of models if it is there."""
     folder = Path(models, model) if models else None
-    subject = load(str(folder) if folder is not None and folder.is_dir() else model, device=device)
+    here = folder is not None and folder.is_dir()
+    # Translation models come as pickles; they are read as tensors only, from a folder that the reader gave.
+    subject = load(str(folder) if here else model, device=device, allow_pickle=here)
     subject.name = model
     return subject
 

@@ -1,0 +1,71 @@
+"""The cells: a model on texts of one length, and the loss of models that have one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lorgnette.errors import UserError
+from lorgnette.models.opening import find
+from reproductions.frame.cells import Cell
+from reproductions.frame.settings import Settings
+
+LENGTHS = (16, 32, 64, 128, 256, 512)
+USUAL = 128
+"""The length at which the papers looked, and at which claims about one length are judged."""
+SINKS = {
+    "minilm": ("cls", "sep"),
+    "e5-small": ("cls", "sep"),
+    "mpnet": ("cls", "sep"),
+    "opus-mt-en-fr": ("sep",),
+    "opus-mt-fr-en": ("sep",),
+    "smollm2-135m": ("first",),
+}
+"""Every special token of a model, none chosen by what came out; where the tokenizer adds none, the first token."""
+TRANSLATION = {"opus-mt-en-fr": "multi30k:en-fr", "opus-mt-fr-en": "multi30k:fr-en"}
+FRENCH = ("opus-mt-fr-en",)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Blocks of documents, texts of each block, of these those in which values are zeroed, pairs drawn of a text."""
+
+    blocks: int = 8
+    texts: int = 6
+    changed: int = 2
+    pairs: int = 32
+    seed: int = 0
+
+
+FULL, LARGE, QUICK = Size(), Size(texts=4), Size(blocks=2, texts=2)
+LARGE_MODELS = ("mpnet", "smollm2-135m")
+"""They cost several times as much as the others and see fewer texts, in as many blocks."""
+SENTENCES = 24
+"""Pairs of each block on which the loss of a translation is taken."""
+
+
+def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
+    cells = {}
+    for model in ("minilm",) if settings.quick else SINKS:
+        size = QUICK if settings.quick else LARGE if model in LARGE_MODELS else FULL
+        for length in (16, USUAL) if settings.quick else LENGTHS:
+            arguments = {"model": model, "sinks": list(SINKS[model]), "length": length, **vars(size)}
+            labels = {"model": model, "length": length}
+            function = "reproductions.cancellation_by_layer.measure:measured"
+            cells[f"{model}-{length}"] = Cell(function, arguments, labels, optional=True)
+        if model in TRANSLATION:
+            arguments = {"model": model, "corpus": TRANSLATION[model], "blocks": size.blocks, "texts": SENTENCES}
+            function = "reproductions.cancellation_by_layer.measure:translated"
+            cells[f"{model}-loss"] = Cell(function, arguments, {"model": model, "part": "loss"}, optional=True)
+    return cells
+
+
+def reachable(settings: Settings, cell: Cell) -> bool:
+    """Whether the model of a cell can be opened here."""
+    name = str(cell.labels["model"])
+    if settings.models and Path(settings.models, name).is_dir():
+        return True
+    try:
+        return find(name) is not None
+    except UserError:  # the package that would carry it is not installed
+        return False
