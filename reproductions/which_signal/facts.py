@@ -6,7 +6,7 @@ from typing import Any
 
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
-from reproductions.which_signal.grid import size_of
+from reproductions.which_signal.grid import LANGUAGE, size_of
 from reproductions.which_signal.readings import Place, Readings, title, words
 
 _NOISY = 0.5
@@ -37,6 +37,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
             )
         ],
         "size": size_of(cells.settings),
+        "language": LANGUAGE,
         "places": [place.name for place in readings.places],
         "stacks": len(list(readings.every())),
         "single": single,

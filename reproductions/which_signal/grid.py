@@ -1,7 +1,7 @@
 """The cells: a model on a corpus, with other texts (and another fine-tuning, where there is one) for each seed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reproductions.frame.cells import Cell
@@ -36,6 +36,8 @@ class Size:
 
 
 FULL = Size()
+LANGUAGE = replace(FULL, ranking=64, gating=192, test=128)
+"""Paragraphs for a language model: each has a hundred predictions or so, and a pass costs a hundred times as much."""
 QUICK = Size(ranking=12, gating=24, test=16, controls=3, train=200, epochs=1, translation_epochs=1, gate_steps=10)
 PLACES = (
     ("smollm2-135m", "wikitext2", "language"),
@@ -59,7 +61,8 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     size, cells = size_of(settings), {}
     for seed in settings.seeds:
         for model, corpus, task in QUICK_PLACES if settings.quick else PLACES:
-            arguments = {"model": model, "corpus": corpus, "task": task, "seed": seed, **vars(size)}
+            own = LANGUAGE if task == "language" else size
+            arguments = {"model": model, "corpus": corpus, "task": task, "seed": seed, **vars(own)}
             arguments |= {"lenses": list(LENSES), "shares": list(SHARES)}
             name = corpus.partition(":")[0]
             labels = {"model": model, "corpus": name, "task": task, "seed": seed}

@@ -163,6 +163,5 @@ def _texts(
         texts = list(part)
         if task == "language":
             texts = [text for text in texts if _WORDS[0] <= len((text.text or "").split()) <= _WORDS[1]]
-            count = min(count, 200)  # a token of a paragraph is an example of its own
         out.append(random.Random(f"{seed} {split}").sample(texts, min(count, len(texts))))
     return out[0], out[1]
