@@ -11,6 +11,8 @@ from reproductions.frame.page import Figure
 from reproductions.frame.statistics import mean_of
 from reproductions.stiff_or_sharp.runs import CONTRASTS, MEASURES, Runs
 
+_SHOWN = ("value", "entropy", "auprc", "flipped.uniform")
+
 
 def figures(cells: Finished) -> list[Figure]:
     caption = (
@@ -24,7 +26,7 @@ def _effects(runs: Runs) -> Any:
     names, order = [NAMES[corpus] for corpus in runs.corpora], list(CONTRASTS)
     colour = alt.Color("corpus:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
     charts = []
-    for path, title in MEASURES.items():
+    for path, title in ((path, MEASURES[path]) for path in _SHOWN):
         dots, means = [], []
         for corpus in runs.corpora:
             for name, arms in CONTRASTS.items():
