@@ -25,7 +25,9 @@ class Size:
     test_limit: int | None = 500
     bf16: bool = True
     tuning: int = 57
-    pressure: float = 2.0
+    pressure: float = 1.0
+    """λ of the gates: without a number to keep it leaves six heads (voita2019), so it suffices; more would close heads
+    before the loss can tell them apart."""
     draws: int = 10
     untrained: int = 20
     """Random sets whose loss is measured right after the cut; the first `draws` of them are trained too."""
