@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.lens.cones.formulas import class_cosines, mean_direction_cosines, representative_cosines, separation
+from lorgnette.lens.geometry.isotropy import effective_rank
 from lorgnette.statistics.spearman import spearman
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -59,6 +60,30 @@ def cone_numbers(
         matrix = class_cosines(units, labels, classes, centred=centred)
         found[name] = [[_number(value) for value in row] for row in matrix.tolist()]
     return {**found, **correlations([found["cosine"][c][c] for c in range(classes)], found["accuracy"])}
+
+
+def nearest_numbers(
+    vectors: Float[Tensor, "item dim"], labels: Int[Tensor, " item"], predicted: Int[Tensor, " item"], classes: int
+) -> dict[str, Any]:
+    """How often the nearest of the class directions is that of the item's class, and that of the class predicted.
+
+    A direction is the mean of a class's unit vectors, without the item itself. Also how many directions there are: the
+    effective rank of the class means, as they are and centred, and of all items.
+    """
+    there = vectors.norm(dim=-1) > 0
+    units, labels, predicted = vectors[there].double(), labels[there], predicted[there]
+    units = units / units.norm(dim=-1, keepdim=True)
+    nearest = mean_direction_cosines(units, labels, classes, keep=False).nan_to_num(nan=-2.0).argmax(-1)
+    means = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
+    means = means / torch.bincount(labels, minlength=classes).clamp(min=1)[:, None]
+    centred, spread = means - means.mean(0), units - units.mean(0)
+    ranks = {"means": means, "means_centred": centred, "items": units, "items_centred": spread}
+    return {
+        "right": _mean((nearest == labels).double()),
+        "as_predicted": _mean((nearest == predicted).double()),
+        "by_class": [_mean((nearest == labels)[labels == c].double()) for c in range(classes)],
+        "rank": {name: _number(float(effective_rank(rows.T @ rows))) for name, rows in ranks.items()},
+    }
 
 
 def correlations(own: Sequence[float | None], accuracy: Sequence[float | None]) -> dict[str, float | None]:

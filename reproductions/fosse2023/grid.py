@@ -16,7 +16,10 @@ FEW = 3
 Cells = dict[str, Cell]
 
 DEPTHS = (1, 2, 3, 4, 5)
-STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0)
+"""The slides' table ends at .1; Nguyen et al. 2022 go up to 1."""
+FROZEN = ("nothing", "words", "attention", "values")
+"""What is not trained, to ask what sends embeddings in a direction."""
 MAIN, OTHERS = "glove-100", ("random-300", "random-100")
 VECTORS = {"glove-100": 100, "random-300": 300, "random-100": 100}
 """Word vectors of the pure-attention models → width. The 300-d GloVe of the paper is not at hand."""
@@ -33,6 +36,10 @@ STARTS = ("pretrained", "random")
 COUNTS = ((2, 64, 256), (4, 32, 128), (8, 16, 512))
 """Numbers of planted classes, those of one cell together: starting a process takes longer than training one model."""
 WIDTHS = (8, 16, 32, 64, 100)
+CONTEXTUAL = ("minilm", "e5-small")
+"""Encoders whose words are compared with those of Ethayarajh (2019)."""
+WIDE_COUNTS, WIDE_WIDTHS = (1024, 4096), (768, 64, 16)
+"""More classes, and the width of the slides' question; trained for longer, at a rate that suits that width."""
 SETS = ("genres", "xpos", "features", "lemmas")
 SET_VECTORS = {"glove-100": 100, "random-8": 8, "random-16": 16, "random-32": 32}
 """Word vectors → width of the model for real label sets."""
@@ -78,7 +85,7 @@ QUICK = Size(
 def grid(settings: Settings, done: Mapping[str, Any]) -> Cells:
     """The cells of all parts; those that only explain the others (random vectors, late weights) come last."""
     every = attention(QUICK if settings.quick else FULL, settings.seeds)
-    for part in (encoders, classes, tagging):
+    for part in (encoders, classes, tagging, sent, contextual):
         every |= part(settings.quick, settings.seeds)
     return dict(sorted(every.items(), key=lambda item: _explains(item[1])))
 
@@ -87,9 +94,14 @@ def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
     """Tokenises each corpus of the pure-attention models once."""
     from reproductions.fosse2023.attention.measure import prepare_texts
 
-    trained = [cell.arguments for cell in waiting.values() if cell.labels["part"] == "attention"]
+    trained = [_trained(cell.arguments) for cell in waiting.values() if cell.labels["part"] in ("attention", "sent")]
     for arguments in {one["corpus"]: one for one in reversed(trained)}.values():
         prepare_texts(arguments, machine)
+
+
+def _trained(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how a text is read."""
+    return {name: value for name, value in arguments.items() if name != "frozen"}
 
 
 def _explains(cell: Cell) -> bool:
@@ -132,7 +144,39 @@ def encoders(quick: bool, seeds: Sequence[int]) -> Cells:
     runs += list(product(("e5-small",), STARTS[:1], corpora, seeds[:1]))
     if quick:
         runs = list(product(("minilm",), STARTS, ("hatexplain",), seeds[:1]))
-    return dict(_encoder(quick, *run) for run in runs)
+    every = dict(_encoder(quick, *run) for run in runs)
+    return every | dict(_nearest(quick, corpus, seed) for seed, corpus in product(seeds[:FEW], () if quick else _NEAR))
+
+
+_NEAR = ("yelphat", "esnli", "hatexplain")
+
+
+def _nearest(quick: bool, corpus: str, seed: int) -> tuple[str, Cell]:
+    """The fine-tuned encoder once more, with its class directions and pairs of texts."""
+    _, cell = _encoder(quick, "minilm", "pretrained", corpus, seed)
+    labels = {**cell.labels, "part": "nearest"}
+    return f"nearest-{corpus}-minilm-seed{seed}", Cell(cell.function, {**cell.arguments, "nearest": True}, labels)
+
+
+def contextual(quick: bool, seeds: Sequence[int]) -> Cells:
+    """Pretrained encoders as they are, on blocks of sentences."""
+    cells = {}
+    for model in () if quick else CONTEXTUAL:
+        arguments = {"model": model, "blocks": 8, "sentences": 250}
+        function = "reproductions.fosse2023.encoders.contextual:contextual"
+        cells[f"contextual-{model}"] = Cell(function, arguments, {"part": "contextual", "model": model})
+    return cells
+
+
+def sent(quick: bool, seeds: Sequence[int]) -> Cells:
+    """Pure-attention models of one layer of which a part is not trained."""
+    size, cells = QUICK if quick else FULL, {}
+    for seed, corpus, frozen in product(seeds[: 1 if quick else FEW], size.corpora, FROZEN):
+        _, cell = _attention(size, MAIN, "best", seed, (1, 0.0), corpus)
+        labels = {"part": "sent", "corpus": corpus, "frozen": frozen, "seed": seed}
+        function = "reproductions.fosse2023.attention.sent:sent"
+        cells[f"sent-{corpus}-{frozen}-seed{seed}"] = Cell(function, {**cell.arguments, "frozen": frozen}, labels)
+    return cells
 
 
 def _encoder(quick: bool, model: str, start: str, corpus: str, seed: int) -> tuple[str, Cell]:
@@ -161,9 +205,12 @@ def _full_classes(seeds: Sequence[int], size: Mapping[str, int]) -> Iterator[tup
         yield _labelled(name, vectors, width, seed, {**size, "limit": None})
     for width, counts, seed in product(reversed(WIDTHS), reversed(COUNTS), seeds):
         yield _planted(width, counts, seed, size)
+    more = {"steps": 3000, "batch_size": 1024, "learning_rate": 1e-3, "areas": False}
+    for seed, width in product(seeds, WIDE_WIDTHS):
+        yield _planted(width, WIDE_COUNTS, seed, more)
 
 
-def _planted(width: int, counts: Sequence[int], seed: int, size: Mapping[str, int]) -> tuple[str, Cell]:
+def _planted(width: int, counts: Sequence[int], seed: int, size: Mapping[str, Any]) -> tuple[str, Cell]:
     key = f"classes-planted-width{width}-{'+'.join(map(str, counts))}-seed{seed}"
     arguments = {"width": width, "counts": list(counts), "seed": seed, **size}
     labels = {"part": "classes", "set": "planted", "width": width, "counts": tuple(counts), "seed": seed}
@@ -188,5 +235,18 @@ def tagging(quick: bool, seeds: Sequence[int]) -> Cells:
         arguments |= {"steps": 12, "batch_size": 16, "limit": 128} if quick else {}
         labels = {"part": "tagging", "start": start, "seed": seed}
         key = f"tagging-minilm-{start}-seed{seed}"
+        found[key] = Cell("reproductions.fosse2023.tagging.measure:tagged", arguments, labels)
+    return found | french(() if quick else seeds[:FEW])
+
+
+def french(seeds: Sequence[int]) -> Cells:
+    """The same of French: the encoder of a translator from French, fine-tuned for a few hundred steps."""
+    found = {}
+    for seed in seeds:
+        arguments: dict[str, Any] = {"model": "opus-mt-fr-en", "start": "pretrained", "seed": seed, "draws": 20}
+        arguments |= {"steps": 240, "batch_size": 16, "learning_rate": 1e-4, "limit": None}
+        arguments |= {"corpus": "ud_fr_sequoia", "layers": True}
+        labels = {"part": "french", "start": "pretrained", "seed": seed}
+        key = f"tagging-opus-mt-fr-en-pretrained-seed{seed}"
         found[key] = Cell("reproductions.fosse2023.tagging.measure:tagged", arguments, labels)
     return found

@@ -7,10 +7,12 @@ from typing import Any
 from reproductions.frame.claims import Bound, Claim, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
-from reproductions.frame.statistics import difference
+from reproductions.frame.statistics import difference, mean_of
 from reproductions.nguyen2022.curves import MEASURES, NAMES, Curves
 
 _BARELY = 0.02  # of accuracy: "barely moves"
+_SHARP = 0.1  # of H: published .02 on YelpHat at λ = 1
+_NEAR = 0.1  # of λ: .9 is printed where ours is 1
 _SHAPE = Published("plausibility peaks at small λ, then falls, while accuracy barely moves", "abstract, e-SNLI")
 
 
@@ -22,13 +24,59 @@ def claims(cells: Finished) -> list[Claim]:
             every += _shape(curves, place, measure, _published(curves, printed, place[0], measure))
         every += _fall_from_none(curves, place, printed)
         every.append(_accuracy(curves, place))
+        every += _strong(curves, place, printed)
     return every
+
+
+def _strong(curves: Curves, place: tuple[str, str], printed: Any) -> Iterator[Claim]:
+    """The strongest penalty. Predicted before any run: it sharpens attention everywhere, and plausibility falls."""
+    corpus, vectors = place
+    if (strength := curves.strongest) is None:
+        return
+    table = printed.get(corpus, {})
+    near = min(table["lambda"], key=lambda one: abs(one - strength))
+    far = abs(near - strength) > _NEAR
+    values = {m: dict(zip(table["lambda"], table.get(m, []), strict=False)) for m in ("auprc", "entropy")}
+
+    def told(measure: str, first: float | None = 0.0) -> Published | None:
+        level, start = values[measure].get(near), 0.0 if first is None else values[measure].get(first)
+        return None if far or level is None or start is None else Published(level - start, _at(table, near))
+
+    name = f"{NAMES[corpus]}, {vectors}"
+    entropy = curves.tested(place, "entropy").sel(strength=strength)
+    sharp = told("entropy", None)
+    yield Claim(
+        id=f"{corpus}-{vectors}-strong-sharpens",
+        text=f"{name}: a penalty of λ = {strength:g} makes attention sharp (H below {_SHARP})",
+        estimate=mean_of(entropy),
+        bound=Bound.below(_SHARP),
+        published=sharp,
+        ours=sharp is None,
+        note=f"H {float(curves.tested(place, 'entropy')[0].mean()):.2f} at λ = 0",
+    )
+    pooled, fall = curves.pooled(place, "auprc").mean("seed"), told("auprc")
+    lost = f"at λ = {strength:g} the classifier has learnt nothing" if curves.collapsed(place, strength) else ""
+    idle = "the penalty hardly sharpened attention" if curves.unsharpened(place, strength) else ""
+    yield Claim(
+        id=f"{corpus}-{vectors}-strong-falls",
+        text=f"{name}: pooled AUPRC falls from λ = 0 to {strength:g}",
+        estimate=curves.strong_step(place, "auprc", strength),
+        bound=Bound.below(0.0),
+        published=fall,
+        ours=fall is None,
+        undecided=lost or idle,
+        note=f"{float(pooled[0]):.3f} → {float(pooled.sel(strength=strength)):.3f}",
+    )
+
+
+def _at(table: Any, strength: float) -> str:
+    return f"{table['source']}; λ = {strength:g}"
 
 
 def _shape(curves: Curves, place: tuple[str, str], measure: str, printed: dict[str, Published]) -> Iterator[Claim]:
     corpus, vectors = place
     pooled = curves.pooled(place, measure).mean("seed")
-    start, end = float(pooled[0]), float(pooled[-1])
+    start, end = float(pooled[0]), float(pooled.sel(strength=curves.largest))
     level = float(pooled.sel(strength=list(curves.small)).mean())
     least = ", ".join(f"{s:g}" for s in curves.small)
     name = f"{NAMES[corpus]}, {vectors}: pooled {measure.upper()}"
@@ -91,15 +139,16 @@ def _fall_from_none(curves: Curves, place: tuple[str, str], printed: Any) -> Ite
             estimate=curves.whole_step(place, measure),
             bound=Bound.below(0.0),
             published=Published(values[curves.largest] - values[0.0], table["source"]),
-            note=f"{float(pooled[0]):.3f} → {float(pooled[-1]):.3f}; published {values[0.0]:.3f} → "
-            f"{values[curves.largest]:.3f}",
+            note=f"{float(pooled[0]):.3f} → {float(pooled.sel(strength=curves.largest)):.3f}; published "
+            f"{values[0.0]:.3f} → {values[curves.largest]:.3f}",
         )
 
 
 def _accuracy(curves: Curves, place: tuple[str, str]) -> Claim:
     """All λ must stay near; the one that is furthest is shown."""
     accuracy = curves.tested(place, "accuracy")
-    moves = {s: difference(accuracy.sel(strength=s), accuracy[0]) for s in curves.strengths if s > 0}
+    tabled = [s for s in curves.strengths if 0 < s <= curves.largest]
+    moves = {s: difference(accuracy.sel(strength=s), accuracy[0]) for s in tabled}
     furthest = max(moves, key=lambda strength: abs(moves[strength].value))
     return Claim(
         id=f"{place[0]}-{place[1]}-accuracy-steady",

@@ -9,6 +9,7 @@ import xarray as xr
 
 from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished
+from reproductions.nguyen2022.grid import TABLED
 
 NAMES = {"hatexplain": "HateXplain", "yelphat": "YelpHat", "esnli": "e-SNLI"}
 CLASSES = {"hatexplain": 3, "yelphat": 2, "esnli": 3}
@@ -28,13 +29,19 @@ class Curves:
         self.cells = cells
         self._arrays: dict[str, xr.DataArray] = {}
         accuracy = self.of("metrics.test.accuracy")
-        self.strengths = [float(s) for s in accuracy["strength"].values]
+        every = [float(s) for s in accuracy["strength"].values]
+        tabled = [s for s in every if s <= TABLED]
         self.places = [
             (corpus, vectors)
             for corpus in NAMES
             for vectors in accuracy["vectors"].values.tolist()
-            if corpus in accuracy["corpus"] and not accuracy.sel(corpus=corpus, vectors=vectors).isnull().any()
+            if corpus in accuracy["corpus"]
+            and not accuracy.sel(corpus=corpus, vectors=vectors, strength=tabled).isnull().any()
         ]
+        # Stronger ones count where they were run for every place.
+        whole = [accuracy.sel(corpus=corpus, vectors=vectors) for corpus, vectors in self.places]
+        strong = [s for s in every if s > TABLED and not any(one.sel(strength=s).isnull().any() for one in whole)]
+        self.strengths = tabled + (strong if whole else [])
 
     def of(self, path: str, inner: str | Sequence[str] = ()) -> xr.DataArray:
         """[corpus vectors λ seed], λ rising."""
@@ -65,7 +72,13 @@ class Curves:
 
     @property
     def largest(self) -> float:
-        return max(self.strengths)
+        """Of the λ that the paper's table has."""
+        return max(strength for strength in self.strengths if strength <= TABLED)
+
+    @property
+    def strongest(self) -> float | None:
+        """The greatest beyond the table, if one was run."""
+        return max((strength for strength in self.strengths if strength > TABLED), default=None)
 
     def rise(self, place: tuple[str, str], measure: str) -> Estimate:
         """Small λ less λ = 0."""
@@ -79,14 +92,19 @@ class Curves:
         """The largest λ less λ = 0."""
         return self._step(place, measure, (self.largest,), (0.0,))
 
-    def collapsed(self, place: tuple[str, str]) -> bool:
-        """Whether the classifier at the largest λ has learnt nothing."""
-        return float(self.tested(place, "accuracy")[-1].mean()) <= 1 / CLASSES[place[0]] + _CHANCE
+    def strong_step(self, place: tuple[str, str], measure: str, strength: float) -> Estimate:
+        """A λ beyond the table less λ = 0."""
+        return self._step(place, measure, (strength,), (0.0,))
 
-    def unsharpened(self, place: tuple[str, str]) -> bool:
+    def collapsed(self, place: tuple[str, str], strength: float | None = None) -> bool:
+        """Whether the classifier at a λ, else at the largest of the table, has learnt nothing."""
+        accuracy = self.tested(place, "accuracy").sel(strength=strength or self.largest)
+        return float(accuracy.mean()) <= 1 / CLASSES[place[0]] + _CHANCE
+
+    def unsharpened(self, place: tuple[str, str], strength: float | None = None) -> bool:
         """Whether the penalty did not make attention sharper."""
         entropy = self.tested(place, "entropy").mean("seed")
-        return float(entropy[0] - entropy[-1]) < _SHARPENED
+        return float(entropy[0] - entropy.sel(strength=strength or self.largest)) < _SHARPENED
 
     def _step(self, place: tuple[str, str], measure: str, first: Sequence[float], second: Sequence[float]) -> Estimate:
         """A difference of means over seeds; its interval is of a bootstrap over test texts and seeds.

@@ -149,5 +149,5 @@ def test_noise_of_accuracy_is_not_called_still():
 def test_nothing_is_said_of_a_place_where_a_run_is_missing():
     lacking = {"corpus": "esnli", "vectors": "glove-100", "strength": 0.05, "seed": 2}
     judged = by_id(finished(STUDY, lambda labels: None if labels == lacking else result(labels)))
-    assert len(judged) == 27
+    assert len(judged) == 37
     assert not any(id.startswith("esnli-glove-100") for id in judged)

@@ -25,6 +25,7 @@ TINY = grid.Size(
     poolings=("mean",),
     baselines=("mean",),
     search=False,
+    ordered=(),
 )
 
 
@@ -67,6 +68,17 @@ def fake(validation: float, test: float | None, train: float) -> dict:
     }
 
 
+def in_order(labels: dict) -> dict:
+    """Positions let a model read word order: it loses by shuffling, tells pairs apart, and gains on negations."""
+    sees, noise = labels["positions"] != "none", 0.001 * labels["seed"]
+    return {
+        **fake(0.8, 0.8, 0.9),
+        "shuffled": {"whole": 0.8, "accuracy": 0.75 + noise if sees else 0.8, "changed": 0.1 * sees, "texts": 9},
+        "pairs": {"pairs": 4, "right": 0.7 + noise if sees else 0.5, "gap": 0.1},
+        "negation": {"with": 0.75 + noise if sees else 0.7, "without": 0.8, "sentences": {"with": 2, "without": 7}},
+    }
+
+
 OTHERS = {
     "tfidf": {"metrics": {p: {"accuracy": 0.9} for p in ("test", "validation")}, "parameters": {"trained": 9}},
     "vectors": {"norm": 5.0, "without_vector": 0.1},
@@ -77,11 +89,13 @@ def made_up(labels: dict) -> dict:
     """Deep bare models fail, trained vectors are better, literal sinusoidal positions hurt, those × 0.3 do not."""
     if labels["step"] in OTHERS:
         return OTHERS[labels["step"]]
+    if labels["step"] == "order":
+        return in_order(labels)
     if labels["step"] == "search":
         return fake(0.9 if labels["positions"] == "scaled" and labels["scale"] == 0.3 else 0.8, None, 0.85)
     loud = labels["positions"] == "sinusoidal"
     value = 0.86 + 0.02 * (labels["embeddings"] == "trained") - 0.04 * loud
-    if labels["family"] == "base" and labels["layers"] in (7, 8):
+    if labels["family"] == "base" and (labels["layers"] or 0) >= 7:
         value = 0.5
     return fake(value, value + 0.001 * labels["seed"], 0.99 if loud else 0.9)
 
@@ -91,6 +105,11 @@ def test_the_page_of_the_whole_grid():
     judged = {claim.id: claim for claim in outcome.claims}
     assert judged["target-residual-frozen"].verdict == "holds"
     assert judged["depth-hurts-base"].verdict == "holds"
+    assert judged["depth-fails-base"].estimate.value == 1.0
+    assert judged["order-blind-sst2-base"].verdict == "holds"
+    assert judged["order-shuffled-imdb-base-relative"].estimate.value == pytest.approx(0.049)
+    assert judged["order-pairs-sst2-residual-learnt"].verdict == "holds"
+    assert judged["order-negation-sst2-base-sinusoidal"].verdict == "holds"
     assert judged["positions-sinusoidal-base-frozen"].verdict == "does not hold"
     assert judged["positions-sinusoidal-base-frozen"].estimate.value == pytest.approx(-0.04)
     assert judged["residual-beats-base-frozen"].undecided  # other rates of dropout were tried
@@ -98,8 +117,7 @@ def test_the_page_of_the_whole_grid():
     assert "3 of the runs at chance" in judged["depth-hurts-base"].note
     assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions"}
     assert [(one["family"], one["layers"], one["seeds"]) for one in outcome.facts["dead"]] == [
-        ("base", 7, 3),
-        ("base", 8, 3),
+        ("base", layers, 3) for layers in (7, 8, 12, 16)
     ]
     assert {one["factor"] for one in outcome.facts["cured"]} == {0.3}
     assert len(outcome.facts["losses"]["over-fitted"]) == 4  # sinusoidal positions: train higher, test lower
@@ -111,7 +129,7 @@ def test_a_dead_seed_decides_nothing_alone():
 
     def one_dead(labels: dict) -> dict:
         one = made_up(labels)
-        if labels["step"] == "final" and labels["family"] == "base" and labels["layers"] in (7, 8):
+        if labels["step"] == "final" and labels["family"] == "base" and (labels["layers"] or 0) >= 7:
             accuracy = 0.5 if labels["seed"] == 0 else 0.86 + 0.001 * labels["seed"]
             return fake(accuracy, accuracy, 0.9)
         return one
@@ -234,7 +252,7 @@ def fitted(train: float, last_train: float, validation: float, last_validation: 
 )
 def test_why_a_richer_model_is_worse(richer, reading, monkeypatch):
     size = grid.Size({"frozen": 2}, positions=("none", "learnt"), embeddings=("frozen",), poolings=("mean",),
-                     depths=(3,), baselines=(), search=False)  # fmt: skip
+                     depths=(3,), baselines=(), search=False, ordered=())  # fmt: skip
     monkeypatch.setattr(grid, "QUICK", size)
 
     def result(labels):

@@ -8,16 +8,21 @@ from reproductions.frame import markdown
 from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
+from reproductions.frame.statistics import difference
 from reproductions.tp9.grid import BLOCKS, DROPOUTS, Model, plain
+from reproductions.tp9.order_claims import order_claims
 from reproductions.tp9.runs import Runs
 
+DEEP = 8
+"""Layers from which on a model is called deep; fixed before the models of 12 and 16 layers were trained."""
 _DEGRADED = Published("with many layers, training is much worse; a residual architecture remedies it", "section 2")
 
 
 def claims(cells: Finished) -> list[Claim]:
     """None about what was not run."""
     runs = Runs(cells)
-    return [*_targets(runs, published("tp9")["targets"]), *_exercises(runs), *_depth(runs)]
+    targets = published("tp9")["targets"]
+    return [*_targets(runs, targets), *_exercises(runs), *_depth(runs), *order_claims(cells)]
 
 
 def _targets(runs: Runs, aims: Any) -> Iterator[Claim]:
@@ -66,7 +71,7 @@ def _exercises(runs: Runs) -> Iterator[Claim]:
 
 
 def _depth(runs: Runs) -> Iterator[Claim]:
-    first, last = min(runs.size.depths), max(runs.size.depths)
+    first, last = min(runs.size.depths), _deepest(runs)
     base, residual = ({n: Model(f, "frozen", layers=n) for n in (first, last)} for f in ("base", "residual"))
     for id, text, better, worse in (
         ("depth-hurts-base", f"without residuals {last} layers are worse than {first}", base[first], base[last]),
@@ -84,6 +89,30 @@ def _depth(runs: Runs) -> Iterator[Claim]:
         ),
     ):
         yield from _above(runs, id, text, better, worse, None if id.endswith("hurts-residual") else _DEGRADED)
+    deep = [n for n in runs.size.depths if DEEP <= n <= last]
+    if len(deep) > 1:
+        yield from _fails(runs, deep)
+
+
+def _deepest(runs: Runs) -> int:
+    """The greatest depth of which both blocks have enough seeds."""
+    return max(n for n in runs.size.depths if n == 1 or runs.enough(*(Model(f, "frozen", layers=n) for f in BLOCKS)))
+
+
+def _fails(runs: Runs, depths: Sequence[int]) -> Iterator[Claim]:
+    """Runs of many layers that end at chance, by block: the practical expects them without residuals only."""
+    dead = {f: [runs.at_chance(Model(f, "frozen", layers=n)) for n in depths] for f in BLOCKS}
+    shares = {family: [one for depth in every for one in depth] for family, every in dead.items()}
+    counts = {family: f"{sum(every)} of {len(every)}" for family, every in shares.items()}
+    yield Claim(
+        id="depth-fails-base",
+        text=f"with {depths[0]} to {depths[-1]} layers, training fails (accuracy at chance) more often without "
+        "residual connections than with them",
+        estimate=difference(shares["base"], shares["residual"], over="runs"),
+        bound=Bound.above(0.0),
+        published=_DEGRADED,
+        note=f"at chance: base {counts['base']} runs, residual {counts['residual']}",
+    )
 
 
 def _above(

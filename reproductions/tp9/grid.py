@@ -13,7 +13,10 @@ EMBEDDINGS = ("frozen", "trained")
 POSITIONS = ("none", "sinusoidal", "scaled", "learnt", "relative")
 """Of the table; "scaled" is sinusoidal with the factor that did best on the validation reviews."""
 POOLINGS = ("mean", "cls")
-DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8)
+DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+ORDERED = ("none", "sinusoidal", "relative", "scaled", "learnt")
+"""Positions of the models that are asked about word order, the practical's own first."""
+SHUFFLES = 2
 BASELINES = ("mean", "attention-pooling", "query-pooling", "bilstm-attention")
 BLOCKS = {"base": "tp9-base", "residual": "tp9-residual"}
 SCALES = (1.0, 0.3, 0.1)
@@ -48,6 +51,7 @@ class Size:
     poolings: Sequence[str] = POOLINGS
     baselines: Sequence[str] = BASELINES
     search: bool = True
+    ordered: Sequence[str] = ("sst2", "imdb")
 
 
 FULL = Size({"frozen": 14, "trained": 8})
@@ -62,6 +66,7 @@ QUICK = Size(
     poolings=("mean",),
     baselines=("mean", "attention-pooling"),
     search=False,
+    ordered=(),
 )
 
 
@@ -121,14 +126,16 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     }
     if set(first) <= set(done):
         cells |= finals(size, choices(size, done), scales(size, done), settings.seeds)
+        cells |= orders(size, choices(size, done), scales(size, done), settings.seeds)
     return cells
 
 
 def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
-    """Tokenises once for each vocabulary: that of the vectors, and that of the training reviews."""
+    """Tokenises once for each corpus and vocabulary: that of the vectors, and that of the training reviews."""
     from reproductions.tp9.measure import prepare_texts
 
-    first = {c.labels["embeddings"]: c.arguments for c in reversed(waiting.values()) if "embeddings" in c.labels}
+    trained = [cell for cell in reversed(waiting.values()) if "embeddings" in cell.labels]
+    first = {(cell.labels.get("corpus"), cell.labels["embeddings"]): cell.arguments for cell in trained}
     for arguments in first.values():
         prepare_texts(arguments, machine)
 
@@ -214,6 +221,26 @@ def finals(
     for model, seed in product(models(size), seeds):
         family = (model.family, model.embeddings)
         cells[f"{model.key}-seed{seed}"] = model.cell(size, chosen[family], scaled.get(family, 1.0), seed)
+    return cells
+
+
+def orders(
+    size: Size,
+    chosen: Mapping[tuple[str, str], Choice],
+    scaled: Mapping[tuple[str, str], float],
+    seeds: Sequence[int],
+) -> dict[str, Cell]:
+    """Models that are asked about word order: sentences with either block, reviews with the practical's own."""
+    cells = {}
+    for corpus, seed, family, positions in product(size.ordered, seeds, BLOCKS, ORDERED):
+        if corpus == "imdb" and family != "base":
+            continue
+        one = Model(family, "frozen", positions, layers=3)
+        cell = one.cell(size, chosen[family, "frozen"], scaled[family, "frozen"], seed)
+        arguments = {**cell.arguments, "corpus": corpus, "shuffles": SHUFFLES}
+        labels = {**cell.labels, "step": "order", "corpus": corpus}
+        key = f"order-{corpus}-{one.key}-seed{seed}"
+        cells[key] = Cell("reproductions.tp9.order:ordered", arguments, labels)
     return cells
 
 

@@ -15,11 +15,11 @@ CORPUS = "imdb"
 MIN_COUNT = 2  # words of one review only are <unk> where the vectors are trained
 
 
-def settings_of(*, preset: str, frozen: bool, **rest: Any) -> TrainingSettings:
+def settings_of(*, preset: str, frozen: bool, corpus: str = CORPUS, **rest: Any) -> TrainingSettings:
     """Adam, the learning rate falling to zero over the epochs, the best epoch by validation accuracy."""
     return TrainingSettings(
         model=preset,
-        corpus=CORPUS,
+        corpus=corpus,
         embeddings="glove",
         freeze=frozen,
         vocabulary="vectors" if frozen else "train",
@@ -33,7 +33,7 @@ def settings_of(*, preset: str, frozen: bool, **rest: Any) -> TrainingSettings:
 def prepare_texts(arguments: Mapping[str, Any], machine: Machine) -> None:
     """Writes the token ids that a cell with these arguments reads, unless they are there."""
     told = {**arguments, "preset": "mean", "overrides": {}}
-    del told["test"]
+    told = {name: value for name, value in told.items() if name not in ("test", "shuffles")}
     store(settings_of(**told, data=machine.data, out=machine.scratch), machine.scratch)
 
 

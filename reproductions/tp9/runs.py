@@ -68,9 +68,13 @@ class Runs:
         one, other = ([a for a in self.accuracies(model) if a > least] for model in (first, second))
         return difference(one, other) if one and other else Estimate(value=None, n=0, over="seeds")
 
+    def at_chance(self, model: Model) -> list[bool]:
+        """Of each seed, whether it learnt nothing."""
+        return [accuracy <= CHANCE for accuracy in self.accuracies(model)]
+
     def dead(self, model: Model) -> int:
         """How many seeds are at chance."""
-        return sum(accuracy <= CHANCE for accuracy in self.accuracies(model))
+        return sum(self.at_chance(model))
 
     def kept(self, model: Model, part: str) -> float:
         """Accuracy at the epoch whose weights were kept, mean over seeds.

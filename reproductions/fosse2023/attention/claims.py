@@ -74,6 +74,7 @@ def _last_layer(runs: Runs, printed: Table, corpus: str) -> Iterator[Claim]:
                 note="the paper's vectors have width 300",
             )
         if depths[0] == 1:
+            yield from _few(runs, printed, corpus, of)
             first, theirs = runs.sim(of, corpus, (1, 0.0)), _published(printed[of], corpus, deep, lambda v: v[-1])
             yield Claim(
                 id=f"deeper-{corpus}-{name}",
@@ -84,6 +85,33 @@ def _last_layer(runs: Runs, printed: Table, corpus: str) -> Iterator[Claim]:
                 ours=theirs is None,
                 note=f"{first.mean():.2f} → {last.mean():.2f}",
             )
+
+
+def _few(runs: Runs, printed: Table, corpus: str, of: str) -> Iterator[Claim]:
+    """Few layers against many: not anisotropic with one or two, and every deeper model above one layer."""
+    name, one = OF[of], runs.sim(of, corpus, (1, 0.0))
+    for layers in runs.depths(corpus)[:2]:
+        last, theirs = runs.sim(of, corpus, (layers, 0.0)), _published(printed[of], corpus, layers, lambda v: v[-1])
+        yield Claim(
+            id=f"few-{corpus}-{name}-l{layers}",
+            text=f"{NAMES[corpus]}, L = {layers}: models with few layers are not anisotropic (SIM of the {name} of the "
+            f"last layer below {HIGH})",
+            estimate=mean_of(last),
+            bound=Bound.below(HIGH),
+            published=theirs,
+            ours=theirs is None,
+        )
+    for layers in runs.depths(corpus)[1:-1]:
+        last, theirs = runs.sim(of, corpus, (layers, 0.0)), _published(printed[of], corpus, layers, lambda v: v[-1])
+        yield Claim(
+            id=f"deeper-{corpus}-{name}-l{layers}",
+            text=f"{NAMES[corpus]}: SIM of the {name} of the last layer is higher for L = {layers} than for L = 1",
+            estimate=difference(last, one),
+            bound=Bound.above(0),
+            published=theirs and Published(float(theirs.value) - printed[of][corpus]["1"][0], theirs.source),
+            ours=theirs is None,
+            note=f"{one.mean():.2f} → {last.mean():.2f}",
+        )
 
 
 def _from_random(runs: Runs, printed: Table, corpus: str, vectors: str) -> Iterator[Claim]:

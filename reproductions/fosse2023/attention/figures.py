@@ -90,7 +90,7 @@ def _by_strength(runs: Runs, printed: Mapping[str, Any]) -> Figure:
             for strength in runs.strengths(corpus):
                 where = {"corpus": NAMES[corpus], "λ": f"{strength:g}"}
                 ours += [{**where, "value": value} for value in read((1, strength)).tolist()]
-                if column in PENALTY_KEYS:
+                if column in PENALTY_KEYS and strength in printed["lambda"]:
                     values = printed[corpus][PENALTY_KEYS[column]]
                     crosses.append({**where, "value": values[printed["lambda"].index(strength)]})
         y = Axis("value", title, alt.Scale(zero=False))

@@ -25,9 +25,9 @@ OF = {"key": "keys", "value": "values"}
 _LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
 
 
-def remarks(runs: Runs, corpus: str) -> list[str]:
-    """What makes a claim about the penalty say little: it did not act, or nothing was learnt."""
-    strengths = runs.strengths(corpus)
+def remarks(runs: Runs, corpus: str, most: float = 1.0) -> list[str]:
+    """What makes a claim about penalties up to some λ say little: they did not act, or nothing was learnt."""
+    strengths = [strength for strength in runs.strengths(corpus) if strength <= most]
     first, last = (runs.entropy(corpus, (1, s)).mean() for s in (strengths[0], strengths[-1]))
     said = []
     if first - last < SHARPENED:
@@ -51,22 +51,26 @@ def compensates(runs: Runs, printed: Mapping[str, Any], corpus: str) -> Iterator
         published=Published(table[corpus]["entropy"][0], table["source"]),
         note="the paper's vectors have width 300",
     )
-    asked = [("value", s) for s in strengths[-2:] if s > 0] + [("key", strengths[-1])]
+    known = [strength for strength in strengths if strength in table["lambda"]]
+    asked = [("value", s) for s in known[-2:] if s > 0] + [("key", known[-1])]
+    asked += [("value", s) for s in strengths if s > max(known)]
     for of, strength in asked:
         points = [(1, 0.0), (1, strength)]
         sims = runs.by_seed(corpus, points, lambda point, of=of: runs.sim(of, corpus, point, group="regularisation"))
-        gap = table[corpus][of][table["lambda"].index(strength)] - table[corpus][of][0]
+        levels = dict(zip(table["lambda"], table[corpus][of], strict=True))
+        theirs = Published(levels[strength] - levels[0.0], table["source"]) if strength in levels else None
         path = " → ".join(f"{level:.2f}" for level in sims.mean(axis=0))
         yield with_and_without(
             sims[:, 1] - sims[:, 0],
             _learnt(runs, corpus, points).all(axis=1),
-            id=f"penalty-{corpus}-{OF[of]}-{strength:.0e}".replace("e-0", "e-"),
+            id=f"penalty-{corpus}-{OF[of]}-"
+            + (f"{strength:.0e}".replace("e-0", "e-") if strength in levels else f"{strength:g}"),
             text=f"{NAMES[corpus]}: a penalty of λ = {strength:g} raises SIM of the {OF[of]} (from λ = 0, by seed)",
             bound=Bound.above(0),
-            published=Published(gap, table["source"]),
-            note="; ".join([path, *remarks(runs, corpus)]),
+            published=theirs,
+            note="; ".join([path, *remarks(runs, corpus, strength)]),
         )
-    theirs = rank_correlation([list(zip(table[corpus]["entropy"], table[corpus]["value"], strict=True))])
+    printed_rho = rank_correlation([list(zip(table[corpus]["entropy"], table[corpus]["value"], strict=True))])
     yield _correlation(
         runs,
         corpus,
@@ -77,7 +81,7 @@ def compensates(runs: Runs, printed: Mapping[str, Any], corpus: str) -> Iterator
         text=f"{NAMES[corpus]}: the sharper the attention, the higher SIM of the values (ρ of H and SIM over the λ of "
         "a seed is below 0)",
         bound=Bound.below(0),
-        published=None if theirs is None else Published(theirs.value or 0.0, table["source"]),
+        published=None if printed_rho is None else Published(printed_rho.value or 0.0, table["source"]),
     )
 
 

@@ -136,8 +136,8 @@ def _strengths(runs: Runs, printed: Printed, corpus: str) -> Table:
         for name, read in penalty_columns(runs, corpus).items():
             row[name] = spread(read((1, strength)))
             if name in PENALTY_KEYS:
-                place = printed["lambda"].index(strength)
-                row[f"{name}, published"] = printed[corpus][PENALTY_KEYS[name]][place]
+                levels = dict(zip(printed["lambda"], printed[corpus][PENALTY_KEYS[name]], strict=True))
+                row[f"{name}, published"] = levels.get(strength, math.nan)
         rows.append(row)
     chance = runs.of("faithfulness.random.comprehensiveness", corpus, (1, runs.strengths(corpus)[0])).mean()
     note = (

@@ -8,7 +8,7 @@ import xarray as xr
 
 from reproductions.fosse2023.classes.bounds import least_largest_cosine
 from reproductions.fosse2023.cone_claims import ORTHOGONAL, WITHIN
-from reproductions.fosse2023.grid import SET_VECTORS, SETS, WIDTHS
+from reproductions.fosse2023.grid import SET_VECTORS, SETS, WIDE_COUNTS, WIDE_WIDTHS, WIDTHS
 from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.statistics import mean_of
@@ -60,7 +60,7 @@ class Directions:
 def planted(cells: Finished) -> dict[tuple[int, int], Directions]:
     """(width, classes) → the runs."""
     found = {}
-    for width in WIDTHS:
+    for width in sorted({*WIDTHS, *WIDE_WIDTHS}):
         runs = cells.where(part="classes", set="planted", width=width)
         groups = {classes: counts for counts in runs.labels("counts") for classes in counts}
         for classes in sorted(groups):
@@ -93,8 +93,12 @@ def claims(cells: Finished, printed: Mapping[str, Any]) -> Iterator[Claim]:
             yield from _labelled(name, best[name], printed["newsgroups"])
 
 
-def _planted(runs: Mapping[int, Directions]) -> Iterator[Claim]:
-    room = next(iter(runs.values())).room
+def _planted(every: Mapping[int, Directions]) -> Iterator[Claim]:
+    room = next(iter(every.values())).room
+    for classes in (c for c in WIDE_COUNTS if c in every and len(every[c].runs) > 1):
+        how = "with fewer than" if classes <= 2 * room else "with more than"
+        yield from (_enough(every[classes], how), _all_used(every[classes]))
+    runs = {classes: one for classes, one in every.items() if classes not in WIDE_COUNTS}
     for classes in (c for c in (2, 8, 64) if c in runs and c <= room):
         yield _orthogonal(runs[classes])
         if classes > 2:  # two centred directions are opposite whatever they are

@@ -1,5 +1,6 @@
 """Pure attention with many classes: trained, tested, and how its class directions lie."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,20 @@ _LAYERS = {"planted": 1, "labelled": 2}
 
 
 def planted(
-    *, width: int, counts: list[int], seed: int, steps: int, batch_size: int, machine: Machine
+    *,
+    width: int,
+    counts: list[int],
+    seed: int,
+    steps: int,
+    batch_size: int,
+    machine: Machine,
+    learning_rate: float = RATES["planted"],
+    areas: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """One model for each number of classes, on texts drawn anew for every step; by number of classes."""
+    """One model for each number of classes, on texts drawn anew for every step; by number of classes.
+
+    Without `areas` the AUROC of each class is left out, which of thousands of classes takes longer than the training.
+    """
     ready_for_training()
     found = {}
     for classes in counts:
@@ -41,9 +53,9 @@ def planted(
         def draw(texts: PlantedClasses = texts, dice: torch.Generator = dice) -> dict[str, Tensor]:
             return dict(zip(("input_ids", "labels"), texts.draw(batch_size, dice), strict=True))
 
-        training = train_steps(model, draw, steps=steps, learning_rate=RATES["planted"])
+        training = train_steps(model, draw, steps=steps, learning_rate=learning_rate)
         ids, labels = texts.draw(max(2000, 20 * classes), dice)
-        found[str(classes)] = {**training, **_measured(model, ids, labels, classes)}
+        found[str(classes)] = {**training, **_measured(model, ids, labels, classes, areas)}
     return found
 
 
@@ -139,20 +151,25 @@ def _answers(
     return torch.cat(logits), torch.cat(states)
 
 
-def _measured(model: Any, ids: Tensor, labels: Tensor, classes: int) -> dict[str, Any]:
+def _measured(model: Any, ids: Tensor, labels: Tensor, classes: int, areas: bool = True) -> dict[str, Any]:
     logits, states = _answers(model, ids)
     right = (logits.argmax(-1) == labels).double()
     weight = model.classifier.weight.detach().double().cpu()
     return {
         "accuracy": round(float(right.mean()), 6),
         "cross_entropy": round(float(nn.functional.cross_entropy(logits, labels)), 6),
-        **direction_numbers(states.double().cpu(), labels.cpu(), right.cpu(), classes),
+        **direction_numbers(states.double().cpu(), labels.cpu(), right.cpu(), classes, areas=areas),
         "weights": _spread(weight / weight.norm(dim=-1, keepdim=True)),
     }
 
 
 def direction_numbers(
-    states: Float[Tensor, "text dim"], labels: Int[Tensor, " text"], right: Float[Tensor, " text"], classes: int
+    states: Float[Tensor, "text dim"],
+    labels: Int[Tensor, " text"],
+    right: Float[Tensor, " text"],
+    classes: int,
+    *,
+    areas: bool = True,
 ) -> dict[str, Any]:
     """How the mean directions of the classes lie, as they are and less their mean; classes of few texts left out.
 
@@ -167,15 +184,15 @@ def direction_numbers(
     own = to_means[torch.arange(len(gold)), gold]
     by_class = [float(own[gold == c].nanmean()) for c in range(len(used))]
     share = [float(right[kept][gold == c].mean()) for c in range(len(used))]
-    areas = [separation(to_means[:, c : c + 1], gold == c).value for c in range(len(used))]
+    under = [separation(to_means[:, c : c + 1], gold == c).value for c in range(len(used))] if areas else [math.nan]
     means = torch.zeros(len(used), units.shape[1], dtype=units.dtype).index_add_(0, gold, units)
     means = means / torch.bincount(gold, minlength=len(used))[:, None]
     return {
         "classes_used": len(used),
         "zero_vectors": int((states.norm(dim=-1) == 0).sum()),
         "own_cosine": _round(sum(by_class) / len(by_class)),
-        "auroc": _round(sum(areas) / len(areas)),
-        "auroc_least": _round(min(areas)),
+        "auroc": _round(sum(under) / len(under)),
+        "auroc_least": _round(min(under)),
         **correlations(by_class, share),
         "raw": _spread(_unit(means)),
         "centred": _spread(_unit(means - means.mean(0))),

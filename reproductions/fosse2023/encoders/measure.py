@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lorgnette.lens.geometry.cosine import directions, mean_pairwise_cosine
@@ -19,7 +19,7 @@ from lorgnette.training.build import PretrainedBuilder
 from lorgnette.training.data import Collator, Items
 from lorgnette.training.preparation import prepare
 from lorgnette.training.settings import Splits
-from reproductions.fosse2023.cones import cone_numbers
+from reproductions.fosse2023.cones import cone_numbers, nearest_numbers
 from reproductions.frame.running import numbers_of, ready_for_training
 from reproductions.frame.settings import Machine
 
@@ -62,9 +62,13 @@ def finetuned(
     limit: int | None,
     draws: int,
     machine: Machine,
+    nearest: bool = False,
     **told: Any,
 ) -> dict[str, Any]:
-    """Fine-tunes one model and measures its states and cones on the test texts, before and after."""
+    """Fine-tunes one model and measures its states and cones on the test texts, before and after.
+
+    With `nearest`, also the class directions themselves, and pairs of texts with their cosines.
+    """
     ready_for_training()
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
         source = folder_of(model, machine.models)
@@ -81,9 +85,11 @@ def finetuned(
         assert ready.parts.test is not None
         test = Items(ready.reader, ready.parts.test)
         transformers.set_seed(settings.seed)  # as the run will, so that these are the weights it starts from
-        before = measured(builder.model(), test, builder, draws, trained=False)
+        before = measured(builder.model(), test, builder, draws, trained=False, nearest=nearest)
         run = train(settings, prepared=ready)
-        after = measured(builder.made, test, builder, draws, trained=True)
+        after = measured(builder.made, test, builder, draws, trained=True, nearest=nearest)
+        if nearest:
+            after["examples"] = named(after["examples"], [str(example.id) for example in ready.parts.test])
     numbers = numbers_of(run)
     del numbers["curve"]
     about = {"labels": list(ready.parts.labels), "cut": test.cut, "weights_hash": weights_of(source)}
@@ -115,7 +121,9 @@ def weights_of(folder: str) -> str | None:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def measured(model: Any, test: Items, builder: ClsBuilder, draws: int, *, trained: bool) -> dict[str, Any]:
+def measured(
+    model: Any, test: Items, builder: ClsBuilder, draws: int, *, trained: bool, nearest: bool = False
+) -> dict[str, Any]:
     """SIM by layer, and cones of the last [CLS]; before training every text counts as classified right."""
     model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     layers = LayerSums()
@@ -135,7 +143,40 @@ def measured(model: Any, test: Items, builder: ClsBuilder, draws: int, *, traine
     classes = len(builder.labels)
     ways = ("random", "first") if trained else ("random",)
     cones = {how: cone_numbers(vectors, gold, guess, classes, how=how, draws=draws) for how in ways}
-    return {"sim": layers.numbers(), "cones": cones}
+    found: dict[str, Any] = {"sim": layers.numbers(), "cones": cones}
+    if nearest:
+        found["nearest"] = nearest_numbers(vectors, gold, guess, classes)
+    if nearest and trained:
+        found["examples"] = examples(vectors, gold, guess, classes)
+    return found
+
+
+def examples(
+    vectors: Float[Tensor, "text dim"], gold: Int[Tensor, " text"], guess: Int[Tensor, " text"], classes: int
+) -> list[dict[str, Any]]:
+    """As the slide's examples: with the first text of each class that is classified right, the cosine of the text in
+    the middle of the same class, and that of the text of another class which is closest to it."""
+    units = vectors / vectors.norm(dim=-1, keepdim=True)
+    found = []
+    for c in range(classes):
+        right = ((gold == c) & (guess == c)).nonzero()[:, 0]
+        if len(right) < 2:
+            continue
+        cosines = units @ units[right[0]]
+        own = right[1:][cosines[right[1:]].argsort()]
+        others = (gold != c).nonzero()[:, 0]
+        far = others[cosines[others].argmax()]
+        rows = {"same class": own[len(own) // 2], "another class": far}
+        for kind, text in rows.items():
+            about = {"representative": int(right[0]), "text": int(text), "kind": kind, "class": c}
+            about |= {"of": int(gold[text]), "predicted": int(guess[text])}
+            found.append({**about, "cosine": round(float(cosines[text]), 6)})
+    return found
+
+
+def named(rows: list[dict[str, Any]], ids: list[str]) -> list[dict[str, Any]]:
+    """Texts by the names that they have in the corpus: what they say is not ours to print."""
+    return [{**row, **{side: ids[row[side]] for side in ("representative", "text")}} for row in rows]
 
 
 class LayerSums:

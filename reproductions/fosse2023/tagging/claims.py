@@ -14,13 +14,15 @@ from reproductions.fosse2023.cone_claims import (
     orthogonal,
 )
 from reproductions.fosse2023.grid import STARTS
-from reproductions.frame.claims import Bound, Claim, Estimate
+from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.statistics import mean_of
 
 WORDS = 50
 """How many test words a tag must have; fixed before anything was measured."""
 TITLES = {"pretrained": "minilm from its checkpoint", "random": "minilm from random weights"}
+FRENCH = "encoder of opus-mt-fr-en"
+_REINFORCED = Published("fine-tuning reinforces anisotropy, in French too (Fosse et al. 2022)", "slides, introduction")
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,46 @@ def taggers(cells: Finished) -> list[Tagger]:
 def claims(cells: Finished) -> Iterator[Claim]:
     for tagger in taggers(cells):
         if len(tagger.runs) > 1:
-            yield from _claims(tagger)
+            yield from _claims(tagger, tagger.start, f"EWT, {TITLES[tagger.start]}")
+    for tagger in french(cells):
+        if len(tagger.runs) > 1:
+            yield from _reinforced(tagger)
+            yield from _claims(tagger, "french", f"Sequoia, {FRENCH}")
 
 
-def _claims(tagger: Tagger) -> Iterator[Claim]:
-    tags, name = tagger.tags, f"EWT, {TITLES[tagger.start]}"
+def french(cells: Finished) -> list[Tagger]:
+    runs = cells.where(part="french")
+    return [Tagger(runs, "pretrained")] if len(runs) else []
+
+
+def _reinforced(tagger: Tagger) -> Iterator[Claim]:
+    """As for English encoders; predicted before any run: it rises."""
+    before, after = (tagger.array(f"{when}.sim.words", "layer")[:, -1].values for when in ("before", "after"))
+    yield Claim(
+        id="french-anisotropy",
+        text=f"Sequoia, {FRENCH}: training reinforces anisotropy (SIM of the words of a text, last layer, after minus "
+        "before)",
+        estimate=mean_of(after - before),
+        bound=Bound.above(0),
+        published=_REINFORCED,
+        note=f"{before.mean():.3f} → {after.mean():.3f}; a tagger, where the paper has classifiers",
+    )
+    near = {when: tagger.array(f"{when}.nearest.right").values for when in ("before", "after")}
+    yield Claim(
+        id="french-nearest",
+        text=f"Sequoia, {FRENCH}: the nearest of the tags' directions is the tag more often after training than before",
+        estimate=mean_of(near["after"] - near["before"]),
+        bound=Bound.above(0),
+        ours=True,
+        note=f"{near['before'].mean():.3f} → {near['after'].mean():.3f}",
+    )
+
+
+def _claims(tagger: Tagger, id: str, name: str) -> Iterator[Claim]:
+    tags = tagger.tags
     areas, before = tagger.areas("after"), float(tagger.areas("before").mean())
     yield every_above(
-        f"tags-cones-{tagger.start}",
+        f"tags-cones-{id}",
         f"{name}: every part of speech has a cone (AUROC of every tag above {CONE})",
         {tags[c]: mean_of(areas[:, place]) for place, c in enumerate(tagger.frequent)},
         CONE,
@@ -80,7 +114,7 @@ def _claims(tagger: Tagger) -> Iterator[Claim]:
     near = sum(abs(float(cosine.value or 0)) <= ORTHOGONAL for cosine in cosines.values())
     matrix = tagger.array("after.cosine", ("direction", "class"))
     yield orthogonal(
-        f"tags-orthogonal-{tagger.start}",
+        f"tags-orthogonal-{id}",
         f"{name}: the cones of tags are orthogonal (mean |cosine| of different tags below {ORTHOGONAL})",
         matrix,
         tagger.frequent,
@@ -88,7 +122,7 @@ def _claims(tagger: Tagger) -> Iterator[Claim]:
         f"{near} of {len(cosines)} ordered pairs lie within ±{ORTHOGONAL}",
     )
     yield every_orthogonal(
-        f"tags-every-orthogonal-{tagger.start}",
+        f"tags-every-orthogonal-{id}",
         f"{name}: … every pair of them (every mean cosine in ±{ORTHOGONAL})",
         cosines,
         tags,
@@ -96,7 +130,7 @@ def _claims(tagger: Tagger) -> Iterator[Claim]:
         f"{near} of {len(cosines)} ordered pairs lie within",
     )
     yield Claim(
-        id=f"tags-spearman-{tagger.start}",
+        id=f"tags-spearman-{id}",
         text=f"{name}: tags whose words lie closer together are tagged better (Spearman over tags)",
         estimate=mean_of(tagger.array("after.spearman")),
         bound=Bound.above(0),

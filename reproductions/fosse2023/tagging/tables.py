@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reproductions.fosse2023.tagging.claims import TITLES, Tagger, taggers
+from reproductions.fosse2023.tagging.claims import FRENCH, TITLES, Tagger, french, taggers
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Table
 
@@ -17,6 +17,10 @@ def tables(cells: Finished) -> Iterator[Table]:
     for tagger in taggers(cells):
         title = f"Cones of parts of speech, {TITLES[tagger.start]}"
         yield Table(f"tags-{tagger.start}", title, pd.DataFrame(list(_rows(tagger))), _NOTE)
+    for tagger in french(cells):
+        yield Table(
+            "tags-french", f"Cones of French parts of speech, {FRENCH}", pd.DataFrame(list(_rows(tagger))), _NOTE
+        )
 
 
 def _rows(tagger: Tagger) -> Iterator[dict[str, Any]]:
