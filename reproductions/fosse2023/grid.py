@@ -85,7 +85,7 @@ QUICK = Size(
 def grid(settings: Settings, done: Mapping[str, Any]) -> Cells:
     """The cells of all parts; those that only explain the others (random vectors, late weights) come last."""
     every = attention(QUICK if settings.quick else FULL, settings.seeds)
-    for part in (encoders, classes, tagging, sent, contextual):
+    for part in (encoders, nearest, classes, tagging, sent, contextual):
         every |= part(settings.quick, settings.seeds)
     return dict(sorted(every.items(), key=lambda item: _explains(item[1])))
 
@@ -144,18 +144,17 @@ def encoders(quick: bool, seeds: Sequence[int]) -> Cells:
     runs += list(product(("e5-small",), STARTS[:1], corpora, seeds[:1]))
     if quick:
         runs = list(product(("minilm",), STARTS, ("hatexplain",), seeds[:1]))
-    every = dict(_encoder(quick, *run) for run in runs)
-    return every | dict(_nearest(quick, corpus, seed) for seed, corpus in product(seeds[:FEW], () if quick else _NEAR))
+    return dict(_encoder(quick, *run) for run in runs)
 
 
-_NEAR = ("yelphat", "esnli", "hatexplain")
-
-
-def _nearest(quick: bool, corpus: str, seed: int) -> tuple[str, Cell]:
+def nearest(quick: bool, seeds: Sequence[int]) -> Cells:
     """The fine-tuned encoder once more, with its class directions and pairs of texts."""
-    _, cell = _encoder(quick, "minilm", "pretrained", corpus, seed)
-    labels = {**cell.labels, "part": "nearest"}
-    return f"nearest-{corpus}-minilm-seed{seed}", Cell(cell.function, {**cell.arguments, "nearest": True}, labels)
+    cells = {}
+    for seed, corpus in product(seeds[:FEW], () if quick else ("yelphat", "esnli", "hatexplain")):
+        _, cell = _encoder(quick, "minilm", "pretrained", corpus, seed)
+        arguments, labels = {**cell.arguments, "nearest": True}, {**cell.labels, "part": "nearest"}
+        cells[f"nearest-{corpus}-minilm-seed{seed}"] = Cell(cell.function, arguments, labels)
+    return cells
 
 
 def contextual(quick: bool, seeds: Sequence[int]) -> Cells:

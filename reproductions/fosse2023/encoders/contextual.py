@@ -6,7 +6,7 @@ Predicted before any run: these encoders were trained contrastively, so that ran
 
 import xarray as xr
 
-from lorgnette.looking import look
+from lorgnette import look
 from lorgnette.texts import corpus
 from reproductions.frame.conditions import opened
 from reproductions.frame.settings import Machine
