@@ -40,23 +40,26 @@ class Size:
 FULL, LARGE, QUICK = Size(), Size(texts=4), Size(blocks=2, texts=2)
 LARGE_MODELS = ("mpnet", "smollm2-135m")
 """They cost several times as much as the others and see fewer texts, in as many blocks."""
+_MEASURE = "reproductions.cancellation_by_layer.measure"
 SENTENCES = 24
 """Pairs of each block on which the loss of a translation is taken."""
 
 
 def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
+    """The usual length of all models first, then the shortest and the longest texts."""
+    models = ("minilm",) if settings.quick else tuple(SINKS)
+    lengths = (USUAL, 16) if settings.quick else (USUAL, 16, 512, 32, 64, 256)
     cells = {}
-    for model in ("minilm",) if settings.quick else SINKS:
-        size = QUICK if settings.quick else LARGE if model in LARGE_MODELS else FULL
-        for length in (16, USUAL) if settings.quick else LENGTHS:
+    for length in lengths:
+        for model in models:
+            size = QUICK if settings.quick else LARGE if model in LARGE_MODELS else FULL
             arguments = {"model": model, "sinks": list(SINKS[model]), "length": length, **vars(size)}
             labels = {"model": model, "length": length}
-            function = "reproductions.cancellation_by_layer.measure:measured"
-            cells[f"{model}-{length}"] = Cell(function, arguments, labels, optional=True)
-        if model in TRANSLATION:
-            arguments = {"model": model, "corpus": TRANSLATION[model], "blocks": size.blocks, "texts": SENTENCES}
-            function = "reproductions.cancellation_by_layer.measure:translated"
-            cells[f"{model}-loss"] = Cell(function, arguments, {"model": model, "part": "loss"}, optional=True)
+            cells[f"{model}-{length}"] = Cell(f"{_MEASURE}:measured", arguments, labels, optional=True)
+        for model in (name for name in models if name in TRANSLATION and length == USUAL):
+            arguments = {"model": model, "corpus": TRANSLATION[model], "blocks": FULL.blocks, "texts": SENTENCES}
+            labels = {"model": model, "part": "loss"}
+            cells[f"{model}-loss"] = Cell(f"{_MEASURE}:translated", arguments, labels, optional=True)
     return cells
 
 

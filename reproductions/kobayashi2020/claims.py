@@ -129,8 +129,8 @@ def _special_tokens(model: str, cell: xr.Dataset, numbers: Mapping[str, Any]) ->
         ),
         Claim(
             id=f"{model}-punctuation-norm",
-            text=f"{model}: periods and commas contribute little: their share of the norm is less than half their share "
-            "of the weight",
+            text=f"{model}: periods and commas contribute little: their share of the norm is less than half their "
+            "share of the weight",
             estimate=mean_of(norm_ratio(cell, ["period_comma"]), BLOCKS),
             bound=Bound.below(LITTLE),
             published=_printed(numbers, "norms_by_layer"),
@@ -182,8 +182,8 @@ def _cancelling(model: str, cell: xr.Dataset, kind: str, numbers: Mapping[str, A
         ),
         Claim(
             id=f"{id}-within-layers",
-            text=f"{model}: α and ‖f(x)‖ of {name} cancel out within every single layer: ρ < 0 in each (shown: mean over "
-            "layers)",
+            text=f"{model}: α and ‖f(x)‖ of {name} cancel out within every single layer: ρ < 0 in each (shown: mean "
+            "over layers)",
             estimate=mean_of(within(cell, kind), BLOCKS),
             also=layers,
             bound=Bound.below(0.0),
@@ -207,8 +207,8 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
         ),
         Claim(
             id=f"{model}-discounted-by-vectors",
-            text=f"{model}: the vectors discount frequent words more than the weights do: ρ(frequency rank, α) is below "
-            "that with ‖f(x)‖",
+            text=f"{model}: the vectors discount frequent words more than the weights do: ρ(frequency rank, α) is "
+            "below that with ‖f(x)‖",
             estimate=weights,
             bound=None if norms.low is None else Bound.below(norms.low),
             published=_printed(numbers, "frequency", "weights"),

@@ -12,11 +12,15 @@ from reproductions.kobayashi2020.claims import KIND_NAMES, models, sink, within
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     trained = {model: cells.one(model=model, condition=TRAINED) for model in models(cells)}
     first = next(iter(trained.values()))
+    segments = first.attrs["segments"]
+    told = {model: _model(cell) for model, cell in trained.items()}
     return {
-        "models": {model: _model(cell) for model, cell in trained.items()},
+        "models": told,
+        "between": [model for model, one in told.items() if one["between_layers"]],
+        "fewer": {m: cell.attrs["segments"] for m, cell in trained.items() if cell.attrs["segments"] < segments},
         "own_model": PUBLISHED_MODEL,
         "own_model_measured": PUBLISHED_MODEL in trained,
-        "segments": first.attrs["segments"],
+        "segments": segments,
         "blocks": first.sizes["block"],
         "conditions": cells.labels("condition"),
     }
