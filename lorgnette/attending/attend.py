@@ -129,7 +129,7 @@ def _scores(
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     allowed = None
     if mask is not None:
-        mask = mask[..., : key.shape[2]]
+        mask = mask if mask.shape[-1] == key.shape[2] else mask[..., : key.shape[2]]  # one mask, one object
         if mask.dtype == torch.bool:
             allowed = mask
         else:

@@ -101,7 +101,7 @@ class Launch:
         self.masks = [argument for mask in masks for argument in (mask, *mask.stride())]
         self.flags = {
             "HAS_CAP": scores.softcap is not None,
-            "HAS_ALLOWED": self.allowed is not None,
+            "HAS_ALLOWED": 0 if self.allowed is None else 1 if self.allowed.stride(2) == 0 else 2,
             "HAS_BIAS": self.bias is not None,
             "CAUSAL": scores.causal,
             "PRECISION": self.precision,

@@ -25,21 +25,37 @@ def block_scores(
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
     HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """From q·k to scores in base 2; what a row may not see is −1e30, never −inf, so that 0 · s stays 0."""
-    if not (HAS_CAP or HAS_BIAS):
-        s = dot * (scale * 1.4426950408889634)
-    else:
+    """From q·k to scores in base 2; what a row may not see is −1e30, never −inf, so that 0 · s stays 0.
+
+    Without softcap and bias the scores stay q·k: who subtracts from them multiplies by `unit` in the same instruction.
+    """
+    s = dot
+    if HAS_CAP or HAS_BIAS:
         s = _bent_scores(dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
                          BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_BIAS)  # fmt: skip
     if not (EVEN and not HAS_ALLOWED and not CAUSAL):
         keep = cols < n_keys
-        if HAS_ALLOWED:
+        if HAS_ALLOWED == 1:  # the same for all rows: one number for each key
+            keep = keep & (
+                tl.load(ALLOWED + batch * a_b + head * a_h + cols.to(tl.int64) * a_k, mask=keep, other=0) != 0
+            )
+        if HAS_ALLOWED == 2:
             at = ALLOWED + batch * a_b + head * a_h + rows.to(tl.int64) * a_q + cols.to(tl.int64) * a_k
             keep = keep & (tl.load(at, mask=keep & (rows < n_rows), other=0) != 0)
         if CAUSAL:
             keep = keep & (cols <= rows + (n_keys - n_rows))
         s = tl.where(keep, s, -1e30)
     return s
+
+
+@triton.jit
+@no_type_check
+def unit(scale, HAS_CAP: tl.constexpr, HAS_BIAS: tl.constexpr):
+    """What the scores of a block are multiplied by to be in base 2."""
+    out = 1.0
+    if not (HAS_CAP or HAS_BIAS):
+        out = scale * 1.4426950408889634
+    return out
 
 
 @triton.jit
@@ -83,6 +99,7 @@ def row_statistics(
     at_m, ma, at_ma = tl.zeros([BM], tl.int32), tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.int32)
     acc, mass = tl.zeros([BM, EP], tl.float32), tl.zeros([BM, FP], tl.float32)
     last = tl.minimum(M, (block + 1) * BM + (M - N)) if CAUSAL else M
+    c = unit(scale, HAS_CAP, HAS_BIAS)
     for start in range(0, last, BN):
         cols = start + tl.arange(0, BN)
         inside = cols < M
@@ -98,9 +115,9 @@ def row_statistics(
         else:
             top = tl.max(s, 1)
         m_new = tl.maximum(m, top)
-        d = s - m_new[:, None]
+        d = s * c - (m_new * c)[:, None]
         p = tl.exp2(d)
-        shift = m - m_new
+        shift = (m - m_new) * c
         alpha = tl.exp2(shift)
         if ENTROPY:
             t = alpha * (t + shift * total) + tl.sum(p * d, 1)
@@ -134,7 +151,7 @@ def row_statistics(
     some = m > -1e29  # a row that may see nothing gets zeros
     share = tl.where(some, 1.0 / total, 0.0)
     log_l = tl.log2(total)
-    lse = m + log_l
+    lse = m * c + log_l
     r = bh.to(tl.int64) * N + rows
     tl.store(LSE + r, tl.where(some, lse, 1e30), mask=real)
     tl.store(PEAK + r, share, mask=real)
@@ -149,7 +166,7 @@ def row_statistics(
         tl.store(MASS + r[:, None] * F + feats[None, :], mass * share[:, None],
                  mask=real[:, None] & (feats[None, :] < F))  # fmt: skip
     if HAS_AMONG:
-        tl.store(PEAKA + r, tl.where(ma > -1e29, tl.exp2(ma - m) * share, 0.0), mask=real)
+        tl.store(PEAKA + r, tl.where(ma > -1e29, tl.exp2((ma - m) * c) * share, 0.0), mask=real)
         if WHERE:
             tl.store(PEAKA_AT + r, at_ma.to(tl.int64), mask=real)
     for number in tl.static_range(OFF):
@@ -162,7 +179,7 @@ def row_statistics(
             ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
         visible = valid & some & (s > -1e29)
-        tl.store(AT + r * OFF + number, tl.where(visible, tl.exp2(s - lse), 0.0), mask=real)
+        tl.store(AT + r * OFF + number, tl.where(visible, tl.exp2(s * c - lse), 0.0), mask=real)
 
 
 @triton.jit
@@ -179,7 +196,7 @@ def column_sums(
     cols, dims = block * BM + tl.arange(0, BM), tl.arange(0, DP)
     k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
                 mask=(cols[:, None] < M) & (dims[None, :] < D), other=0.0)  # fmt: skip
-    out = tl.zeros([BM], tl.float32)
+    out, c = tl.zeros([BM], tl.float32), unit(scale, HAS_CAP, HAS_BIAS)
     first = tl.maximum(0, (block * BM - (M - N)) // BN * BN) if CAUSAL else 0
     for start in range(first, N, BN):
         rows = start + tl.arange(0, BN)
@@ -192,5 +209,5 @@ def column_sums(
             tl.dot(k, q, input_precision=PRECISION), rows[None, :], cols[:, None], b, h, N, M, scale, softcap,
             ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
         )  # fmt: skip
-        out += tl.sum(tl.exp2(s - lse[None, :]) * w[None, :], 1)
+        out += tl.sum(tl.exp2(s * c - lse[None, :]) * w[None, :], 1)
     tl.store(OUT + bh.to(tl.int64) * M + cols, out, mask=cols < M)

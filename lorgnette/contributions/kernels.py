@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending.kernels import INTERPRETED, Launch
-from lorgnette.attending.programs import block_scores
+from lorgnette.attending.programs import block_scores, unit
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
@@ -70,7 +70,7 @@ def _pair_norms(
     block, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     cols, dims = block * BN + tl.arange(0, BN), tl.arange(0, DP)
     inside = cols < M
-    out1, out2 = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32)
+    out1, out2, c = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32), unit(scale, HAS_CAP, HAS_BIAS)
     first = tl.maximum(0, (block * BN - (M - N)) // BM * BM) if CAUSAL else 0
     for start in range(first, N, BM):
         rows = start + tl.arange(0, BM)
@@ -86,7 +86,7 @@ def _pair_norms(
                 ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
             )  # fmt: skip
             lse = tl.load(LSE + (b * H + h) * N + rows, mask=real, other=1e30)
-            planes = planes + (tl.exp2(s - lse[:, None]),)  # noqa: RUF005  Triton unpacks no tuples
+            planes = planes + (tl.exp2(s * c - lse[:, None]),)  # noqa: RUF005  Triton unpacks no tuples
         total1, total2 = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
         for h in tl.static_range(H):
             row1, row2 = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)

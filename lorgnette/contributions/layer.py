@@ -58,9 +58,9 @@ class LayerNorms:
         self.wide: torch.dtype = self.parts.products.dtype
         self.kernels: ModuleType | None = norm_kernels(call) if gram else None
         asking, read = batch.queries(self.site), batch.keys(self.site)
-        self.query, self.key = asking.mask.to(self.wide), read.mask.to(self.wide)
-        self.is_kind: Tensor = read.kinds(kinds)
-        self.kinds: Tensor = self.is_kind.to(self.wide)
+        self.asking: Tensor = asking.mask
+        self.query, self.key = asking.as_numbers(self.wide), read.as_numbers(self.wide)
+        self.kinds: Tensor = read.kinds_as_numbers(kinds, self.wide)
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
         on_chip = None if self.kernels is None else self.gram
         self.f: Tensor = transformed_norms_of(call, self.parts) if on_chip is None else transformed_norms(on_chip)
@@ -122,7 +122,10 @@ class LayerNorms:
         return self._scale[texts, rows]
 
     def wants(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
-        """Of the rows: averages by kind of token, own weights, sums of the norms of pairs."""
+        """What each key receives, own weights, sums of the norms of pairs.
+
+        Norms of a head by kind of token need no more: Σ_i α_ij ‖f(x_j)‖ is ‖f(x_j)‖ times what j receives.
+        """
         watching: list[Watcher] = list(watchers)
         if watching or not pairwise:
             self.kernels = None
@@ -139,19 +142,13 @@ class LayerNorms:
             for watch in watching:
                 watch(weights, texts, rows)
 
-        norms = Wanted(
-            features=self.kinds[:, None] * self.f[..., None],
-            offsets=(0,) if self.compares else (),
-            block=block if watching else None,
-        )
-        return Wanted(features=self.is_kind), norms
+        offsets = (0,) if self.compares else ()
+        return (Wanted(received=self.asking, offsets=offsets, block=block if watching else None),)
 
     def _wants_on_chip(self, pairs: Pairs | None) -> tuple[Wanted, ...]:
         """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""
         self._pairs = pairs
-        norms = self.kinds[:, None] * self.f[..., None]
-        offsets = (0,) if self.compares else ()
-        return Wanted(features=self.is_kind), Wanted(features=norms, offsets=offsets, log_sum=True, context=True)
+        return (Wanted(received=self.asking, offsets=(0,) if self.compares else (), log_sum=True, context=True),)
 
     def _take_on_chip(self, kernels: ModuleType, log_sum: Float[Tensor, "text head query"]) -> "_Received | OnChip":
         call, parts = self.call, self.parts
@@ -174,15 +171,15 @@ class LayerNorms:
         own = [quadratic(each, self.own_weight).clamp(min=0).sqrt() for each in grams]
         return OnChip(received[0], own[0], received[-1], own[-1] * self.scale if self.normed else own[-1])
 
-    def take(self, weight: Measured, norm: Measured) -> None:
+    def take(self, rows: Measured) -> None:
         """What came of these wishes."""
-        self.average: Tensor = torch.cat([weight["average"], norm["average"]], -1)
+        self.weight: Tensor = rows["received"].to(self.wide)
         if self.compares:
-            self.own_weight: Tensor = norm["at"][..., 0].to(self.wide)
+            self.own_weight: Tensor = rows["at"][..., 0].to(self.wide)
             if self.kernels is None:
                 self._own_terms()
         if self.kernels is not None:
-            self._norms = self._take_on_chip(self.kernels, norm["log_sum"])
+            self._norms = self._take_on_chip(self.kernels, rows["log_sum"])
         self.received, self.has_received = self._received(self._norms)
 
     def _own_terms(self) -> None:

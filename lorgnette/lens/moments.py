@@ -73,7 +73,7 @@ class Moments:
         shape = (len(self.variables), *lead, *sizes)
         start = torch.zeros(8, *shape, dtype=torch.float64)
         lens.state(self.state, start, merged, on_device=True, in_place=False)
-        self.held: list[tuple[Site | None, dict[str, tuple[Tensor, Tensor]]]] = []
+        self.held: list[tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]] = []
         lens.moments_held.append(self)
         if lens.per_text is not None:
             lens.per_text.join(self, shape)
@@ -89,14 +89,27 @@ class Moments:
         """
         assert (site is None) == (self.places is None), "moments by site need one, others have none"
         self.held.append((site, {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}))
-        if self.lens.per_text is not None:
-            for name, (value, weight) in values.items():
-                where: tuple[int | slice, ...] = ()
-                if self.places is not None and site is not None:
-                    index = self.places.index(site)
-                    where = (index,) if self.places.heads is None else (index, slice(0, value.shape[1]))
-                whole = [part.detach().cpu().double() for part in (value, weight.expand(value.shape))]
-                self.lens.per_text.add(self, self.variables.index(name), where, whole[0], whole[1], rows)
+        self._keep(site, rows, values)
+
+    def add_sites(self, sites: Sequence[Site], /, **values: tuple[Tensor, Tensor]) -> None:
+        """The same for several sites at once, of the same texts: [site text (head) *axes]; each site once."""
+        held = {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}
+        self.held.append((tuple(sites), held))
+        for number, site in enumerate(sites if self.lens.per_text is not None else ()):
+            one = {name: (v[number], w.expand(v.shape)[number]) for name, (v, w) in values.items()}
+            self._keep(site, None, one)
+
+    def _keep(self, site: Site | None, rows: Sequence[int] | None, values: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Each text's own numbers, where somebody wants them."""
+        if self.lens.per_text is None:
+            return
+        for name, (value, weight) in values.items():
+            where: tuple[int | slice, ...] = ()
+            if self.places is not None and site is not None:
+                index = self.places.index(site)
+                where = (index,) if self.places.heads is None else (index, slice(0, value.shape[1]))
+            whole = [part.detach().cpu().double() for part in (value, weight.expand(value.shape))]
+            self.lens.per_text.add(self, self.variables.index(name), where, whole[0], whole[1], rows)
 
     def commit(self) -> None:
         """Take what is held into the state."""
@@ -104,6 +117,9 @@ class Moments:
         alike: dict[tuple[Any, ...], dict[Site | None, list[tuple[Tensor, Tensor]]]] = {}
         for site, values in held:
             rows = sorted(self.variables.index(name) for name in values)
+            if isinstance(site, tuple):
+                self._take_sites(rows, site, [values[self.variables[row]] for row in rows])
+                continue
             pair = self._stacked([values[self.variables[row]] for row in rows])
             alike.setdefault((*rows, pair[0].shape[1:]), {}).setdefault(site, []).append(pair)
         for (*rows, _), sites in alike.items():
@@ -121,15 +137,29 @@ class Moments:
         value = torch.stack([value.to(device) for value, _ in pairs], 1)
         return value, torch.stack([weight.to(device).expand(value.shape) for value, weight in pairs], 1)
 
+    def _take_sites(self, rows: list[int], sites: Sequence[Site], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Values and weights [site text (head) *axes] of some variables, so many sites at a time."""
+        step = max(1, MOST // max(1, len(rows) * pairs[0][0][0].numel()))
+        for start in range(0, len(sites), step):
+            some = slice(start, start + step)
+            parts = [(value[some], weight.expand(value.shape)[some]) for value, weight in pairs]
+            value, weight = self._stacked(parts)  # [site variable text …]
+            self._put(rows, sites[some], value.transpose(0, 2), weight.transpose(0, 2))
+
     def _take(self, rows: list[int], sites: Sequence[tuple[Site | None, Tensor, Tensor]]) -> None:
         """Values and weights of some variables at some sites, of as many texts at each."""
-        state: Tensor = getattr(self.lens, self.state)
         names, values, weights = zip(*sites, strict=True)
         if self.places is None:
-            value, weight, axes = values[0], weights[0], [rows]
+            self._put(rows, names, values[0], weights[0])
         else:
-            value, weight = torch.stack(values, 2), torch.stack(weights, 2)
-            axes = [rows, [self.places.index(name) for name in names]]
+            self._put(rows, names, torch.stack(values, 2), torch.stack(weights, 2))
+
+    def _put(self, rows: list[int], sites: Sequence[Site | None], value: Tensor, weight: Tensor) -> None:
+        """[text variable (site) (head) *axes]."""
+        state: Tensor = getattr(self.lens, self.state)
+        axes = [rows]
+        if self.places is not None:
+            axes.append([self.places.index(site) for site in sites if site is not None])
             if self.places.heads is not None:
                 axes.append(list(range(value.shape[3])))
         value, weight = value.double(), weight.double()

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import torch
@@ -19,10 +20,18 @@ def word_number(word: str) -> int:
     return text_key("word", word.lower()) >> 16
 
 
-@lru_cache(maxsize=2**16)
-def _form_number(form: str) -> int:
-    """The number of a word; −1 for one without a letter or digit."""
-    return word_number(form) if re.search(r"\w", form) else -1
+class _FormNumbers(dict[str, int]):
+    """The number of each word that was met; −1 for one without a letter or digit."""
+
+    def __missing__(self, form: str) -> int:
+        if len(self) >= _MOST_FORMS:
+            self.clear()
+        self[form] = word_number(form) if re.search(r"\w", form) else -1
+        return self[form]
+
+
+_MOST_FORMS = 2**18
+_FORMS = _FormNumbers()
 
 
 def occurrences(
@@ -33,8 +42,9 @@ def occurrences(
     wide = int(word.max(initial=-1)) + 1
     where = np.unique((np.arange(len(word))[:, None] * wide + word)[word >= 0]) if wide else np.zeros(0, dtype=int)
     text, number = np.divmod(where, max(wide, 1))
-    pairs = zip(text.tolist(), number.tolist(), strict=True)
-    forms = np.array([_form_number(tokens.words[at][of]) for at, of in pairs], dtype=np.int64)
+    before = np.cumsum([0, *map(len, tokens.words)])
+    every = np.fromiter(map(_FORMS.__getitem__, chain.from_iterable(tokens.words)), np.int64, before[-1])
+    forms = every[before[text] + number]
     text, number, forms = text[forms >= 0], number[forms >= 0], forms[forms >= 0]
     keys = np.array([text_key(name, stack) for name in ids], dtype=np.uint64)
     items = (mixed(keys[text] ^ mixed(number.astype(np.uint64))) >> np.uint64(16)).astype(np.int64)

@@ -22,4 +22,9 @@ def normalised_entropy(
     Fosse et al. 2023 and Nguyen et al. 2022. A row with one key has entropy 0 and n counts as 2 there, so that it
     gives 0. The same H/log n can be a few keys of a short text or many of a long one.
     """
-    return nats / count.clamp(min=2).to(nats.dtype).log()
+    return nats / largest_entropy(count, nats.dtype)
+
+
+def largest_entropy(count: Int[Tensor, "*rest"] | Float[Tensor, "*rest"], dtype: torch.dtype) -> Float[Tensor, "*rest"]:
+    """log n, at least log 2: what an entropy is divided by to be normalised."""
+    return count.clamp(min=2).to(dtype).log()

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from lorgnette.display import Facts
@@ -100,6 +100,20 @@ class Tokens:
             none = torch.zeros_like(self.mask)
             made[tuple(names)] = torch.stack([self.categories.get(name, none) & self.mask for name in names], -1)
         return made[tuple(names)]
+
+    def as_numbers(self, dtype: torch.dtype) -> Shaped[Tensor, "batch token"]:
+        """1 for a real token, 0 for padding; made once."""
+        return self._numbers("mask", self.mask, dtype)
+
+    def kinds_as_numbers(self, names: Sequence[str], dtype: torch.dtype) -> Shaped[Tensor, "batch token kind"]:
+        """`kinds` as 1 and 0; made once."""
+        return self._numbers(tuple(names), self.kinds(names), dtype)
+
+    def _numbers(self, name: object, flags: Tensor, dtype: torch.dtype) -> Tensor:
+        made: dict[tuple[object, torch.dtype], Tensor] = self.__dict__.setdefault("_made_numbers", {})
+        if (name, dtype) not in made:
+            made[name, dtype] = flags.to(dtype)
+        return made[name, dtype]
 
     def part_names(self, text: int = 0) -> list[str] | None:
         """The named part of each token of a text, "" where it has none; None for a text without parts."""

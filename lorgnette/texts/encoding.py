@@ -104,7 +104,7 @@ class Encoder:
             place, names = by_tokenizer(cut.word_ids, cut.sequence_ids, cut.offsets, 0, text)
         else:
             place, names = by_offset(cut.offsets, cut.sequence_ids, words), list(words)
-        return [-1 if flag else word for flag, word in zip(cut.special_tokens_mask, place, strict=True)], tuple(names)
+        return np.where(cut.special_tokens_mask, -1, place).tolist(), tuple(names)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
         """Make the word maps of several sides, in one call of the tokenizer."""

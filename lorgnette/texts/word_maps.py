@@ -32,7 +32,8 @@ def by_tokenizer(
     out[inside] = number
     opened, closed = start[begins], np.zeros(int(begins.sum()), dtype=np.int64)
     np.maximum.at(closed, number, end)
-    return out.tolist(), [text[a:b].strip() for a, b in zip(opened.tolist(), closed.tolist(), strict=True)]
+    names = map(text.__getitem__, map(slice, opened.tolist(), closed.tolist()))
+    return out.tolist(), list(map(str.strip, names))
 
 
 _IS_SPACE = np.array([chr(code).isspace() for code in range(0x3002)])

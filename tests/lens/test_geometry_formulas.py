@@ -95,10 +95,10 @@ def test_contributions_sum_to_sim_and_are_those_of_the_pairs():
     everything = vectors[mask()]  # [item head dim]
     count = torch.tensor(float(len(everything)))
     for head in range(4):
-        each = contributions(found.units[:, head].sum(0), found.squares[head], count)
+        each = contributions(found.units[:, head].sum(0), found.squares[:, head].sum(0), count)
         assert torch.allclose(each, slow_contributions(everything[:, head]), atol=1e-14)
         assert float(each.sum()) == pytest.approx(slow_sim(everything[:, head]), abs=1e-14)
-    each = contributions(found.units_all.sum(0).flatten(), found.squares_all.flatten(), count)
+    each = contributions(found.units_all.sum(0).flatten(), found.squares_all.sum(0).flatten(), count)
     assert torch.allclose(each, slow_contributions(everything.flatten(1)), atol=1e-14)
 
 

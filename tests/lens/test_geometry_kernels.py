@@ -39,8 +39,15 @@ def test_directions(heads, dim, dtype):
 def test_second_moments(dtype):
     vectors, mask = cloud(2, 20, dtype)
     flat = vectors.flatten(2)
-    near = flat.float()[mask].mean(0)
-    lower, total = kernels.second_moment(flat, mask, near)
+    texts = torch.where(mask[..., None], flat.float(), 0.0).sum(1)
+    other, half = flat + 1, torch.zeros_like(mask)
+    half[0] = mask[0]
+    made = [
+        kernels.products(flat, mask, texts, mask.sum().double()),
+        kernels.products(other, half, torch.where(half[..., None], other.float(), 0.0).sum(1), half.sum().double()),
+    ]
+    (lower, _), (total, of_half) = kernels.second_moments(made)
+    close(of_half, other.double()[half].sum(0), 1e-6)
     exact = flat.double()[mask]
     close(total, exact.sum(0), 1e-6)
     moment, n = exact.T @ exact, torch.tensor(float(len(exact)))

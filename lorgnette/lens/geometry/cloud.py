@@ -1,10 +1,12 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +31,21 @@ from lorgnette.lens.places import Places
 UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
 COUNT, ZEROS, ENERGY, SHORT = range(4)
 _EVERY = slice(None)
+MOST = 2**25
+"""Numbers of second moments that are worked out together."""
 LEAST_COSINE = 0.01
 """Of a mean cosine below this, no dimension can be said to make up a share."""
+
+
+class _Cloud(NamedTuple):
+    """What a batch gave of one kind of vector at one site; those of one call have the same turn."""
+
+    site: Site
+    kind: int
+    turn: int
+    place: int
+    directions: Directions
+    products: Any
 
 
 class Clouds:
@@ -52,11 +67,12 @@ class Clouds:
     ) -> None:
         self.lens, self.places, self.kinds, self.dim, self.state = lens, places, tuple(kinds), dim, state
         self.covariances = covariances
+        self._counted: tuple[Tensor, Tensor] | None = None
         sites, self.heads = len(places.sites), places.heads or 1
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
-        self.held: list[tuple[Site, int, Directions, int]] = []
+        self.held: list[_Cloud] = []
         lens.moments_held.append(self)  # before the moments, which it hands its numbers to
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
@@ -73,50 +89,85 @@ class Clouds:
         """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
         at, turn = self.places.index(site), len(self.held)
         for kind, (vectors, mask) in enumerate(kinds):
-            directions = directions_of(vectors, mask)
-            self.held.append((site, kind, directions, turn))
-            if self.covariances:
+            kernels, directions, products = _kernels(vectors), directions_of(vectors, mask), None
+            if self.covariances and kernels is not None:
+                products = kernels.products(vectors.flatten(2), mask, directions.total.flatten(1), self._items(mask))
+            elif self.covariances:
                 near = directions.total.sum(0).flatten() / mask.sum().clamp(min=1)
-                lower, total = moment_of(vectors.flatten(2), mask, near)
+                flat = vectors.flatten(2)
+                lower, total = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
                 width = slice(len(total))
                 self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
                 self.lens.add_later(f"{self.state}_moment_total", total, at, kind, width)
+            self.held.append(_Cloud(site, kind, turn, at * len(self.kinds) + kind, directions, products))
+
+    def _items(self, mask: Bool[Tensor, "batch token"]) -> Float[Tensor, ""]:
+        """How many vectors count, at least one; reckoned once for all clouds of a batch that have this mask."""
+        if self._counted is None or self._counted[0] is not mask:
+            self._counted = mask, mask.sum().clamp(min=1).double()
+        return self._counted[1]
 
     def commit(self) -> None:
         """Take what a batch gave into the sums, clouds of one shape together; the moments take theirs after this."""
-        held, self.held = self.held, []
-        alike: dict[torch.Size, list[tuple[Site, int, Directions, int]]] = {}
+        held, self.held, self._counted = self.held, [], None
+        alike: dict[torch.Size, list[_Cloud]] = {}
         for one in held:
-            alike.setdefault(one[2].units.shape, []).append(one)
+            alike.setdefault(one.directions.units.shape, []).append(one)
         within: dict[tuple[Site, int], list[tuple[Tensor, Tensor]]] = {}
         for some in alike.values():
-            parts = self._take(some)
-            for (site, _, _, turn), part in zip(some, parts, strict=True):
-                within.setdefault((site, turn), []).append(part)
+            values, weights = self._take(some)  # [cloud text head what]
+            if self._side_by_side(some):
+                sites = [cloud.site for cloud in some[:: len(self.kinds)]]
+                parts = (part.unflatten(0, (len(sites), -1)).movedim(1, -1).unbind(3) for part in (values, weights))
+                sim, intra = zip(*parts, strict=True)  # [site text head kind]
+                self.moments.add_sites(sites, sim=sim, intra_similarity=intra)
+                continue
+            for cloud, value, weight in zip(some, values, weights, strict=True):
+                within.setdefault((cloud.site, cloud.turn), []).append((value, weight))
         for (site, _), pairs in within.items():
-            values, weights = (torch.stack(parts, -1) for parts in zip(*pairs, strict=True))  # [text head what kind]
-            sim, intra = zip(values.unbind(2), weights.unbind(2), strict=True)
+            value, weight = (torch.stack(parts, -1) for parts in zip(*pairs, strict=True))  # [text head what kind]
+            sim, intra = zip(value.unbind(2), weight.unbind(2), strict=True)
             self.moments.add(site, sim=sim, intra_similarity=intra)
 
-    def _take(self, clouds: Sequence[tuple[Site, int, Directions, int]]) -> list[tuple[Tensor, Tensor]]:
-        """Add the sums of clouds of one shape; gives what holds within the texts of each."""
-        first, names = clouds[0][2], ("units", "units_all", "total", "energy", "count", "zeros")
-        texts, heads, dim = first.units.shape
-        whole = replace(first, **{name: torch.cat([getattr(c[2], name) for c in clouds]) for name in names})
+    def _side_by_side(self, clouds: "Sequence[_Cloud]") -> bool:
+        """Whether these are all kinds of some sites, one site after the other."""
+        kinds = list(range(len(self.kinds)))
+        sites = [cloud.site for cloud in clouds[:: len(kinds)]]
+        whole = [(site, kind) for site in sites for kind in kinds]
+        return len(set(sites)) == len(sites) and [(cloud.site, cloud.kind) for cloud in clouds] == whole
+
+    def _take(self, clouds: "Sequence[_Cloud]") -> tuple[Tensor, Tensor]:
+        """Add the sums of clouds of one shape; gives what holds within the texts of each, [cloud text head what]."""
+        names = tuple(field.name for field in fields(Directions))
+        texts, heads, dim = clouds[0].directions.units.shape
+        whole = Directions(*(torch.cat([getattr(cloud.directions, name) for cloud in clouds]) for name in names))
         each = lambda part: part.unflatten(0, (len(clouds), texts)).sum(1, dtype=torch.float64)  # noqa: E731
-        squares = [torch.stack([getattr(c[2], n) for c in clouds]).double() for n in ("squares", "squares_all")]
-        sums = torch.stack([each(whole.units), each(whole.units_all), each(whole.total), *squares])
+        vectors = (whole.units, whole.units_all, whole.total, whole.squares, whole.squares_all)
+        sums = torch.stack([*map(each, vectors)])
         counts = torch.stack([*map(each, (whole.count, whole.zeros, whole.energy, whole.count < 2))])
         of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
-        for number, (site, kind, *_) in enumerate(clouds):
-            at = self.places.index(site)
-            of_sums[:, at, kind, :heads, :dim] += sums[:, number].to(of_sums)
-            of_counts[:, at, kind, :heads] += counts[:, number, :-1].to(of_counts)
-            of_counts[:, at, kind, self.heads] += counts[:, number, -1].to(of_counts)
+        at = _places(tuple(cloud.place for cloud in clouds), of_sums.device)
+        of_sums.flatten(1, 2)[:, :, :heads, :dim].index_add_(1, at, sums.to(of_sums))
+        spread = of_counts.flatten(1, 2)
+        spread[..., :heads].index_add_(1, at, counts[..., :-1].to(of_counts))
+        spread[..., self.heads].index_add_(1, at, counts[..., -1].to(of_counts))
         setattr(self.lens, f"{self.state}_sums", of_sums)
         setattr(self.lens, f"{self.state}_counts", of_counts)
+        self._take_products([cloud for cloud in clouds if cloud.products is not None])
         values, weights = self._within(whole)
-        return list(zip(values.split(texts), weights.split(texts), strict=True))
+        return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
+
+    def _take_products(self, clouds: "Sequence[_Cloud]") -> None:
+        """Second moments from the products that kernels made, as many at a time as memory should hold."""
+        step = max(1, MOST // clouds[0].products.products.numel()) if clouds else 1
+        for start in range(0, len(clouds), step):
+            some = clouds[start : start + step]
+            module = import_module("lorgnette.lens.geometry.kernels")
+            lower, total = module.second_moments([cloud.products for cloud in some])
+            moment, totals = self.of("moment").flatten(0, 1), self.of("moment_total").flatten(0, 1)
+            at, width = _places(tuple(cloud.place for cloud in some), moment.device), total.shape[-1]
+            moment[:, :width, :width].index_add_(0, at, lower.to(moment))
+            totals[:, :width].index_add_(0, at, total.to(totals))
 
     def _within(self, directions: Directions) -> tuple[Tensor, Tensor]:
         """SIM and IntraSim of each text [text head-or-all what], and which of them are defined."""
@@ -219,14 +270,10 @@ def directions_of(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Ten
     return directions(vectors, mask) if kernels is None else kernels.directions(vectors, mask)
 
 
-def moment_of(
-    vectors: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"], near: Float[Tensor, " dim"]
-) -> tuple[Tensor, Tensor]:
-    """Σ x xᵀ (lower triangle) and Σ x of the vectors that count."""
-    kernels = _kernels(vectors)
-    if kernels is not None:
-        return kernels.second_moment(vectors, mask, near)
-    return second_moment(vectors.flatten(0, 1) if bool(mask.all()) else vectors[mask], near)
+@lru_cache(maxsize=64)
+def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """On the device, once: to send them waits for it."""
+    return torch.tensor(places, device=device)
 
 
 def _kernels(vectors: Tensor) -> ModuleType | None:

@@ -24,8 +24,8 @@ class Directions:
     units: Float[Tensor, "batch head dim"]  # Σ_i x_i^h / ‖x_i^h‖
     units_all: Float[Tensor, "batch head dim"]  # Σ_i x_i / ‖x_i‖
     total: Float[Tensor, "batch head dim"]  # Σ_i x_i
-    squares: Float[Tensor, "head dim"]  # Σ over all texts of the squared components of the unit vectors, per head
-    squares_all: Float[Tensor, "head dim"]
+    squares: Float[Tensor, "batch head dim"]  # Σ_i of the squared components of the unit vectors, per head
+    squares_all: Float[Tensor, "batch head dim"]
     energy: Float[Tensor, "batch head_or_all"]  # Σ_i ‖x_i‖²
     count: Float[Tensor, "batch head_or_all"]  # vectors that have a direction
     zeros: Float[Tensor, "batch head_or_all"]  # vectors of length zero
@@ -42,14 +42,14 @@ def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor
     weights = torch.where(here, lengths, 1.0).rsqrt() * here  # 1/‖x‖ where x counts
     own, joint = weights[..., :heads, None], weights[..., heads:, None]
     # Products and then a sum, not a matrix product: torch sums in cascades, which keeps float32 to 1e-7.
-    units, squares = (vectors * own).sum(1), (squared * own.square()).sum((0, 1))
+    units, squares = (vectors * own).sum(1), (squared * own.square()).sum(1)
     alone = heads == 1  # is its own concatenation
     return Directions(
         units=units,
         units_all=units if alone else (vectors * joint).sum(1),
         total=(vectors if bool(mask.all()) else vectors * mask[..., None, None]).sum(1),
         squares=squares,
-        squares_all=squares if alone else (squared * joint.square()).sum((0, 1)),
+        squares_all=squares if alone else (squared * joint.square()).sum(1),
         energy=(lengths * here).sum(1),
         count=here.sum(1).to(vectors.dtype),
         zeros=(mask[..., None] & ~here).sum(1).to(vectors.dtype),

@@ -153,10 +153,9 @@ class Norms(Lens):
         layer.take(*measured)
         if self.pairs_sample is not None and pairs is not None:
             self.pairs_sample.add(call.site, pairs, layer.f)
-        total = (layer.average * layer.query[:, None, :, None]).sum(2)
         ratios = layer.ratios() | {name: measure.share() for name, measure in further.items()}
         expansion = layer.expansion
-        parts = {"total": total, "f": layer.f, "received": layer.received}
+        parts = {"weight": layer.weight, "f": layer.f, "received": layer.received}
         parts |= {f"ratio {name}": ratio for name, ratio in ratios.items()}
         parts |= {} if expansion is None else {"expansion": expansion}
         if self.output is not None:
@@ -196,7 +195,8 @@ class Norms(Lens):
     def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
         tokens, f = read.kinds.sum(1), read.parts["f"]
-        weight, norm = (read.parts["total"] / count.clamp(min=1)[:, None, None]).chunk(2, -1)
+        both = torch.cat([read.parts["weight"], read.parts["weight"] * f], 1) @ read.kinds  # Σ_i α, Σ_i α ‖f‖
+        weight, norm = (both / count.clamp(min=1)[:, None, None]).chunk(2, 1)
         share, is_share = _shares(norm)
         f_norm = torch.einsum("bhk,bkc->bhc", f, read.kinds) / tokens.clamp(min=1)[:, None]
         by_query = self._weight(count)[:, None, None] * present[:, None]

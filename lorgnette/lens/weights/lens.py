@@ -15,12 +15,13 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.results import Result
-from lorgnette.statistics.entropy import normalised_entropy
+from lorgnette.statistics.entropy import largest_entropy
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.token_kinds import CATEGORIES
 
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
+_BY_ROW = ("entropy", "entropy_normalised", "peak", "confidence")
 _DESCRIPTIONS = {
     "entropy": "−Σ α log α of a row, in nats, mean over queries",
     "entropy_normalised": "entropy divided by the log of the number of visible keys (rows with one key excluded)",
@@ -33,13 +34,25 @@ _DESCRIPTIONS = {
 
 
 class _Sums(NamedTuple):
-    """What a batch gave at one site: sums over queries, how many were summed, and the most that a key receives."""
+    """What a batch gave at one site: sums over queries, how many were summed, and what each key receives of them."""
 
     site: Site
     total: Float[Tensor, "text head column"]
     counts: Float[Tensor, "text column"]
-    received: Float[Tensor, "text head"]
+    received: Float[Tensor, "text head key"]
     read: Tokens
+
+
+class _Counts(NamedTuple):
+    """Which queries count for each column, the same at all sites of a batch that have the same mask."""
+
+    asking: Tokens
+    allowed: Tensor | None
+    alike: tuple[object, ...]
+    weights: Float[Tensor, "text 1 query column"]
+    counts: Float[Tensor, "text column"]
+    largest: Float[Tensor, "text 1 query"]
+    """The entropy of a row that reads all keys alike, by which it is normalised."""
 
 
 class Weights(Lens):
@@ -66,16 +79,15 @@ class Weights(Lens):
             raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.kinds = by, (*CATEGORIES, *parts)
         self._waiting: list[_Sums] = []
-        self._made: dict[int, tuple[Tokens, Tensor]] = {}
+        self._counts: list[_Counts] = []
 
     def allocate(self, subject: Subject) -> None:
-        self.moments = Moments(self, ("entropy", "entropy_normalised", "peak", "confidence", "sink", "special"))
+        self.moments = Moments(self, (*_BY_ROW, "sink", "special"))
         self.masses: Moments = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         asking, read = batch.queries(call.site), batch.keys(call.site)
         wanted = Wanted(
-            features=self._columns(read),
             entropy=True,
             peak=True,
             among=read.ordinary,
@@ -84,36 +96,41 @@ class Weights(Lens):
         )
         return (wanted,)
 
-    def _columns(self, read: Tokens) -> Bool[Tensor, "text key column"]:
-        """Kinds of key, and behind them where sinks are; made once for a batch."""
-        cached = self._made.get(id(read))
-        if cached is None or cached[0] is not read:
-            self._made = {id(read): (read, torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1))}
-        return self._made[id(read)][1]
-
     def update(self, call: Call, batch: Batch) -> None:
-        """Sums over the queries of each text, of all columns at once; what is left to do waits for the whole batch."""
+        """Sums over the queries of each text, of all columns at once; what is left to do waits for the whole batch.
+
+        The share on a category needs no column: Σ_i Σ_j α_ij [j is of it] is a sum over what the keys receive.
+        """
         site, (rows,) = call.site, self.measured(call, batch)
-        asking, read = batch.queries(site), batch.keys(site)
-        visible = call.visible_keys[:, 0]
-        query, word, several = asking.mask, asking.ordinary, asking.mask & (visible > 1)
-        entropy = rows["entropy"]
-        normalised = normalised_entropy(entropy, visible[:, None].expand_as(entropy))
-        columns = [entropy, normalised, rows["peak"], rows["peak_among"], *rows["average"].unbind(-1)]
-        counted = [query, several, query, word, *[query] * (len(self.kinds) + 1)]
-        if rows.at is not None:
-            columns += rows.at.unbind(-1)
+        entropy, counted = rows["entropy"], self._counted(call, batch.queries(site), near=rows.at is not None)
+        columns = torch.stack([entropy, entropy / counted.largest, rows["peak"], rows["peak_among"]], -1)
+        columns = columns if rows.at is None else torch.cat([columns, rows.at], -1)
+        total = (columns * counted.weights).sum(2)
+        self._waiting.append(_Sums(site, total, counted.counts, rows["received"], batch.keys(site)))
+
+    def _counted(self, call: Call, asking: Tokens, *, near: bool) -> _Counts:
+        """Which queries count; made once for all sites of a batch that have the same mask."""
+        scores = call.scores
+        alike = (near, scores.causal, scores.shape[3], scores.sink is None, call.query.dtype)
+        for one in self._counts:
+            if one.asking is asking and one.allowed is scores.allowed and one.alike == alike:
+                return one
+        visible, query = call.visible_keys[:, 0], asking.mask
+        counted = [query, query & (visible > 1), query, asking.ordinary]
+        if near:
             counted += [has_neighbour(query, offset) for offset in OFFSETS.values()]
-        values, weights = torch.stack(columns, -1), torch.stack(counted, -1).to(entropy.dtype)
-        total, counts = (values * weights[:, None]).sum(2), weights.sum(1)
-        self._waiting.append(_Sums(site, total, counts, rows["received"].amax(-1), read))
+        wide = torch.promote_types(call.query.dtype, torch.float32)
+        weights, largest = torch.stack(counted, -1).to(wide), largest_entropy(visible, wide)
+        made = _Counts(asking, scores.allowed, alike, weights[:, None], weights.sum(1), largest[:, None])
+        self._counts.append(made)
+        return made
 
     def commit(self) -> None:
         """Means of each text from the sums of a batch, into the moments."""
-        waiting, self._waiting, self._made = self._waiting, [], {}
+        waiting, self._waiting, self._counts = self._waiting, [], []
         alike: dict[tuple[object, ...], list[_Sums]] = {}
         for one in waiting:
-            alike.setdefault((id(one.read), one.total.shape), []).append(one)
+            alike.setdefault((id(one.read), one.total.shape, one.received.shape), []).append(one)
         for some in alike.values():
             self._take(some)
         super().commit()
@@ -124,33 +141,31 @@ class Weights(Lens):
         total, counts = torch.stack([one.total for one in some]), torch.stack([one.counts for one in some])
         received = torch.stack([one.received for one in some])
         mean, weight = total / counts.clamp(min=1)[:, :, None], self._weight(counts)[:, :, None]
-        names = ("entropy", "entropy_normalised", "peak", "confidence")
-        first = len(names)
-        behind = first + len(self.kinds)
-        sink = received / counts[..., :1]
-        mass, mass_weight = self._masses(mean, weight, first, behind, read)
-        for number, site in enumerate(sites):
-            own, of = mean[number], weight[number]
-            named = {name: (own[..., column], of[..., column]) for column, name in enumerate(names)}
-            special = (own[..., behind], of[..., behind])
-            self.moments.add(site, **named, special=special, sink=(sink[number], of[..., 0]))
-            self.masses.add(site, mass=(mass[number], mass_weight[number]))
-
-    def _masses(self, mean: Tensor, weight: Tensor, first: int, behind: int, read: Tokens) -> tuple[Tensor, Tensor]:
-        """Mass per category, then per offset; a text without an opening or closing token has no such mass."""
-        present = read.kinds(self.kinds).any(1)
-        for name in ("punctuation", "period_comma", "other"):
-            present[:, CATEGORIES.index(name)] = True
-        averaged, weight_of_kinds = mean[..., first:behind], weight[..., first:behind] * present[:, None]
-        near, near_weight = mean[..., behind + 1 :], weight[..., behind + 1 :]
+        named = {name: (mean[..., column], weight[..., column]) for column, name in enumerate(_BY_ROW)}
+        queries, of_rows = counts[..., :1], weight[..., :1]
+        columns = torch.cat([read.kinds(self.kinds), read.sinks[..., None]], -1).double()
+        shares = (received.double() @ columns) / queries.clamp(min=1)[..., None]
+        sink = received.amax(-1) / queries
+        special = (shares[..., -1], of_rows[..., 0])
+        self.moments.add_sites(sites, **named, special=special, sink=(sink, of_rows[..., 0]))
+        near, near_weight = mean[..., len(_BY_ROW) :], weight[..., len(_BY_ROW) :]
         if not near.shape[-1]:
             near = mean.new_zeros(*mean.shape[:-1], len(OFFSETS))
             near_weight = near[..., :1, :]
-        return torch.cat([averaged, near], -1), torch.cat([weight_of_kinds, near_weight], -1)
+        mass = torch.cat([shares[..., :-1], near.double()], -1)
+        of_kinds = of_rows * self._present(read)[:, None]
+        self.masses.add_sites(sites, mass=(mass, torch.cat([of_kinds, near_weight], -1)))
+
+    def _present(self, read: Tokens) -> Bool[Tensor, "text kind"]:
+        """A text without an opening or closing token has no mass on such; one without punctuation has a mass of 0."""
+        present = read.kinds(self.kinds).any(1)
+        for name in ("punctuation", "period_comma", "other"):
+            present[:, CATEGORIES.index(name)] = True
+        return present
 
     def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
         super().forget(states)
-        self._waiting, self._made = [], {}
+        self._waiting, self._counts = [], []
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
