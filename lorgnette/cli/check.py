@@ -3,14 +3,8 @@
 from lorgnette.cli import options
 
 
-def check(
-    model: options.Model,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
-) -> None:
+@options.unpacked
+def check(model: options.Model, *, opening: options.Opening) -> None:
     """Verify on a padded batch that a model's attention is captured exactly.
 
     Prints one line per check: the outputs are unchanged, weights times values equal the context, the heads' contexts
@@ -26,12 +20,9 @@ def check(
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
-    from lorgnette.subject import load
 
     console = out()
-    checks = load(
-        model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter
-    ).check()
+    checks = opening.load(model).check()
     for one in checks:
         mark = "[green]ok[/green]  " if one.ok else "[red]FAIL[/red]"
         console.print(f"{mark} {escape(one.name)}: {escape(one.detail)}", soft_wrap=True)

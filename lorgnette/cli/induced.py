@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lorgnette.texts.example import Example
 
 
+@options.unpacked
 def induced(
     model: options.Model,
     corpus: options.Corpus,
@@ -30,11 +31,8 @@ def induced(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per sentence.")] = False,
     split: options.Split = None,
     data: options.Data = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Show the dependency tree induced by a head's attention next to the gold tree.
 
@@ -48,11 +46,10 @@ def induced(
       lorgnette induced bert-base-uncased -c ud_en_pud --head 7 --limit 3 --json
     """
     layer, number = _numbers(head)
-    from lorgnette.subject import load
     from lorgnette.syntax.attention_tree import induced as draw
     from lorgnette.texts import corpus as open_corpus
 
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    subject = opening.load(model)
     way, root = "read_by_head" if transpose else "to_head", "free" if free_root else "gold"
     scores = "norms" if norms else "weights"
     examples = open_corpus(corpus, split=split, data=data)

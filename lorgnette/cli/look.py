@@ -1,9 +1,6 @@
 """`lorgnette look MODEL --corpus C`: every head, over a corpus, in one pass."""
 
 import os
-import shlex
-import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from lorgnette.texts.corpus import Corpus
 
 
+@options.unpacked
 def look(
     model: options.Models,
     corpus: options.Corpus,
@@ -40,11 +38,8 @@ def look(
     labels: options.Labels = None,
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Analyse every head of a model over a corpus.
 
@@ -90,16 +85,14 @@ def look(
 
     from lorgnette.looking.look import look as run
     from lorgnette.looking.texts import TokenizedTexts
-    from lorgnette.subject import load
 
     torch.manual_seed(seed)
-    opened = partial(load, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
-    command = shlex.join(["lorgnette", *sys.argv[1:]])
+    command = options.command_line()
     if len(model) > 1:
-        _look_by_step(model, texts, made, opened, out, batch_tokens=batch_tokens, truncate=truncate, labels=renamed,
-                      seed=seed, command=command, resume=resume)  # fmt: skip
+        _look_by_step(model, texts, made, opening.load, out, batch_tokens=batch_tokens, truncate=truncate,
+                      labels=renamed, seed=seed, command=command, resume=resume)  # fmt: skip
         return
-    subject = opened(model[0])
+    subject = opening.load(model[0])
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
         subject,

@@ -6,9 +6,12 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from lorgnette.subject import Subject
 
 _MODEL, _CORPUS, _RUN = "The model", "The corpus", "The run"
 
@@ -92,6 +95,23 @@ AllowPickle = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """How a model is opened: options of every command that loads one."""
+
+    dtype: Dtype = None
+    device: Device = None
+    allow_pickle: AllowPickle = False
+    revision: Revision = None
+    adapter: Adapter = None
+
+    def load(self, model: str) -> "Subject":
+        from lorgnette.subject import load
+
+        return load(model, **vars(self))
+
 
 Corpus = Annotated[
     str,
@@ -185,25 +205,33 @@ def command_line() -> str:
     return shlex.join(["lorgnette", *sys.argv[1:]])
 
 
-def asking(kind: type) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Makes a command of a function that takes one dataclass: its fields, with their annotations, are the options."""
-    hints = get_type_hints(kind, include_extras=True)
-    parameters = []
+def unpacked(command: Callable[..., None]) -> Callable[..., None]:
+    """A parameter that is a dataclass becomes its fields: each, with its annotation, is an option of the command."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])]
+        options += alone if group is None else _fields(group)
+
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        command(**given)
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__annotations__ = {option.name: option.annotation for option in options}
+    called.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return called
+
+
+def _fields(kind: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    hints, out = get_type_hints(kind, include_extras=True), []
     for field in dataclasses.fields(kind):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         empty = inspect.Parameter.empty if default is dataclasses.MISSING else default
-        way = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(inspect.Parameter(field.name, way, default=empty, annotation=hints[field.name]))
-
-    def made(function: Callable[[Any], None]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            function(kind(**given))
-
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        command.__annotations__ = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return command
-
-    return made
+        way = inspect.Parameter.KEYWORD_ONLY
+        out.append(inspect.Parameter(field.name, way, default=empty, annotation=hints[field.name]))
+    return out

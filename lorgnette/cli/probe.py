@@ -1,7 +1,5 @@
 """`lorgnette probe MODEL --corpus C`: what each layer knows."""
 
-import shlex
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +11,7 @@ if TYPE_CHECKING:
     from lorgnette.results import Result
 
 
+@options.unpacked
 def probe(
     model: options.Model,
     corpus: options.Corpus,
@@ -33,11 +32,8 @@ def probe(
     out: options.Out = None,
     limit: options.Limit = None,
     data: options.Data = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Train probes on every layer of a frozen model, with control tasks and baselines.
 
@@ -53,9 +49,8 @@ def probe(
     from lorgnette.looking.probing import probe as run
     from lorgnette.looking.probing import structural_probe
     from lorgnette.results import Results
-    from lorgnette.subject import load
 
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    subject = opening.load(model)
     results: dict[str, Result] = {}
     for name in dict.fromkeys(label):
         result = run(subject, first, second, name, words=words, hidden=hidden, seeds=tuple(range(seeds)))
@@ -65,7 +60,7 @@ def probe(
         results["structural"] = structural_probe(subject, first, second)
         _show_structural(results["structural"])
     if out is not None:
-        command = shlex.join(["lorgnette", *sys.argv[1:]])
+        command = options.command_line()
         for result in results.values():
             result.provenance = replace(result.provenance, command=command)
         Results(results).save(out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lorgnette.cli import options
-from lorgnette.cli.options import asking, command_line, option
+from lorgnette.cli.options import command_line, option, unpacked
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class PruneOptions:
         return {**vars(self), "stacks": stacks, "labels": mapping_of(self.labels)}
 
 
-@asking(PruneOptions)
+@unpacked
 def prune(options: PruneOptions) -> None:
     """Permanently remove heads from a trained model, and report the cost in accuracy and the gain in size and speed.
 

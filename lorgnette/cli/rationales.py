@@ -1,7 +1,5 @@
 """`lorgnette rationales MODEL --corpus C`: explanations against people's marks and against the model."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +14,7 @@ _TOP = 5  # where there is no other split to tell how many words people mark
 _TOP_CORPORA = {"hatexplain": 5}  # whose authors take so many words for the rationale of any text
 
 
+@options.unpacked
 def rationales(
     model: options.Model,
     corpus: options.Corpus,
@@ -51,11 +50,8 @@ def rationales(
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     data: options.Data = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Compare explanations with human rationales (plausibility) and with what the classifier needs (faithfulness).
 
@@ -89,7 +85,6 @@ def rationales(
     from lorgnette.looking.look import look
     from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.reporting import Report
-    from lorgnette.subject import load
 
     if top is None and share is None:
         share = gold_share(open_corpus(name, split=share_from, data=data), gold)
@@ -97,7 +92,7 @@ def rationales(
     lens = Rationales(
         wanted, top=top, share=share, gold=gold, perturbation=perturbation, seed=seed, class_name=class_name
     )
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    subject = opening.load(model)
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = look(
         subject,
@@ -107,7 +102,7 @@ def rationales(
         out=out,
         labels=mapping_of(labels),
         seed=seed,
-        command=shlex.join(["lorgnette", *sys.argv[1:]]),
+        command=options.command_line(),
     )
     _show(results["rationales"])
     if out is not None:

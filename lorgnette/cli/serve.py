@@ -7,6 +7,7 @@ import typer
 from lorgnette.cli import options
 
 
+@options.unpacked
 def serve(
     models: Annotated[
         list[str],
@@ -30,11 +31,8 @@ def serve(
         typer.Option("--public", help="A public demo: no token, one model, shorter texts."),
     ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:  # fmt: skip
     """Explore a model live, in the browser.
 
@@ -56,14 +54,11 @@ def serve(
     for package in ("fastapi", "uvicorn"):
         optional(package, "serve")
     from lorgnette.serve.run import run
-    from lorgnette.subject import load
 
     texts = None if corpus is None else open_corpus(corpus, split=split, data=data)
     run(
         models,
-        lambda name: load(
-            name, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter
-        ),
+        opening.load,
         corpus=texts,
         host=host,
         port=port,

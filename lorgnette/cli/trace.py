@@ -23,6 +23,7 @@ _LINKS = 10
 _WORD = 8  # columns for a word in the overview
 
 
+@options.unpacked
 def trace(
     model: options.Model,
     text: Annotated[str, typer.Argument(help="The text to analyse.", metavar="TEXT")],
@@ -71,11 +72,8 @@ def trace(
     chat: prompting.Chat = False,
     system: prompting.System = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    allow_pickle: options.AllowPickle = False,
-    revision: options.Revision = None,
-    adapter: options.Adapter = None,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Show what each head attends to in one text.
 
@@ -100,14 +98,13 @@ def trace(
     if (layer is None) != (head is None):
         raise typer.BadParameter("--layer and --head go together.")
     from lorgnette.cli.consoles import out
-    from lorgnette.subject import load
 
     if explain and html is None and (without or layer is not None):
         raise typer.BadParameter("--explain goes with --html, or without --without and --layer.")
     if (class_name, said, instead_of, at) != (None, None, None, None) and not explain and html is None:
         raise typer.BadParameter("--class, --said, --instead-of and --at go with --explain or --html.")
     how = prompting.generation(generate, temperature, top_k, top_p, seed)
-    subject = load(model, dtype=dtype, device=device, allow_pickle=allow_pickle, revision=revision, adapter=adapter)
+    subject = opening.load(model)
     wanted = prompting.explained(class_name, said, instead_of, at)
     example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
     if html is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lorgnette.cli import options
-from lorgnette.cli.options import asking, command_line, option
+from lorgnette.cli.options import command_line, option, unpacked
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class TrainOptions:
         return given
 
 
-@asking(TrainOptions)
+@unpacked
 def train(options: TrainOptions) -> None:
     """Train a classifier or a translation model, or fine-tune one.
 
