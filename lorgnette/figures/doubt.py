@@ -66,6 +66,22 @@ def extreme(
     return Extreme(best, float(values[best]), t * float(errors[best]), tied, comparable)
 
 
+def difference(
+    values: tuple[float, float],
+    errors: tuple[float, float],
+    count: int | float | None = None,
+    *,
+    what: str = "difference",
+) -> str:
+    """What to add behind two means over the same `count` texts: "; the difference is significant", or that it is not.
+
+    The error of the difference is taken as in `extreme`. Nothing is said where an error is unknown.
+    """
+    degrees = None if count is None else np.asarray(max(count - 1.0, 1.0))
+    p = float(two_sided_p(np.asarray(values[0] - values[1]), np.asarray(sum(errors)), degrees))
+    return "" if p != p else f"; the {what} is {'' if p < LEVEL else 'not '}significant"
+
+
 def extreme_of(data: xr.Dataset, variable: str, axis: str, *, largest: bool = True) -> Extreme:
     """The same of a variable of a dataset along one axis, with the standard errors and counts beside it."""
     values = data[variable].transpose(axis).values

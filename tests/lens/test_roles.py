@@ -13,7 +13,7 @@ from lorgnette.lens.relations.lens import Relations
 from lorgnette.lens.roles.formulas import after_same_word, rare_words, same_word
 from lorgnette.lens.roles.labels import RULES
 from lorgnette.lens.roles.lens import SHIFTS, Roles
-from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, RandomAttention, roles_with_controls, shuffled
 from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
 from lorgnette.subject.planted import HEADS, annotated, planted_subject
@@ -187,25 +187,11 @@ def test_shuffled_words_take_the_syntactic_label_and_nothing_else(texts):
     assert data.label.sel(role="positional", head=1).item()
 
 
-class Noise(Tap):
-    """Sharp weights at random; heads of the second half read some words of a text whoever asks, as sinks do."""
-
-    def __init__(self, seed):
-        self.draw = torch.Generator().manual_seed(seed)
-
-    def scores(self, call, scores):
-        size = scores.shape
-        noise = 3 * torch.randn(size, generator=self.draw)
-        column = 6 * torch.randn(size[0], size[1], 1, size[3], generator=self.draw)
-        column[:, : size[1] // 2] = 0
-        return torch.where(scores > -1e4, noise + column, scores)
-
-
 def test_heads_that_read_at_random_get_no_label(texts):
     named, few = [], list(texts)[:80]
     for seed in range(3):
         subject = planted_subject(texts, control=True, seed=seed)
-        with subject.tapped(Noise(seed)):
+        with subject.tapped(RandomAttention(seed)):
             label = look(subject, few, [Roles()], progress=False)["roles"].data.label
         named += label.any("role").values.ravel().tolist()
     assert np.mean(named) <= 0.01

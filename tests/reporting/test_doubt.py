@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy.stats import false_discovery_control, t
 
-from lorgnette.figures.doubt import extreme, head_extreme, layer_means, significantly_above
+from lorgnette.figures.doubt import difference, extreme, head_extreme, layer_means, significantly_above
 
 
 def test_the_test_is_that_of_a_loop():
@@ -51,3 +51,11 @@ def test_heads_by_name_and_means_of_layers():
     np.testing.assert_allclose(layers["value"], [0.15, 0.9])
     np.testing.assert_allclose(layers["value_se"], [0.01, 0.01])
     assert significantly_above(data["x"], data["x_se"], data["x_count"], 0.15) == 2  # 0.2 and 0.9, not the missing one
+
+
+def test_two_means_differ_only_beyond_the_sum_of_their_errors():
+    assert difference((1.0, 0.0), (0.2, 0.2)) == "; the difference is significant"  # 2.5 errors
+    assert difference((1.0, 0.0), (0.3, 0.3)) == "; the difference is not significant"  # 1.7
+    assert difference((1.0, 0.0), (0.2, 0.2), 4) == "; the difference is not significant"  # Student, four texts
+    assert difference((1.0, 1.0), (0.0, 0.0), what="change") == "; the change is not significant"
+    assert difference((1.0, 0.0), (float("nan"), 0.1)) == ""

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from lorgnette.axes import MEASURE, READING
+from lorgnette.axes import HEAD, LAYER, MEASURE, READING
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
@@ -25,7 +26,7 @@ def findings(result: Result) -> Iterator[Finding]:
     for measure in aer[MEASURE].values.tolist():
         # The lowest error over both readings of the decoder's rows.
         cells = [
-            (one.value, f"{one.layer}.{one.head}", reading)
+            (one.value, one.layer, one.head, reading)
             for reading in aer[READING].values.tolist()
             for one in heads(aer.sel({MEASURE: measure, READING: reading}))
         ]
@@ -34,11 +35,17 @@ def findings(result: Result) -> Iterator[Finding]:
     if set(best) != {"weights", "norms"}:
         return
     numbers: Json = {}
-    for measure, (value, head, reading) in best.items():
-        numbers |= {measure: value, f"{measure}_head": head, f"{measure}_row": f"{reading} row"}
+    errors: dict[str, float] = {}
+    for measure, (value, layer, head, reading) in best.items():
+        at = {MEASURE: measure, READING: reading, LAYER: layer, HEAD: head}
+        errors[measure] = float(result.data["aer_se"].sel(at))
+        numbers |= {measure: value, f"{measure}_head": f"{layer}.{head}", f"{measure}_row": f"{reading} row"}
+        numbers[f"{measure}_half"] = 1.96 * errors[measure]
+    told = difference((numbers["norms"], numbers["weights"]), (errors["norms"], errors["weights"]))
     yield Finding(
-        "Lowest alignment error rate: head {norms_head} by norms ({norms:.0%}, {norms_row}) and head {weights_head} by "
-        "weights ({weights:.0%}, {weights_row}).",
+        "Lowest alignment error rate (95 % CI over texts): head {norms_head} by norms ({norms:.0%} ± {norms_half:.0%}, "
+        "{norms_row}) and head {weights_head} by weights ({weights:.0%} ± {weights_half:.0%}, {weights_row})"
+        f"{told}.",
         numbers,
     )
 

@@ -6,6 +6,7 @@ import altair as alt
 
 from lorgnette.axes import DECODING, FEATURES
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import FUNCTION, LensReport
@@ -41,9 +42,10 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     error = result.data["uas_se"].sel({FEATURES: "attention", DECODING: "argmax"})
     numbers = {"uas": float(uas), "half": 1.96 * float(error), "next": float(result.data["head_is_next_uas"])}
+    told = difference((numbers["uas"], numbers["next"]), (float(error), float(result.data["head_is_next_uas_se"])))
     yield Finding(
         "A trained combination of all heads attaches {uas:.0%} ± {half:.0%} of held-out words correctly (95 % CI over "
-        "texts); attaching to the next word is correct for {next:.0%}.",
+        f"texts); attaching to the next word is correct for {{next:.0%}}{told}.",
         numbers,
     )
 

@@ -26,7 +26,7 @@ def findings(result: Result) -> Iterator[Finding]:
         numbers = {"count": sum(one.value > 0.5 for one in ranked), "heads": len(ranked), "most": str(ranked[0])}
         yield Finding(
             "{count} of {heads} heads have an OV circuit that mostly keeps directions (positive eigenvalue share above "
-            "0.5); the highest is {most}.",
+            "0.5); the highest is {most}. The numbers are read off the weights: they have no sampling error.",
             numbers,
         )
     rank = result.data["effective_rank"].mean(HEAD)

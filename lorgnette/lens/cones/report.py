@@ -6,6 +6,7 @@ import numpy as np
 
 from lorgnette.axes import DIRECTION, DIRECTION_B, LABEL
 from lorgnette.figures import charts
+from lorgnette.figures.doubt import extreme_of
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import GEOMETRY, LensReport
@@ -33,11 +34,12 @@ def findings(result: Result) -> Iterator[Finding]:
     auroc = result.data["auroc"].dropna(DIRECTION)
     if not auroc.sizes[DIRECTION]:
         return
-    worst = str(auroc[DIRECTION].values[int(auroc.values.argmin())])
-    numbers: Json = {"mean": float(auroc.mean()), "least": float(auroc.min()), "worst": worst}
+    classes = [str(name) for name in auroc[DIRECTION].values]
+    worst = extreme_of(result.data.dropna(DIRECTION, subset=["auroc"]), "auroc", DIRECTION, largest=False)
+    numbers: Json = {"mean": float(auroc.mean()), "least": worst.value, "worst": classes[worst.place]}
     words = (
         "In {mean:.0%} of comparisons, a text is closer (cosine) to one of its own class than to one of another "
-        "(lowest for {worst}, {least:.0%})"
+        f"(lowest for {{worst}}, {{least:.0%}}{worst.beside(classes, 'below')})"
     )
     between = result.data["class_cosine"].transpose(DIRECTION, DIRECTION_B).values
     other = between[np.eye(*between.shape) == 0]

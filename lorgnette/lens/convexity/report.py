@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import HALF, Finding, heads
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
@@ -25,6 +26,7 @@ def findings(result: Result) -> Iterator[Finding]:
     ranked = heads(result.data["distance"])
     if not ranked:
         return
+    most, names = head_extreme(result.data, "distance")
     numbers = {
         "used": float(result.data["used"].mean()),
         "near": sum(one.value < HALF for one in ranked),
@@ -35,7 +37,8 @@ def findings(result: Result) -> Iterator[Finding]:
     }
     yield Finding(
         "For {near} of {heads} heads the output is within 0.5‖v̄‖ of the uniform average of the values (from {least} to "
-        "{most}); attention uses {used:.0%} of the cone that the values span (mean width {widest:.0f}°).",
+        f"{{most}}{most.beside(names)}); attention uses {{used:.0%}} of the cone that the values span (mean width "
+        "{widest:.0f}°).",
         numbers,
     )
 

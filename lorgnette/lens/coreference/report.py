@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, HeadValue, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
@@ -36,11 +37,18 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers: Json = {"best": str(HeadValue(best.layer, best.head, value))}
     numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
     at = {KIND: "all", CANDIDATES: "mentions", PART: "held_out", LAYER: best.layer, HEAD: best.head}
-    numbers["half"] = 1.96 * float(result.data["accuracy_se"].sel(at))
+    error = float(result.data["accuracy_se"].sel(at))
+    numbers["half"] = 1.96 * error
+    rule_errors = result.data["baseline_accuracy_se"].sel({KIND: "all", PART: "held_out"})
+    told = {
+        name: difference((value, numbers[name]), (error, float(rule_errors.sel({BASELINE: name})))).removeprefix("; ")
+        for name in ("nearest", "head_match")
+    }
+    said = {name: f" ({words})" if words else "" for name, words in told.items()}
     yield Finding(
         "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "
-        "other; 95 % CI ± {half:.2f}); the nearest mention is correct for {nearest:.0%}, the same head word for "
-        "{head_match:.0%}.",
+        f"other; 95 % CI ± {{half:.2f}}); the nearest mention is correct for {{nearest:.0%}}{said['nearest']}, the "
+        f"same head word for {{head_match:.0%}}{said['head_match']}.",
         numbers,
     )
 

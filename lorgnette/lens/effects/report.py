@@ -8,6 +8,7 @@ import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, SIGNAL, TERM
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import difference, extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
@@ -77,26 +78,38 @@ def findings(result: Result) -> Iterator[Finding]:
         count = int((_q(data, name) < LEVEL).sum())
         yield Finding(
             f"{{count}} of {{heads}} heads {has(count)} {words} on the logit that differs from zero (5 % false "
-            "discoveries); the largest are those of {named}.",
+            f"discoveries); the largest are those of {{named}}{_first(data, name)}.",
             {"count": count, "heads": len(cells), "named": named},
         )
     yield from _alike(data)
+
+
+def _first(data: xr.Dataset, name: str) -> str:
+    """Whether the largest effect, whatever its sign, is beyond those of the other heads."""
+    flat = data[[name, f"{name}_se", f"{name}_count"]].stack(cell=(LAYER, HEAD)).dropna("cell", subset=[name])
+    names = [f"{layer}.{head}" for layer, head in flat["cell"].values.tolist()]
+    best = extreme(abs(flat[name]).values, flat[f"{name}_se"].values, flat[f"{name}_count"].values)
+    return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
 def _alike(data: xr.Dataset) -> Iterator[Finding]:
     if "alike" not in data:
         return
     numbers: dict[str, float] = {}
+    errors: dict[str, float] = {}
     for name in _NAMES:
         cell = data["alike"].sel({SIGNAL: name})
         if cell.isnull():
             return
-        half = 1.96 * float(data["alike_se"].sel({SIGNAL: name}).fillna(0.0))
+        errors[name] = float(data["alike_se"].sel({SIGNAL: name}))
+        half = 1.96 * np.nan_to_num(errors[name])
         numbers |= {name: float(cell), f"{name}_low": float(cell) - half, f"{name}_high": float(cell) + half}
+    means, spreads = (numbers["by_gradient"], numbers["direct"]), (errors["by_gradient"], errors["direct"])
+    told = difference(means, spreads, int(data["alike_count"].min()))
     yield Finding(
         "Within a text, the gradient ranks all heads like their total effects with ρ = {by_gradient:.2f} (95 % CI "
         "{by_gradient_low:.2f} to {by_gradient_high:.2f}), the direct effect with {direct:.2f} ({direct_low:.2f} to "
-        "{direct_high:.2f}).",
+        f"{{direct_high:.2f}}){told}.",
         numbers,
     )
 

@@ -4,16 +4,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import altair as alt
+import numpy as np
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PRESSURE, STACK
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.intervals import t_quantile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,9 +110,18 @@ def _loss(data: xr.Dataset) -> Finding:
     loss = {str(name): float(data["loss"].sel({PRESSURE: name})) for name in data[PRESSURE].values}
     numbers = {**loss, "left": int((data["facilitation"] > 0.5).sum()), "fit": data.attrs["texts"][0]}
     numbers["test"] = data.attrs["texts"][1]
+    errors = {str(name): float(data["loss_se"].sel({PRESSURE: name})) for name in data[PRESSURE].values}
+    seeds = len(data.attrs["seeds"])
+    said = {}
+    for name in ("free", "remove"):
+        half = float(t_quantile(np.asarray(max(seeds - 1.0, 1.0)))) * errors[name]
+        numbers |= {f"{name}_half": half} if half == half else {}
+        told = difference((loss[name], loss["none"]), (errors[name], 0.0), seeds, what="change").removeprefix("; ")
+        said[name] = f" ± {{{name}_half:.3f}} ({told})" if told else ""
     return Finding(
-        "On {test} texts that no gate was fitted on, the loss is {none:.3f} as the model is, {free:.3f} with gates "
-        "fitted without pressure, and {remove:.3f} with the {left} heads of this stack that stay open under pressure.",
+        "On {test} texts that no gate was fitted on, the loss is {none:.3f} as the model is, "
+        f"{{free:.3f}}{said['free']} with gates fitted without pressure, and {{remove:.3f}}{said['remove']} with the "
+        "{left} heads of this stack that stay open under pressure (95 % CI over seeds).",
         numbers,
     )
 

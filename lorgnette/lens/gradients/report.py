@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
-from lorgnette.figures.doubt import head_extreme
+from lorgnette.figures.doubt import difference, head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
@@ -38,9 +38,22 @@ def findings(result: Result) -> Iterator[Finding]:
         words += f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
     special = categories_present(result, "gradient", ("cls", "sep"))
     ratios = {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean for kind in special}
-    parts = [f"{{{kind}:.1f}}× the average on weights of the {said(kind)}" for kind in ratios]
+    parts = [f"{{{kind}:.1f}}× the average on weights of the {said(kind)}{_told(result, kind)}" for kind in ratios]
     tail = f". Gradient magnitude is {' and '.join(parts)}." if ratios else "."
     yield Finding(words + tail, numbers | ratios)
+
+
+def _told(result: Result, kind: str) -> str:
+    """Whether the mean over heads on this category differs from that on all tokens."""
+    if "all" not in result.data[CATEGORY].values:
+        return ""
+    means, errors = (
+        tuple(float(result.data[name].sel({CATEGORY: each}).mean()) for each in (kind, "all"))
+        for name in ("gradient", "gradient_se")
+    )
+    count = float(result.data["gradient_count"].sel({CATEGORY: kind}).max())
+    told = difference((means[0], means[1]), (errors[0], errors[1]), count).removeprefix("; ")
+    return f" ({told})" if told else ""
 
 
 REPORT = LensReport(

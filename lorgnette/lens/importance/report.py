@@ -8,6 +8,7 @@ import xarray as xr
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
@@ -122,7 +123,7 @@ def findings(result: Result) -> Iterator[Finding]:
     how = {"mean": "Mean-ablating", "zero": "Zero-ablating"}[str(replacement(result))]
     yield Finding(
         f"{how} single heads significantly raises the loss for {{count}} of {{heads}} heads (false discovery rate "
-        "5 %); the largest increases are those of {named}.",
+        f"5 %); the largest increases are those of {{named}}{_first(change, error)}.",
         numbers,
     )
     yield candidates(need(result), needed)
@@ -136,6 +137,14 @@ def q_values(change: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
     return change.copy(data=false_discovery(two_sided_p(change.values, error.values)))
 
 
+def _first(change: xr.DataArray, error: xr.DataArray) -> str:
+    """Whether the largest increase is beyond those of the other heads."""
+    flat = xr.Dataset({"change": change, "error": error}).stack(cell=(LAYER, HEAD)).dropna("cell", subset=["change"])
+    best = extreme(flat["change"].values, flat["error"].values)
+    names = [f"{layer}.{head}" for layer, head in flat["cell"].values.tolist()]
+    return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
+
+
 def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:
     """How many heads the loss would not significantly miss, and which it depends on least."""
     free = heads(dependence.where(~needed))
@@ -144,8 +153,8 @@ def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:
     named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_CANDIDATES:]))
     numbers = {"count": len(free), "heads": len(heads(dependence)), "named": named}
     return Finding(
-        "{count} of {heads} heads can be ablated individually without a significant increase in loss. Least needed: "
-        "{named}.",
+        "{count} of {heads} heads can be ablated individually without a significant increase in loss. Least needed "
+        "(their order is not tested): {named}.",
         numbers,
     )
 

@@ -6,6 +6,7 @@ import xarray as xr
 
 from lorgnette.axes import CATEGORY, HEAD
 from lorgnette.figures.cells import PARTITION, shown
+from lorgnette.figures.doubt import significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import HALF, Finding, above
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
@@ -111,12 +112,13 @@ def opposing(result: Result) -> Finding | None:
         return None
     kind = max(kinds, key=lambda name: float(result.data["weight"].sel({CATEGORY: name}).mean()))
     value, spread = share.sel({CATEGORY: kind}), error.sel({CATEGORY: kind})
-    below = value + 1.96 * spread < 0
-    numbers = {"kind": the_category(kind), "count": int(below.sum()), "heads": int(value.notnull().sum())}
+    count = result.data["contribution_share_count"].sel({CATEGORY: kind})
+    against = significantly_above(-value, spread, count, 0.0)
+    numbers = {"kind": the_category(kind), "count": against, "heads": int(value.notnull().sum())}
     numbers |= {"mean": float(value.mean()), "weight": float(result.data["weight"].sel({CATEGORY: kind}).mean())}
     return Finding(
         "Projected on the output, {kind} contributes {mean:.0%} of its norm with {weight:.0%} of the attention (means "
-        "over heads); in {count} of {heads} heads it significantly opposes the output (95 % CI over texts).",
+        "over heads); in {count} of {heads} heads it significantly opposes the output (false discovery rate 5 %).",
         numbers,
     )
 

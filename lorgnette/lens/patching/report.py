@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lorgnette.axes import HEAD, LAYER
+from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
@@ -32,9 +33,16 @@ def findings(result: Result) -> Iterator[Finding]:
     named = ", ".join(f"{one.layer}.{one.head} ({_share(result, one.layer, one.head)})" for one in cells[:NAMED])
     yield Finding(
         f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (5 % false discoveries); most by "
-        "{named}.",
+        f"{{named}}{_first(result)}.",
         {**ends, "pairs": pairs, "count": int((data["change_q"] < LEVEL).sum()), "heads": len(cells), "named": named},
     )
+
+
+def _first(result: Result) -> str:
+    """Whether the head that brings back most is beyond the others; each is a share of the same difference."""
+    sign = np.sign(float(result.data["difference"]))
+    best, names = head_extreme(result.data.assign(change=sign * result.data["change"]), "change")
+    return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
 def _share(result: Result, layer: int, head: int) -> str:

@@ -68,7 +68,9 @@ they say how a head spreads its weight and how much it gives, and claim nothing 
 EDGE = 0.5
 """An offset that fewer than this share of the queries have is no candidate for a positional head."""
 NOTHING = "none"
-_TESTED = [name for name in RULES if name not in ("broad", "dead")]
+UNTESTED = ("broad", "dead")
+"""Labels without a control."""
+_TESTED = [name for name in RULES if name not in UNTESTED]
 
 
 def labelled(lens: "Roles", parsed: xr.Dataset | None) -> Table:

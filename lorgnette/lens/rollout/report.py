@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import READING, Compared, LensReport
@@ -34,9 +35,12 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers["layer"] = int(last[LAYER])
     error = result.data["share_se"].sel({CATEGORY: "self", LAYER: last[LAYER]})
     numbers |= {f"{name}_half": 1.96 * float(error.sel({MEASURE: name})) for name in ("weights", "norms")}
+    spread = {name: float(error.sel({MEASURE: name})) for name in ("weights", "norms")}
+    told = difference((numbers["weights"], numbers["norms"]), (spread["weights"], spread["norms"]))
     yield Finding(
         "After layer {layer}, a token's own input makes up {weights:.0%} ± {weights_half:.0%} of its state by rollout "
-        "of the attention weights, {norms:.0%} ± {norms_half:.0%} by rollout of the norms (95 % CI over texts).",
+        "of the attention weights, {norms:.0%} ± {norms_half:.0%} by rollout of the norms (95 % CI over texts)"
+        f"{told}.",
         numbers,
     )
 

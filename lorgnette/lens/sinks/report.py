@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
-from lorgnette.figures.doubt import extreme
+from lorgnette.figures.doubt import difference, extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
@@ -41,9 +41,11 @@ def findings(result: Result) -> Iterator[Finding]:
     threshold = float(data[THRESHOLD])
     with_sink = [head for head in over if head.value > 0.5]
     numbers = {"count": len(with_sink), "heads": len(over), "threshold": threshold}
+    value, error, texts = (data[f"rate{tail}"].sel({CATEGORY: "all"}) for tail in ("", "_se", "_count"))
+    numbers["sure"] = significantly_above(value, error, texts, 0.5)
     yield Finding(
         "{count} of {heads} heads have a sink in most texts: one token that receives more than {threshold:.0%} of the "
-        "head's weight.",
+        "head's weight; {sure} of them significantly in more than half (false discovery rate 5 %).",
         numbers,
     )
     if not with_sink:
@@ -73,9 +75,12 @@ def _without(result: Result) -> Iterator[Finding]:
         for whose in ("sink", "middle"):
             numbers[whose] = float(change.sel({CHANGE: f"{whose}_{what}"}))
             numbers[f"{whose}_half"] = 1.96 * float(error.sel({CHANGE: f"{whose}_{what}"}))
+        told = difference(
+            (numbers["sink"], numbers["middle"]), (numbers["sink_half"] / 1.96, numbers["middle_half"] / 1.96)
+        )
         yield Finding(
             f"{words} of the sinks changes the loss by {{sink:+.3f}} ± {{sink_half:.3f}} (intact: {{loss:.3f}}), of "
-            "the middle token by {middle:+.3f} ± {middle_half:.3f} (95 % CI over texts).",
+            f"the middle token by {{middle:+.3f}} ± {{middle_half:.3f}} (95 % CI over texts){told}.",
             numbers,
         )
 
