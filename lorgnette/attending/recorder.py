@@ -10,11 +10,11 @@ from lorgnette.attending.call import Call, Site
 from lorgnette.attending.scores import EVERY, Rows
 from lorgnette.attending.taps import Tap
 
-Kept = TypeVar("Kept")
+Record = TypeVar("Record")
 PARTS = ("query", "key", "value", "weights", "context")
 
 
-class Recorder(Tap, Generic[Kept]):
+class Recorder(Tap, Generic[Record]):
     """Keeps `keep(call)` of every call of a pass, by site, in the order of the pass; `sites` says of which.
 
         whole = Recorder(lambda call: call)
@@ -27,15 +27,15 @@ class Recorder(Tap, Generic[Kept]):
     query, key and value, a matrix grows with the square of a text's length.
     """
 
-    keep: Callable[[Call], Kept]
+    keep: Callable[[Call], Record]
     sites: Container[Site] | None
     wants_residual: bool
 
     def __init__(
-        self, keep: Callable[[Call], Kept], sites: Container[Site] | None = None, *, residual: bool = False
+        self, keep: Callable[[Call], Record], sites: Container[Site] | None = None, *, residual: bool = False
     ) -> None:
         self.keep, self.sites, self.wants_residual = keep, sites, residual
-        self.records: dict[Site, Kept] = {}
+        self.records: dict[Site, Record] = {}
 
     @staticmethod
     def of(
@@ -51,7 +51,7 @@ class Recorder(Tap, Generic[Kept]):
         """
         return Recorder(_Parts(parts, heads, rows, graph), sites)
 
-    def __getitem__(self, site: Site) -> Kept:
+    def __getitem__(self, site: Site) -> Record:
         return self.records[site]
 
     def open(self, stack: str) -> None:

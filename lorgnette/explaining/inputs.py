@@ -34,12 +34,12 @@ def word_tables(subject: Subject) -> list[nn.Module]:
     base = getattr(subject.model, "base_model", subject.model)
     if own_words(subject.model):
         return []  # <cls> has a vector of its own there: the graph begins behind the table
-    found = [subject.model.get_input_embeddings()]
+    tables = [subject.model.get_input_embeddings()]
     for stack in (getattr(base, name, None) for name in ("encoder", "decoder")):
         table = getattr(stack, "embed_tokens", None)
         if table is not None:
-            found.append(table)
-    return found
+            tables.append(table)
+    return tables
 
 
 @contextmanager

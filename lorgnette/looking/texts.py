@@ -12,7 +12,7 @@ from lorgnette.texts.example import Example
 from lorgnette.texts.labels import matched
 from lorgnette.texts.sides import Encoded
 
-KEPT = 4096
+HELD = 4096
 """Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""
 WINDOW = 4096
 """Texts that are sorted by length together, at most; memory holds one window, not the corpus."""
@@ -32,7 +32,7 @@ class TokenizedTexts:
     truncate: bool
     keep: int
 
-    def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = KEPT) -> None:
+    def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD) -> None:
         self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
         self._first: list[Encoded] = []
         self._whole = False

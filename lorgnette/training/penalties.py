@@ -142,7 +142,7 @@ class MapPenalty(Penalty):
             raise UserError(f"the loss of a map must be one of {', '.join(LOSSES)}; got {loss!r}.{near(loss, LOSSES)}")
         self.loss = loss
         self._target: Tensor | None = None
-        self._there: Tensor | None = None
+        self._has_target: Tensor | None = None
 
     def record(self) -> Json:
         return {**super().record(), "loss": self.loss}
@@ -151,15 +151,15 @@ class MapPenalty(Penalty):
         super().begin(mask, extra)
         if self.needs[0] not in extra:
             raise UserError(f"the {self.name} penalty needs a map for every text, which this corpus does not give.")
-        self._target, self._there = as_distribution(extra[self.needs[0]])
+        self._target, self._has_target = as_distribution(extra[self.needs[0]])
 
     def term(self, call: Call) -> Float[Tensor, ""]:
         assert self._target is not None
-        assert self._there is not None
+        assert self._has_target is not None
         row = call.block(rows=[0])[:, :, 0].mean(dim=1)
         target = self._target.to(row.dtype)
         distance = 1 - soft_jaccard(row, target) if self.loss == "jaccard" else kl_divergence(target, row)
-        return mean_over(distance, self._there)
+        return mean_over(distance, self._has_target)
 
 
 class RationalePenalty(MapPenalty):

@@ -107,12 +107,12 @@ def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: i
         out |= {key: (pair, rho), f"{key}_low": (pair, low), f"{key}_high": (pair, high), f"{key}_count": (pair, known)}
         if key == "spearman":
             out |= _advantages(names, rho, drawn)
-    trust = np.array(
+    reliabilities = np.array(
         [reliability(v, e) if np.isfinite(e).all() else np.nan for v, e in zip(values, errors, strict=True)]
     )
-    out["reliability"] = ((axes.SIGNAL,), trust)
-    out["reliability_count"] = ((axes.SIGNAL,), np.isfinite(trust).astype("int64"))
-    certain = np.where(np.isfinite(trust), trust, 1.0)  # a signal without an error is taken at its word
+    out["reliability"] = ((axes.SIGNAL,), reliabilities)
+    out["reliability_count"] = ((axes.SIGNAL,), np.isfinite(reliabilities).astype("int64"))
+    certain = np.where(np.isfinite(reliabilities), reliabilities, 1.0)  # a signal without an error is taken at its word
     out["ceiling"] = (pair, np.sqrt(certain[:, None] * certain[None]))
     out["ceiling_count"] = (pair, np.full(out["ceiling"][1].shape, values.shape[1], dtype="int64"))
     return xr.Dataset(out, coords={axes.SIGNAL: names, axes.SIGNAL_B: names, axes.ABLATION: list(ABLATIONS)})
@@ -134,11 +134,11 @@ def _advantages(
             at = names.index(reference)
             others = [place for place, name in enumerate(names) if name not in references]
             some = np.ix_(others, others)
-            found = advantages(rho[at, others], drawn[at, others])
-            for key, array in zip(out, found, strict=True):
+            tests = advantages(rho[at, others], drawn[at, others])
+            for key, array in zip(out, tests, strict=True):
                 out[key][number][some] = array
             upper = np.triu(np.ones((len(others), len(others)), dtype=bool), 1)
-            p = false_discovery(np.where(upper, found[3], np.nan))
+            p = false_discovery(np.where(upper, tests[3], np.nan))
             out["_p"][number][some] = np.where(upper, p, p.T)
     dims = (axes.ABLATION, axes.SIGNAL, axes.SIGNAL_B)
     arrays: dict[str, tuple[tuple[str, ...], np.ndarray]] = {f"advantage{key}": (dims, a) for key, a in out.items()}

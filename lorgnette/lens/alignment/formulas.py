@@ -44,14 +44,14 @@ def links(
 
 def agreement(
     source: Int[Tensor, "*rest target_word"],
-    there: Bool[Tensor, "*rest target_word"],
+    linked: Bool[Tensor, "*rest target_word"],
     sure: Bool[Tensor, "target_word source_word"],
     possible: Bool[Tensor, "target_word source_word"],
 ) -> tuple[Int[Tensor, "*rest"], Int[Tensor, "*rest"], Int[Tensor, "*rest"]]:
     """|A ∩ S|, |A ∩ P| and |A| of the links A, one for each target word that has one."""
     target = torch.arange(source.shape[-1], device=source.device).expand(source.shape)
-    hits = [(gold[target, source] & there).sum(-1) for gold in (sure, possible)]
-    return hits[0], hits[1], there.sum(-1)
+    hits = [(gold[target, source] & linked).sum(-1) for gold in (sure, possible)]
+    return hits[0], hits[1], linked.sum(-1)
 
 
 def alignment_error_rate(

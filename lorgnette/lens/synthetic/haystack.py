@@ -36,7 +36,7 @@ CODES = (
 )  # fmt: skip
 WORDS = 6
 """Words of a needle's answer."""
-FOUND = 0.5
+LEAST_RECALL = 0.5
 """Share of the needle that the model must say for a trial to count, as in the paper's code."""
 
 

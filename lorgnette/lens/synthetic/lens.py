@@ -91,7 +91,7 @@ class Synthetic(Lens):
         for site, both in repeat_scores(subject, made).items():
             self._put(cells, self.position[site], slice(0, len(REPEATED)), both.numpy())
         trials, reason = self._trials(subject)
-        good = [trial for trial in trials if trial.recall >= haystack.FOUND]
+        good = [trial for trial in trials if trial.recall >= haystack.LEAST_RECALL]
         for site in good[0].copied if good else ():
             copied = torch.stack([trial.copied[site] for trial in good]).double()[:, :, None]
             self._put(cells, self.position[site], slice(len(REPEATED), None), copied.numpy())

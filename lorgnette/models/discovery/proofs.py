@@ -14,7 +14,7 @@ from lorgnette.models.linear import TOLERANCE, linear_weights
 
 
 @dataclass
-class Around:
+class CallParts:
     """What is proved of one call, and why the rest is not."""
 
     groups: int
@@ -28,25 +28,25 @@ class Around:
     unknown: dict[str, str] = field(default_factory=dict)
 
 
-def proved(events: Sequence[Event], at: int, layer: nn.Module) -> Around:
+def proved(events: Sequence[Event], at: int, layer: nn.Module) -> CallParts:
     """All that can be proved of the call at this place of the pass."""
     call = events[at]
     assert isinstance(call, Attended)
-    around = Around(groups=_groups(call))
+    parts = CallParts(groups=_groups(call))
     before = [event for event in events[:at] if isinstance(event, Ran)][::-1]
     after = events[at + 1 :]
     reader = None
     for part in ("query", "key", "value"):
-        event = _prove_input(around, part, call, before)
+        event = _prove_input(parts, part, call, before)
         reader = event if part == "value" else reader
-    writer = _prove_output(around, call, [event for event in after if isinstance(event, Ran)])
+    writer = _prove_output(parts, call, [event for event in after if isinstance(event, Ran)])
     x = reader.given if call.given is None and reader is not None else call.given
     if writer is None or x is None:
-        around.unknown["order"] = f"it takes {'W_O' if writer is None else 'W_V'}, which is not known either"
+        parts.unknown["order"] = f"it takes {'W_O' if writer is None else 'W_V'}, which is not known either"
     else:
         inside = {id(module) for module in layer.modules()}
-        _prove_order(around, x, writer, before, after[_place(writer, after) :], inside)
-    return around
+        _prove_order(parts, x, writer, before, after[_place(writer, after) :], inside)
+    return parts
 
 
 def _groups(call: Attended) -> int:
@@ -60,11 +60,11 @@ def _groups(call: Attended) -> int:
     return heads
 
 
-def _prove_input(around: Around, part: str, call: Attended, before: Sequence[Ran]) -> Ran | None:
+def _prove_input(parts: CallParts, part: str, call: Attended, before: Sequence[Ran]) -> Ran | None:
     """The linear map whose outputs, some or all of them, are the queries, keys or values that arrived."""
     states: Tensor = getattr(call, part)
     if part != "query":
-        states = states[:, :: states.shape[1] // around.groups]
+        states = states[:, :: states.shape[1] // parts.groups]
     heads = states.transpose(1, 2)
     for event in before:
         if event.kind == "linear" and len(event.gave) == heads.shape[0] * heads.shape[1]:
@@ -73,12 +73,12 @@ def _prove_input(around: Around, part: str, call: Attended, before: Sequence[Ran
                 columns = rotated_columns(event.gave, heads)
             if columns is not None:
                 whole = len(columns) == event.gave.shape[1] and bool((columns.diff() == 1).all())
-                setattr(around, part, Projection(event.module, columns=None if whole else columns))
+                setattr(parts, part, Projection(event.module, columns=None if whole else columns))
                 reason = _not_linear(event)
                 if reason is not None:
-                    around.unknown[part] = reason
+                    parts.unknown[part] = reason
                 return event
-    around.unknown[part] = "what arrives is neither what a linear map gave nor a rotation of it (a norm is between)"
+    parts.unknown[part] = "what arrives is neither what a linear map gave nor a rotation of it (a norm is between)"
     return None
 
 
@@ -138,24 +138,24 @@ def close(one: Tensor, other: Tensor) -> bool:
     return float((one - other).abs().max()) <= TOLERANCE.get(other.dtype, 1e-4) * max(scale, 1e-30)
 
 
-def _prove_output(around: Around, call: Attended, after: Sequence[Ran]) -> Ran | None:
+def _prove_output(parts: CallParts, call: Attended, after: Sequence[Ran]) -> Ran | None:
     """The linear map that is given the heads' contexts side by side."""
     joined = call.context.transpose(1, 2).flatten(2).flatten(0, 1)
     for event in after:
         if event.kind == "linear" and event.given.shape == joined.shape and torch.equal(event.given, joined):
-            around.output = event.module
+            parts.output = event.module
             reason = _not_linear(event)
             if reason is not None:
-                around.unknown["output"] = reason
+                parts.unknown["output"] = reason
             return event
-    around.unknown["output"] = (
+    parts.unknown["output"] = (
         "no linear map is given the heads' contexts as they are (a gate, a norm or something else comes in between)"
     )
     return None
 
 
 def _prove_order(
-    around: Around,
+    parts: CallParts,
     x: Float[Tensor, "token model"],
     writer: Ran,
     before: Sequence[Ran],
@@ -171,24 +171,24 @@ def _prove_order(
     if x.shape == attention.shape:
         first = next((e for e in before if _is_norm_before(e, x, inside)), None)
         if first is not None and _sum_in(first.given + attention, later):
-            around.norm, around.order = first.module, "pre"
+            parts.norm, parts.order = first.module, "pre"
             return
         if first is not None:
             for event in later:
                 if close(event.given, attention) and _sum_in(first.given + event.gave, later):
-                    around.norm, around.order = first.module, "sandwich"
+                    parts.norm, parts.order = first.module, "sandwich"
                     return
         summed = _sum_in(x + attention, later)
         if summed is not None:
             following = _second(summed, after)
             if following is None:  # nothing is added to what that norm gave: it begins the layer's second half
-                around.order = "pre"
+                parts.order = "pre"
             elif id(summed.module) in inside:
-                around.norm, around.order = summed.module, "post"
-                around.second_norm = following.module if _ends(summed, following, after, inside) else None
-            if around.order != "none":
+                parts.norm, parts.order = summed.module, "post"
+                parts.second_norm = following.module if _ends(summed, following, after, inside) else None
+            if parts.order != "none":
                 return
-    around.unknown["order"] = "no norm is given x + attention (parallel halves, a scaled or a normalised residual)"
+    parts.unknown["order"] = "no norm is given x + attention (parallel halves, a scaled or a normalised residual)"
 
 
 def _is_norm_before(event: Ran, x: Tensor, inside: set[int]) -> bool:

@@ -105,9 +105,9 @@ def _anatomy(base: PreTrainedModel, recorded: Pass) -> Anatomy:
 def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite:
     call = recorded.events[place.at]
     assert isinstance(call, Attended)
-    around = proved(recorded.events, place.at, place.layer)
+    parts = proved(recorded.events, place.at, place.layer)
     heads = call.query.shape[1]
-    unknown = dict(around.unknown)
+    unknown = dict(parts.unknown)
     if stack.other_layers:
         which = ", ".join(str(number + 1) for number in stack.other_layers)
         unknown["mixing"] = f"its layers {which} mix tokens without attention"
@@ -117,15 +117,15 @@ def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite
         site=place.site,
         module=call.module,
         layer=place.layer,
-        query=around.query,
-        key=around.key,
-        value=around.value,
-        output=around.output,
-        norm=around.norm,
-        second_norm=around.second_norm,
-        order=around.order,
+        query=parts.query,
+        key=parts.key,
+        value=parts.value,
+        output=parts.output,
+        norm=parts.norm,
+        second_norm=parts.second_norm,
+        order=parts.order,
         heads=heads,
-        groups=around.groups,
+        groups=parts.groups,
         numbers=tuple(range(heads)),
         total=heads,
         unknown=unknown,

@@ -14,7 +14,7 @@ from lorgnette.models.families.table import REFUSED, drift, family_of, record_of
 from lorgnette.models.grouping import alternating, groups_left
 from lorgnette.types import PretrainedConfig, PreTrainedModel
 
-Kept = Mapping[str, Sequence[Sequence[int]]]
+HeadsKept = Mapping[str, Sequence[Sequence[int]]]
 """stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
 
 
@@ -39,7 +39,7 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     return model.get_base_model()
 
 
-def whole_anatomy(model: PreTrainedModel, kept: Kept | None = None) -> Anatomy:
+def whole_anatomy(model: PreTrainedModel, kept: HeadsKept | None = None) -> Anatomy:
     """The sites as if these heads were there (stack → layer → numbers), whatever the config says; None: all."""
     model = without_adapter(model)
     family = family_of(model)
@@ -62,7 +62,7 @@ def whole_anatomy(model: PreTrainedModel, kept: Kept | None = None) -> Anatomy:
 
 
 def _sites(
-    model: nn.Module, module: nn.Module, stack: record.Stack, family: Family, kept: Kept
+    model: nn.Module, module: nn.Module, stack: record.Stack, family: Family, kept: HeadsKept
 ) -> tuple[AttentionSite, ...]:
     layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
     heads = _count_heads(model.config, stack, family)

@@ -14,7 +14,7 @@ from transformers import AutoConfig
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from lorgnette.models.families import PRUNED, prunable_types
-from lorgnette.models.families.reading import Kept
+from lorgnette.models.families.reading import HeadsKept
 from lorgnette.models.pruned.slicing import slice_heads
 from lorgnette.types import PretrainedConfig, PreTrainedModel
 
@@ -97,7 +97,7 @@ def pruned_architecture(config: PretrainedConfig) -> type[PreTrainedModel] | Non
     return pruned_class(base)
 
 
-def as_pruned(model: PreTrainedModel, kept: Kept) -> PreTrainedModel:
+def as_pruned(model: PreTrainedModel, kept: HeadsKept) -> PreTrainedModel:
     """A copy of a model with only these heads, of its family's pruned class; the model itself is left alone."""
     new = copy.deepcopy(model)
     before = getattr(model.config, "kept_heads", None)

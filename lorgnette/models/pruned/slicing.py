@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import Cut, drift, family_of, prunable_types, whole_anatomy
-from lorgnette.models.families.reading import Kept
+from lorgnette.models.families.reading import HeadsKept
 from lorgnette.models.grouping import Regrouped, groups_left
 from lorgnette.models.linear import is_transposed
 
 
-def slice_heads(model: nn.Module, kept: Kept, before: Kept | None = None) -> None:
+def slice_heads(model: nn.Module, kept: HeadsKept, before: HeadsKept | None = None) -> None:
     """Keep only these heads, in place. `before`: what earlier slicing had left (None: the model is whole)."""
     cut = family_of(model).cut
     if cut is None:

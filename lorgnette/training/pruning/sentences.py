@@ -9,9 +9,9 @@ UNSTEADY = 1.5
 """The middle half of the speed-ups may span so much."""
 
 
-def forecast_lines(saved: RECORDED, stay: int, heads: int, found: bool) -> list[str]:
-    """Said before anything is trained. `found`: training decides how many heads stay (λ), so that all may go."""
-    what = "Without any head" if found else f"With {stay} of {heads} heads"
+def forecast_lines(saved: RECORDED, stay: int, heads: int, any_number: bool) -> list[str]:
+    """Said before anything is trained. `any_number`: training decides how many heads stay (λ), so that all may go."""
+    what = "Without any head" if any_number else f"With {stay} of {heads} heads"
     speed = saved["speed"]
     (before, after), (texts, tokens) = (speed["milliseconds"][when][1] for when in ("before", "after")), speed["batch"]
     low, high = speed["spread"]
