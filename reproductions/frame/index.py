@@ -58,7 +58,8 @@ def _statements() -> str:
         )
         counts = Counter(verdict for name, patterns in answered for verdict in _verdicts(name, patterns))
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-        rows.append((entry["source"], entry["statement"], "; ".join(where) or "not run", verdicts or NOTHING))
+        not_run = f"not run: {entry['why']}" if "why" in entry else "not run"
+        rows.append((entry["source"], entry["statement"], "; ".join(where) or not_run, verdicts or NOTHING))
     return grid(("source", "statement", "claims", "verdicts"), rows)
 
 
