@@ -58,6 +58,7 @@ def tagged(
     machine: Machine,
     corpus: str = "ud_en_ewt",
     layers: bool = False,
+    checks: int = 8,
 ) -> dict[str, Any]:
     """Trains one tagger and measures the cones of its tags on the test words, before and after.
 
@@ -81,7 +82,7 @@ def tagged(
 
     by_length = sorted(range(len(train.ids)), key=lambda number: len(train.ids[number]))
     training = train_steps(
-        tagger, draw, steps=steps, learning_rate=learning_rate, validate=lambda: _loss(tagger, dev), checks=8
+        tagger, draw, steps=steps, learning_rate=learning_rate, validate=lambda: _loss(tagger, dev), checks=checks
     )
     return {
         **training,
