@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from reproductions.fosse2023 import STUDY
 from reproductions.fosse2023.grid import CORPORA, NAMES
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
-    """Counts of texts and sentences, by part."""
+    """Counts of texts and sentences, by part; `whole` if all claims of the headline are there."""
     return {
         "attention": _texts(cells, "attention"),
         "encoders": _texts(cells, "encoders"),
         "many_classes": bool(cells.of(part="classes")),
         "tagging": _tagging(cells),
+        "whole": set(STUDY.headline) <= set(claims),
     }
 
 

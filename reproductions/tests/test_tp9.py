@@ -115,7 +115,7 @@ def test_the_page_of_the_whole_grid():
     assert judged["residual-beats-base-frozen"].undecided  # other rates of dropout were tried
     assert not judged["residual-beats-base-trained"].undecided
     assert "3 of the runs at chance" in judged["depth-hurts-base"].note
-    assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions"}
+    assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions", "order"}
     assert [(one["family"], one["layers"], one["seeds"]) for one in outcome.facts["dead"]] == [
         ("base", layers, 3) for layers in (7, 8, 12, 16)
     ]

@@ -71,7 +71,7 @@ def _exercises(runs: Runs) -> Iterator[Claim]:
 
 
 def _depth(runs: Runs) -> Iterator[Claim]:
-    first, last = min(runs.size.depths), _deepest(runs)
+    first, last = min(runs.size.depths), deepest(runs)
     base, residual = ({n: Model(f, "frozen", layers=n) for n in (first, last)} for f in ("base", "residual"))
     for id, text, better, worse in (
         ("depth-hurts-base", f"without residuals {last} layers are worse than {first}", base[first], base[last]),
@@ -94,7 +94,7 @@ def _depth(runs: Runs) -> Iterator[Claim]:
         yield from _fails(runs, deep)
 
 
-def _deepest(runs: Runs) -> int:
+def deepest(runs: Runs) -> int:
     """The greatest depth of which both blocks have enough seeds."""
     return max(n for n in runs.size.depths if n == 1 or runs.enough(*(Model(f, "frozen", layers=n) for f in BLOCKS)))
 

@@ -8,6 +8,7 @@ from typing import Any
 from lorgnette.models.classifier.positions import analytic_position_similarity, position_similarity
 from reproductions.frame.claims import FAILS, Bound, Claim, counted
 from reproductions.frame.finished import Finished
+from reproductions.tp9.claims import deepest
 from reproductions.tp9.diagnosis import READINGS, losses
 from reproductions.tp9.grid import BLOCKS, Model, plain
 from reproductions.tp9.runs import Runs
@@ -38,6 +39,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "tfidf": cells.one(step="tfidf")["metrics"]["test"]["accuracy"] if cells.of(step="tfidf") else None,
         "most": max(mean(runs.accuracies(model)) for model in runs.main_models() if runs.complete(model)),
         "drops": _drops(runs),
+        "deepest": deepest(runs),
+        "ordered": any(id.startswith("order-") for id in claims),
     }
 
 

@@ -11,6 +11,8 @@ from lorgnette.models.classifier.positions import position_similarity
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 from reproductions.tp9.grid import BLOCKS, Model
+from reproductions.tp9.order_claims import NAMES as CORPORA
+from reproductions.tp9.order_claims import POSITIONS, Orders
 from reproductions.tp9.runs import NAMES, Runs
 
 _MAP = 100  # positions shown
@@ -18,7 +20,38 @@ _MAP = 100  # positions shown
 
 def figures(cells: Finished) -> list[Figure]:
     runs = Runs(cells)
-    return [ranking(runs), curves(runs), depth(runs), position_map()]
+    return [ranking(runs), curves(runs), depth(runs), position_map(), *order(cells)]
+
+
+def order(cells: Finished) -> list[Figure]:
+    """What shuffling costs, and how many contrast pairs are told apart; a dot for each seed."""
+    orders, rows = Orders(cells), []
+    for corpus, family in orders.places():
+        for positions in ("none", *orders.positions(corpus, family)):
+            where = (corpus, family, positions)
+            place = {"model": f"{CORPORA[corpus]}, {family}", "positions": POSITIONS[positions]}
+            for measure, values in (("lost", orders.lost(*where)), ("right", orders.of("pairs.right", *where))):
+                rows += [{**place, "measure": measure, "value": float(value)} for value in values]
+    if not rows:
+        return []
+    names = list(dict.fromkeys(row["model"] for row in rows))
+    colour = alt.Color("model:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
+    panels = []
+    for measure, title, neutral in (
+        ("lost", "accuracy lost by shuffling", 0.0),
+        ("right", "contrast pairs right", 0.5),
+    ):
+        some = alt.Data(values=[row for row in rows if row["measure"] == measure])
+        y = alt.Y("positions:N", sort=list(POSITIONS.values()), title=None, axis=alt.Axis(labelLimit=260))
+        x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False))
+        dots = alt.Chart(some, width=230, height=alt.Step(26)).mark_circle(size=36, opacity=0.7)
+        line = alt.Chart(alt.Data(values=[{"at": neutral}])).mark_rule(strokeDash=[4, 3], color="#555555")
+        panels.append(alt.layer(dots.encode(x=x, y=y, color=colour, yOffset="model:N"), line.encode(x="at:Q")))
+    caption = (
+        "Word order: accuracy lost when the words of the test texts are shuffled, and the share of contrast pairs told "
+        "apart (dashed: what a model without positions must have). A dot is a seed."
+    )
+    return [Figure("order", alt.hconcat(*panels), caption)]
 
 
 def curves(runs: Runs) -> Figure:

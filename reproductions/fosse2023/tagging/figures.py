@@ -9,6 +9,9 @@ from reproductions.fosse2023.tagging.claims import TITLES, taggers
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 
+# Square roots: most cosines of different tags are small, and .05 must not look like .2.
+_SCALE = alt.Scale(scheme="blueorange", type="pow", exponent=0.5, domain=[-1, 1], domainMid=0)
+
 
 def figures(cells: Finished) -> Iterator[Figure]:
     for tagger in taggers(cells)[:1]:
@@ -23,7 +26,7 @@ def figures(cells: Finished) -> Iterator[Figure]:
         chart = chart.encode(
             x=alt.X("tag:N", title="tag of the word", sort=tags),
             y=alt.Y("direction:N", title="representative", sort=tags),
-            color=alt.Color("cosine:Q", scale=alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0)),
+            color=alt.Color("cosine:Q", scale=_SCALE),
             column=alt.Column("when:N", sort=["before training", "after training"], title=None),
         )
         caption = (
