@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 
 from reproductions.cancellation_by_layer.claims import LOSS
-from reproductions.cancellation_by_layer.grid import FULL, LARGE, LARGE_MODELS, QUICK, SENTENCES, USUAL
+from reproductions.cancellation_by_layer.grid import (
+    FULL,
+    LARGE,
+    LARGE_LONG,
+    LARGE_MODELS,
+    LONG,
+    QUICK,
+    SENTENCES,
+    USUAL,
+)
 from reproductions.cancellation_by_layer.readings import Readings, level
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
@@ -21,6 +30,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "usual": USUAL,
         "size": QUICK if cells.settings.quick else FULL,
         "large": LARGE,
+        "long": LONG,
+        "large_long": LARGE_LONG,
         "large_models": [model for model in LARGE_MODELS if model in models],
         "sentences": SENTENCES,
         "reversed": [model for model, one in models.items() if one["pooled"] < 0 < one["within_heads"]],

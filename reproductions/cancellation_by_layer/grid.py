@@ -10,7 +10,7 @@ from lorgnette.models.opening import find
 from reproductions.frame.cells import Cell
 from reproductions.frame.settings import Settings
 
-LENGTHS = (16, 32, 64, 128, 256, 512)
+LENGTHS = (16, 64, 128, 512)
 USUAL = 128
 """The length at which the papers looked, and at which claims about one length are judged."""
 SINKS = {
@@ -38,6 +38,8 @@ class Size:
 
 
 FULL, LARGE, QUICK = Size(), Size(texts=4), Size(blocks=2, texts=2)
+LONG, LARGE_LONG = Size(texts=3, changed=1), Size(texts=2, changed=1)
+"""The longest texts cost as much as all others together: fewer of them, in as many blocks."""
 LARGE_MODELS = ("mpnet", "smollm2-135m")
 """They cost several times as much as the others and see fewer texts, in as many blocks."""
 _MEASURE = "reproductions.cancellation_by_layer.measure"
@@ -45,14 +47,20 @@ SENTENCES = 24
 """Pairs of each block on which the loss of a translation is taken."""
 
 
+def size_of(model: str, length: int) -> Size:
+    if length == LENGTHS[-1]:
+        return LARGE_LONG if model in LARGE_MODELS else LONG
+    return LARGE if model in LARGE_MODELS else FULL
+
+
 def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     """The usual length of all models first, then the shortest and the longest texts."""
     models = ("minilm",) if settings.quick else tuple(SINKS)
-    lengths = (USUAL, 16) if settings.quick else (USUAL, 16, 512, 32, 64, 256)
+    lengths = (USUAL, 16) if settings.quick else (USUAL, 16, 512, 64)
     cells = {}
     for length in lengths:
         for model in models:
-            size = QUICK if settings.quick else LARGE if model in LARGE_MODELS else FULL
+            size = QUICK if settings.quick else size_of(model, length)
             arguments = {"model": model, "sinks": list(SINKS[model]), "length": length, **vars(size)}
             labels = {"model": model, "length": length}
             cells[f"{model}-{length}"] = Cell(f"{_MEASURE}:measured", arguments, labels, optional=True)
