@@ -11,6 +11,7 @@ from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.frame.statistics import paired, welch
+from reproductions.raganato2018.claims_contexts import contexts
 from reproductions.raganato2018.grid import ENGLISH, TREEBANKS
 from reproductions.raganato2018.readings import (
     PATTERNS,
@@ -64,7 +65,7 @@ def claims(cells: Finished) -> list[Claim]:
     out += [_shared(cells, pattern, numbers) for pattern in PATTERNS if len(cells.labels("languages")) > 1]
     for task in tasks(cells):
         out += _probes(cells, task, numbers)
-    return out
+    return out + contexts(cells)
 
 
 def _printed(numbers: Printed, name: str) -> Published:

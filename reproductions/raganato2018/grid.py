@@ -6,11 +6,15 @@ from typing import Any
 
 from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED
 from reproductions.frame.cells import Cell
+from reproductions.frame.conditions import reachable
 from reproductions.frame.settings import Machine, Settings
 from reproductions.voita2019.grid import FULL, QUICK, sizes_of
 
+__all__ = ["grid", "prepare", "reachable"]
 CONDITIONS = (TRAINED, RANDOM, SHUFFLED)
 ENGLISH, FRENCH = "opus-mt-en-fr", "opus-mt-fr-en"
+SENTENCE_ENCODERS = ("minilm", "e5-small")
+"""Encoders of BERT's make, for what the slides say of BERT's embeddings."""
 TREEBANKS = {ENGLISH: "ud_en_pud", FRENCH: "ud_fr_sequoia"}
 MULTI30K = "multi30k"
 """Text of the small translation models, so that their patterns stand beside those of the large one on the same text."""
@@ -47,12 +51,24 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     told = {"model": ENGLISH, "corpus": MULTI30K, "condition": TRAINED, "every": 1, "limit": limit, "blocks": blocks}
     name = _key("patterns", f"{ENGLISH}-{MULTI30K}", TRAINED)
     out[name] = _cell("patterns", {**told, "seed": seed, "split": "val"}, text=MULTI30K)
-    return out | _probes(settings) | _small(settings)
+    return out | _contexts(settings) | _probes(settings) | _small(settings)
 
 
 def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
     """Refuses at once where a published model is not there; the small ones are trained here."""
     machine.require(cell.arguments["model"] for cell in waiting.values() if "model" in cell.arguments)
+
+
+def _contexts(settings: Settings) -> dict[str, Cell]:
+    """Words in sentences and alone; the sentence encoders are looked at where they are at hand."""
+    size = {"blocks": 2, "size": 8, "words": 8} if settings.quick else {"blocks": 8, "size": 40, "words": 40}
+    out = {}
+    for model in (ENGLISH,) if settings.quick else (ENGLISH, *SENTENCE_ENCODERS):
+        told = {"model": model, "condition": TRAINED, "corpus": TREEBANKS[ENGLISH], **size, "seed": settings.seeds[0]}
+        labels = {"kind": "contexts", "model": model, "condition": TRAINED}
+        function = "reproductions.raganato2018.contexts:contexts"
+        out[f"contexts-{model}"] = Cell(function, told, labels, optional=model != ENGLISH)
+    return out
 
 
 def _probes(settings: Settings) -> dict[str, Cell]:
