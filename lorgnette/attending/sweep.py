@@ -18,7 +18,7 @@ result is zero, as behind every mask.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -57,6 +57,8 @@ class Wanted:
     block: "Watcher | None" = None
     """Shown α of all heads, some texts and rows at a time, with the slices of texts and rows; must not keep or edit it.
     For what needs heads together, such as the norm of their sum."""
+    context_block: "Watcher | None" = None
+    """Shown the context of the same texts and rows just before; not where the weights come from a matrix."""
 
 
 @dataclass
@@ -171,10 +173,6 @@ class _Sweep:
     scores: Scores
     value: Tensor | None
     wanted: Wanted
-    query: Tensor = field(init=False)
-    key: Tensor = field(init=False)
-    columns: Tensor | None = field(init=False)
-    mask: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
         scores, wanted = self.scores, self.wanted
@@ -183,11 +181,10 @@ class _Sweep:
         self.query = scores.query.to(wide).contiguous()
         # Transposed copy: the product then reads the keys in rows.
         self.key = scores.key.to(wide).contiguous().transpose(-1, -2)
+        self.width = self.value.shape[-1] if wanted.context and self.value is not None else 0
         self.columns = self._columns(wide)
-        self.mask = None
-        if scores.allowed is not None:
-            zero = torch.zeros((), dtype=wide, device=self.query.device)
-            self.mask = torch.where(scores.allowed, zero, MASKED)
+        hidden = None if scores.allowed is None else ~scores.allowed
+        self.mask = None if hidden is None else self.query.new_zeros(hidden.shape).masked_fill_(hidden, MASKED)
         if wanted.among is not None:
             # A product with zeros and ones: ten times faster on the CPU than filling by a mask.
             self.chosen = wanted.among[:, None, None, :].to(wide)
@@ -224,7 +221,7 @@ class _Sweep:
         """What is averaged by the weights: values and features side by side, one product for all."""
         batch, head, _, keys = self.scores.shape
         columns = []
-        if self.wanted.context and self.value is not None:
+        if self.width and self.value is not None:
             columns.append(self.value.to(wide))
         if self.wanted.features is not None:
             features = per_head(self.wanted.features).to(wide)
@@ -295,8 +292,10 @@ class _Sweep:
         if self.mixed is not None and self.columns is not None:
             flat = e.reshape(-1, *e.shape[2:])
             columns = self.columns[b, h]
-            mixed = torch.bmm(flat, columns.reshape(-1, *columns.shape[2:]))
-            self.mixed[b, h, r] = mixed.view(*e.shape[:3], -1)
+            mixed = torch.bmm(flat, columns.reshape(-1, *columns.shape[2:])).view(*e.shape[:3], -1).div_(z[..., None])
+            if self.empty is not None:
+                mixed.masked_fill_(self.empty[b, :, r, None], 0.0)
+            self.mixed[b, h, r] = mixed
         if self.asked is not None:
             share = self.asked[b, None, :, r] / z[:, :, None]
             if self.empty is not None:
@@ -312,6 +311,8 @@ class _Sweep:
             weights = torch.div(e, z[..., None], out=s)  # the scores are not needed any more
             if self.empty is not None:
                 weights.masked_fill_(self.empty[b, :, r, None], 0.0)
+            if wanted.context_block is not None and self.width:
+                wanted.context_block(mixed[..., : self.width], b, r)
             wanted.block(weights, b, r)
         if self.among is not None:
             e.mul_(self.chosen[b])
@@ -320,13 +321,11 @@ class _Sweep:
                 self.among_position[b, h, r] = where
 
     def finish(self) -> Measured:
-        """Divide by Z, and give rows that may see nothing zeros."""
+        """Divide by Z what is not yet, and give rows that may see nothing zeros."""
         out, wanted, total = self.out, self.wanted, self.total
         if self.mixed is not None:
-            mixed = self._blank(self.mixed / total[..., None], extra=1)
-            width = self.value.shape[-1] if wanted.context and self.value is not None else 0
-            out.context = mixed[..., :width] if width else None
-            out.average = mixed[..., width:] if wanted.features is not None else None
+            out.context = self.mixed[..., : self.width] if self.width else None
+            out.average = self.mixed[..., self.width :] if wanted.features is not None else None
         if self.entropy is not None:
             out.entropy = self._blank((total.log2() - self.entropy / total).mul_(1 / _LOG2E).clamp_(min=0.0))
         if wanted.peak:
@@ -341,13 +340,10 @@ class _Sweep:
             out.peak_among = self._blank(self.among / total)
             out.peak_among_position = self.among_position
         if self.at is not None:
-            out.at = self._blank(self.at / total[..., None], extra=1)
+            out.at = torch.stack([self._blank(each / total) for each in self.at.unbind(-1)], -1)
         if wanted.received is not None:
             out.received = self.received.mT if wanted.received.dim() == 3 else self.received[:, :, 0]
         return out
 
-    def _blank(self, tensor: Tensor, extra: int = 0) -> Tensor:
-        if self.empty is None:
-            return tensor
-        empty = self.empty if extra == 0 else self.empty[..., None]
-        return tensor.masked_fill(empty, 0.0)
+    def _blank(self, tensor: Tensor) -> Tensor:
+        return tensor if self.empty is None else tensor.masked_fill(self.empty, 0.0)

@@ -32,6 +32,7 @@ class Union:
             sink=any(wish.sink for wish in wishes),
             log_sum=any(wish.log_sum for wish in wishes),
             block=_in_turn([wish.block for wish in wishes if wish.block is not None]),
+            context_block=_in_turn([wish.context_block for wish in wishes if wish.context_block is not None]),
         )
 
     def part(self, wish: Wanted, measured: Measured) -> Measured:

@@ -1,7 +1,7 @@
 """The norms of one attention call: per head, of all heads together, with residual and with LayerNorm."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 
@@ -71,6 +71,7 @@ class LayerNorms:
         self._total: Tensor | None = None
         self._scale: Tensor | None = None
         self._own: Tensor | None = None
+        self._shown: tuple[Tensor, slice, slice] | None = None
 
     @cached_property
     def value(self) -> Float[Tensor, "text head key dim"]:
@@ -115,11 +116,20 @@ class LayerNorms:
         if self._total is None or self._scale is None or self._own is None:
             self._total, self._scale = torch.empty_like(self.x), torch.empty_like(self.query)
             self._own = torch.empty_like(self.x)
-        total = self.parts.project(weights @ self.value[texts])
+        total = self.parts.project(self.context_of(weights, texts, rows))
         own = weights.diagonal(rows.start, -2, -1)[..., None] * self.value[texts, :, rows]
         self._total[texts, rows], self._own[texts, rows] = total, self.parts.project(own)
         self._scale[texts, rows] = self._inverse_deviation(self._whole(total, self.x[texts, rows]))
         return self._scale[texts, rows]
+
+    def context_of(self, weights: Tensor, texts: slice, rows: slice) -> Float[Tensor, "text head row dim"]:
+        """The context of the rows that are swept: what the sweep has shown, or else made from their weights."""
+        if self._shown is not None and self._shown[1:] == (texts, rows):
+            return self._shown[0].to(self.wide)
+        return weights.to(self.wide) @ self.value[texts]
+
+    def _show(self, context: Float[Tensor, "text head row dim"], texts: slice, rows: slice) -> None:
+        self._shown = (context, texts, rows)
 
     def wants(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
         """What each key receives, own weights, sums of the norms of pairs.
@@ -142,8 +152,8 @@ class LayerNorms:
             for watch in watching:
                 watch(weights, texts, rows)
 
-        offsets = (0,) if self.compares else ()
-        return (Wanted(received=self.asking, offsets=offsets, block=block if watching else None),)
+        rows = Wanted(received=self.asking, offsets=(0,) if self.compares else ())
+        return (replace(rows, block=block, context_block=self._show) if watching else rows,)
 
     def _wants_on_chip(self, pairs: Pairs | None) -> tuple[Wanted, ...]:
         """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""

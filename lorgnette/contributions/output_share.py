@@ -1,5 +1,7 @@
 """How much of the output's length each token gives, with its sign: α ‖f(x)‖ cos(f(x), y)."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -24,8 +26,10 @@ class OutputShares:
         value: Float[Tensor, "text head key dim"],
         products: Float[Tensor, "head dim head_dim"],
         query: Float[Tensor, "text query"],
+        context_of: Callable[[Tensor, slice, slice], Float[Tensor, "text head row dim"]],
     ) -> None:
         self.value, self.products, self.query = value, products.flatten(0, 1), query
+        self.context_of = context_of
         blocks = products.unflatten(-1, products.shape[:2])
         self.own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # M_hh: [head dim dim]
         self.of_heads = value.new_zeros(value.shape[:3])
@@ -34,7 +38,7 @@ class OutputShares:
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         value, query = self.value[texts], self.query[texts, rows]
         weights = weights.to(value.dtype)
-        context = weights @ value
+        context = self.context_of(weights, texts, rows)
         alone = _directed(context @ self.own, context, (-1,), query[:, None])
         flat = context.transpose(1, 2).flatten(2) @ self.products
         together = flat.unflatten(-1, (context.shape[1], -1)).transpose(1, 2)

@@ -30,10 +30,11 @@ class Pairs:
     weight: Float[Tensor, " pair"]
 
     def look(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
-        """Read the weights of those pairs that lie in this block."""
-        here = (self.text >= texts.start) & (self.text < texts.stop)
-        here &= (self.query >= rows.start) & (self.query < rows.stop)
-        if bool(here.any()):
+        """Read the weights of those pairs that lie in this block; the pairs are in the order of their texts."""
+        first, last = torch.searchsorted(self.text, self.text.new_tensor([texts.start, texts.stop])).tolist()
+        query = self.query[first:last]
+        here = ((query >= rows.start) & (query < rows.stop)).nonzero()[:, 0] + first
+        if len(here):
             where = (self.text[here] - texts.start, self.head[here], self.query[here] - rows.start, self.key[here])
             self.weight[here] = weights[where].double()
 

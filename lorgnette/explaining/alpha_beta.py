@@ -15,8 +15,9 @@ every token. Relevance is carried as c = R / x (see `maths.relevance`).
 
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.explaining.relevance import stabilised
@@ -167,6 +168,11 @@ class _Norm(torch.autograd.Function):
         return _put(saved[0], tokens, _rescaled(c, x, relevance)), None, None, None, None, None
 
 
+def _order(x: Float[Tensor, "*any model"]) -> Int[Tensor, "*any model"]:
+    """What sorts each row; on a CPU by NumPy, which takes a third of torch's time."""
+    return x.argsort(-1) if x.is_cuda else torch.from_numpy(np.argsort(x.detach().numpy(), -1))
+
+
 class _NormParts:
     """z_ij = g_j (δ_ij x_i − x_i (m + x̂_i x̂_j) / N): the norm's Jacobian times its input, m = 1 with a mean, 0 without.
 
@@ -180,9 +186,11 @@ class _NormParts:
         own = (mean + normed.square()) / self.count
         self.correction = (1 - own).abs() - own  # the diagonal: |δ − own| in the place of |own|
         if mean:
-            self.sorted, self.order = normed.sort(-1)
-            # Of terms 1 + x̂_i t those are negative whose x̂_i lies below −1/t (t > 0), or above it (t < 0).
-            self.rank = torch.searchsorted(self.sorted, -1 / stabilised(normed, 1e-30))
+            self.order = _order(normed)
+            self.sorted = normed.gather(-1, self.order)
+            # Of terms 1 + x̂_i t those are negative whose x̂_i lies below −1/t (t > 0), or above it (t < 0). Looked up
+            # for t in order, which takes half the time: neighbours take the same way.
+            self.rank = torch.searchsorted(self.sorted, -1 / stabilised(self.sorted, 1e-30))
 
     def sizes(self) -> Tensor:
         """Σ_i |z_ij| for every output j."""
@@ -214,10 +222,10 @@ class _NormParts:
         below = torch.cat([zero, ordered.cumsum(-1)], -1)
         below_moment = torch.cat([zero, (ordered * self.sorted).cumsum(-1)], -1)
         all_, moment = below[..., -1:], below_moment[..., -1:]
-        low = below.gather(-1, self.rank) + self.normed * below_moment.gather(-1, self.rank)
-        whole = all_ + self.normed * moment
-        negative = torch.where(self.normed > 0, low, whole - low)
-        return whole - 2 * negative
+        low = below.gather(-1, self.rank) + self.sorted * below_moment.gather(-1, self.rank)
+        whole = all_ + self.sorted * moment
+        negative = torch.where(self.sorted > 0, low, whole - low)
+        return torch.empty_like(w).scatter_(-1, self.order, whole - 2 * negative)
 
 
 def norm(

@@ -28,7 +28,7 @@ from lorgnette.explaining.relevance import (
 )
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.models.linear import is_linear, linear_weights
-from lorgnette.models.norms import is_norm, norm_form, norm_rate
+from lorgnette.models.norms import NormForm, is_norm, norm_form, norm_rate
 from lorgnette.models.offloading import parameter
 
 ModuleRule = Callable[[Any, Tensor, Tensor], Tensor]
@@ -109,8 +109,8 @@ class Rules:
 
 def frozen_norm(module: Any, x: Tensor, value: Tensor) -> Tensor:
     """LayerNorm or RMSNorm with its standard deviation held fixed."""
-    gain, centred = norm_gain(module, x)
-    return constant_std(x, value, gain, centred)
+    form = _form(module)
+    return constant_std(x, value, form.gain(module, norm_rate(module, x)), form.centred)
 
 
 def frozen_norm_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
@@ -124,20 +124,20 @@ def linear_without_bias(module: Any, x: Tensor, value: Tensor) -> Tensor:
     return value if bias is None else without_bias(value, bias)
 
 
-def norm_gain(module: Any, x: Tensor) -> tuple[Tensor, bool]:
-    """γ / s of every component, and whether the norm takes the mean away first."""
+def _form(module: Any) -> NormForm:
     form = norm_form(module)
     assert form is not None
-    return form.gain(module, norm_rate(module, x)), form.centred
+    return form
 
 
 def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
     """The norm's Jacobian times its input, by the αβ-rule (Voita et al. 2021)."""
-    gain, centred = norm_gain(module, x)
-    normed = (x.detach() - x.detach().mean(-1, keepdim=True) if centred else x.detach()) * norm_rate(module, x)
+    form, rate = _form(module), norm_rate(module, x)
+    normed = (x.detach() - x.detach().mean(-1, keepdim=True) if form.centred else x.detach()) * rate
     if isinstance(module, PureNorm):  # its variance is over N − 1
         normed = normed * (x.shape[-1] / (x.shape[-1] - 1)) ** 0.5
-    return alpha_beta.norm(x, value, gain, normed, parameter(module, "bias"), centred=centred)
+    gain = form.gain(module, rate)
+    return alpha_beta.norm(x, value, gain, normed, parameter(module, "bias"), centred=form.centred)
 
 
 def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:

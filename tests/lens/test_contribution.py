@@ -70,7 +70,7 @@ def test_a_token_that_points_against_the_output_is_negative():
     output = torch.randn(2, 3, 5, generator=draw, dtype=torch.float64)
     weights = torch.tensor([2 / 3, 1 / 3], dtype=torch.float64).expand(1, 2, 2, 2)
     one = torch.ones(1, 2, dtype=torch.float64)
-    shares = OutputShares(value, output_products(output), one)
+    shares = OutputShares(value, output_products(output), one, lambda weights, texts, rows: weights @ value[texts])
     shares(weights, slice(0, 1), slice(0, 2))
     length = (value[0, :, 0, None] @ output)[:, 0].norm(dim=-1) / 3
     torch.testing.assert_close(shares.of_heads[0], 2 * length[:, None] * torch.tensor([2.0, -1.0]).double())

@@ -141,7 +141,7 @@ class Norms(Lens):
         self.reading = (layer, pairs, further)
         watchers: list[Alti | GlobEnc | OutputShares] = [*further.values()]
         if self.contribution:
-            self.output = OutputShares(layer.value, layer.parts.products, layer.query)
+            self.output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of)
             watchers.append(self.output)
         return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
 
