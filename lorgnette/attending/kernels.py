@@ -121,7 +121,7 @@ class Launch:
         among = None if wanted.among is None else wanted.among.contiguous().view(torch.uint8)
         offsets = _offsets(wanted.offsets or (0,), log_sum.device)
         width, wide = triton.next_power_of_2(max(self.dim, 16)), triton.next_power_of_2(max(value.shape[-1], 16))
-        settings = _row_blocks(max(width, wide), self.query.dtype)
+        settings = _row_blocks(max(width, wide), self.query.dtype, masses=features is not None)
         # float16 has too few exponents for what is left of a float32 number.
         split = features is not None and (features.dtype == self.query.dtype or self.query.dtype == torch.bfloat16)
         split = split and self.query.dtype != torch.float32
@@ -164,21 +164,25 @@ def _rows_together(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _row_blocks(width: int, dtype: torch.dtype) -> dict[str, int]:
+def _row_blocks(width: int, dtype: torch.dtype, *, masses: bool) -> dict[str, int]:
     """Queries and keys of one block of the first kernel; the fastest of those tried on an H200."""
     if INTERPRETED:
         return {"BM": 16, "BN": 16}
+    if dtype == torch.float32 and width <= 64:
+        return {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
     if dtype == torch.float32:
-        return {"BM": 64, "BN": 64 if width <= 64 else 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
+        return {"BM": 64, "BN": 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
     if width <= 64:
-        return {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 2}
+        return {"BM": 64 if masses else 128, "BN": 128 if masses else 64, "num_warps": 4, "num_stages": 3}
     return {"BM": 64, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 2}
 
 
 def _column_blocks(width: int, dtype: torch.dtype) -> dict[str, int]:
     """Keys and queries of one block of the second kernel."""
-    if INTERPRETED or dtype == torch.float32:
-        return _row_blocks(width, dtype)
+    if INTERPRETED:
+        return {"BM": 16, "BN": 16}
+    if dtype == torch.float32:
+        return {"BM": 64, "BN": 64 if width <= 64 else 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
     return {"BM": 128, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 3 if width <= 64 else 2}
 
 

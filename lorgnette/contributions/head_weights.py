@@ -42,6 +42,7 @@ class Projections:
             high = matrix.to(torch.bfloat16)
             low = (matrix - high).to(torch.bfloat16)
             out[name] = (high, low) if name != "output" or bool(low.any()) else (high,)
+        out["output twice"] = (torch.cat([out["output"][0]] * 2),)  # for two halves of what is projected, side by side
         return out
 
     def project(self, context: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token model"]:

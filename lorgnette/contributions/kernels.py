@@ -132,7 +132,7 @@ def _own_norms(
     ADDED: tl.constexpr, NORMED: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAMMA: tl.constexpr,
     EP: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    """Of each token: ‖own‖, ‖others‖, ‖own + x‖, ‖x‖, and behind the norm ‖own + x‖, ‖others‖, 1/s."""
+    """Of each token: ‖own‖, ‖others‖, ‖own + x‖, ‖x‖, and behind the norm ‖own + x‖, ‖others‖, 1/s, ‖own‖."""
     rows, dims = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, EP)
     real, wide = rows < T, dims < E
     at, mask = rows[:, None].to(tl.int64) * E + dims[None, :], real[:, None] & wide[None, :]
@@ -161,6 +161,8 @@ def _own_norms(
             tl.store(OUT + 4 * T + rows, tl.sqrt(tl.sum(mine * mine, 1)) * share, mask=real)
             tl.store(OUT + 5 * T + rows, tl.sqrt(tl.sum(theirs * theirs, 1)) * share, mask=real)
             tl.store(OUT + 6 * T + rows, share, mask=real)
+            alone = tl.where(mask, (own - (tl.sum(own, 1) / E)[:, None]) * gamma[None, :], 0.0)
+            tl.store(OUT + 7 * T + rows, tl.sqrt(tl.sum(alone * alone, 1)) * share, mask=real)
 
 
 def gram(
@@ -257,9 +259,11 @@ def own_projected(
         value, *value.stride()[:3], weight.to(torch.float32).contiguous(), both, tokens, dim,
         H=heads, DP=triton.next_power_of_2(dim), BT=block,
     )  # fmt: skip
-    high, low = both.unbind(1)
-    out = _product(high, parts.halves["output"])
-    return out.add_(_product(low, parts.halves["output"][:1])).view(batch, tokens, -1)
+    _, *second = parts.halves["output"]
+    out = _product(both.flatten(1), parts.halves["output twice"])
+    for term in second:
+        out.add_(_product(both[:, 0], [term]))
+    return out.view(batch, tokens, -1)
 
 
 def _product(left: Float[Tensor, "row inner"], terms: Sequence[Tensor]) -> Float[Tensor, "row column"]:
@@ -279,9 +283,9 @@ def own_norms(
     bias: Float[Tensor, " model"] | None,
     norm: FrozenNorm | None,
 ) -> Float[Tensor, "what batch token"]:
-    """‖own‖, ‖others‖; with x ‖own + x‖ and ‖x‖; with a norm, both behind it, and 1/s."""
+    """‖own‖, ‖others‖; with x ‖own + x‖ and ‖x‖; behind a norm ‖own + x‖, ‖others‖, 1/s, and ‖own‖."""
     batch, tokens, model = total.shape
-    out = total.new_zeros(7, batch, tokens)
+    out = total.new_empty(8, batch, tokens)
     gamma = None if norm is None else norm.gamma
     rows = 2 if INTERPRETED else 4
     more = (total if each is None else each.contiguous() for each in (x, bias, gamma))

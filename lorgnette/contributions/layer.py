@@ -12,8 +12,7 @@ from torch import Tensor
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.head_weights import Projections, SiteWeights
-from lorgnette.contributions.mixing import mixing_ratio
-from lorgnette.contributions.norms import quadratic, summed_norms, transformed_norms
+from lorgnette.contributions.norms import summed_norms, transformed_norms
 from lorgnette.contributions.pair_sample import Pairs
 from lorgnette.contributions.shared import gram_of, norm_kernels, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
@@ -37,8 +36,6 @@ class LayerNorms:
     call: Call
     query: Tensor
     key: Tensor
-    received: Tensor
-    has_received: tuple[float, ...]
     _norms: "_Received | OnChip | None"
     _pairs: Pairs | None
 
@@ -164,7 +161,7 @@ class LayerNorms:
         call, parts = self.call, self.parts
         assert self.gram is not None
         if self._pairs is not None:
-            self._pairs.weigh(call.scores, log_sum)
+            self._pairs.weigh(call.scores, log_sum, self.f)
         grams, queries = [self.gram], [self.query]
         if self.compares:
             total = kernels.projected(call.context, parts)
@@ -172,14 +169,13 @@ class LayerNorms:
             residual = call.residual if self.added else None
             norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
             self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]
-            self.own_ln_norm, self.others_ln_norm, self._scale = norms[4:]
+            self.own_ln_norm, self.others_ln_norm, self._scale, own_behind = norms[4:]
         if self.normed:
             grams, queries = [*grams, gram_of(call, parts, normed=True)], [*queries, self.query * self.scale]
         received = kernels.received(call.scores, log_sum, grams, queries)
         if not self.compares:
             return OnChip(received[0], self.query, received[0], self.query)
-        own = [quadratic(each, self.own_weight).clamp(min=0).sqrt() for each in grams]
-        return OnChip(received[0], own[0], received[-1], own[-1] * self.scale if self.normed else own[-1])
+        return OnChip(received[0], self.own_norm, received[-1], own_behind)
 
     def take(self, rows: Measured) -> None:
         """What came of these wishes."""
@@ -190,7 +186,6 @@ class LayerNorms:
                 self._own_terms()
         if self.kernels is not None:
             self._norms = self._take_on_chip(self.kernels, rows["log_sum"])
-        self.received, self.has_received = self._received(self._norms)
 
     def _own_terms(self) -> None:
         """Norms of what a token gets from itself and from all others, with and without residual and norm."""
@@ -208,46 +203,28 @@ class LayerNorms:
             self.own_ln_norm = self.parts.norm.directed(with_x).norm(dim=-1) * self.scale
             self.others_ln_norm = self.parts.norm.directed(others).norm(dim=-1) * self.scale
 
-    def ratios(self) -> dict[str, Float[Tensor, "text token"]]:
-        """The mixing ratios that exist at this site; NaN where a token's terms are all zero."""
-        if not self.compares:
-            return {}
-        mean = self.own_weight.mean(1)  # heads are averaged first
-        visible = (self.call.visible_keys[:, 0] > 0).to(mean.dtype)
-        others = visible - mean
-        if self.call.scores.sink is not None:
-            others = others - self.call.sink.mean(1).to(mean.dtype)
-        others = others.clamp(min=0)
-        out = {"attn_w": mixing_ratio(others, mean), "attn_n": mixing_ratio(self.others_norm, self.own_norm)}
+    def readings(self) -> dict[str, Tensor]:
+        """What the lens `norms` works its numbers out from, of all layers of a batch together."""
+        out = {"weight": self.weight, "f": self.f}
+        if self.compares:
+            out |= {"own weight": self.own_weight, "visible": self.call.visible_keys[:, 0]}
+            out |= {"own": self.own_norm, "others": self.others_norm}
+            out |= {} if self.call.scores.sink is None else {"sink": self.call.sink}
         if self.added:
-            out["attn_res_w"] = mixing_ratio(0.5 * others, 0.5 * mean + 0.5)
-            out["attn_res_n"] = mixing_ratio(self.others_norm, self.own_res_norm)
+            out["own with x"] = self.own_res_norm
         if self.normed:
-            out["attn_res_ln_n"] = mixing_ratio(self.others_ln_norm, self.own_ln_norm)
+            out |= {"own behind the norm": self.own_ln_norm, "others behind the norm": self.others_ln_norm}
+        if self._norms is not None:
+            out |= {"pairs": self._norms.plain, "pairs own": self._norms.plain_own}
+            if self.normed:
+                out |= {
+                    "pairs behind the norm": self._norms.normed,
+                    "pairs own behind the norm": self._norms.normed_own,
+                }
+        if self.added and self.gram is not None:
+            out |= {"sum of f": summed_norms(self.gram)}
+            out |= {"size": self.x.norm(dim=-1) if self._size is None else self._size}
         return out
-
-    @property
-    def expansion(self) -> Float[Tensor, "text token"] | None:
-        """‖Σ_h f^h(x)‖ / ‖x‖; NaN for x = 0."""
-        if not self.added or self.gram is None:
-            return None
-        size = self.x.norm(dim=-1) if self._size is None else self._size
-        return summed_norms(self.gram) / size.where(size > 0, torch.nan)
-
-    def _received(
-        self, norms: "_Received | OnChip | None"
-    ) -> tuple[Float[Tensor, "text variant key"], tuple[float, ...]]:
-        """Σ_i ‖term_ij‖ over the queries of a text, for each variant, and 1 for those that exist."""
-        nothing = self.f.new_zeros(self.f.shape[0], self.f.shape[2])
-        if norms is None:
-            return torch.stack([nothing] * len(VARIANTS), 1), (0.0, 0.0, 0.0)
-        out = [norms.plain, nothing, nothing]
-        if self.added:
-            # Only the diagonal differs: a token's own term has the residual in it.
-            out[1] = norms.plain + self.query * (self.own_res_norm - norms.plain_own)
-        if self.normed:
-            out[2] = norms.normed + self.query * (self.own_ln_norm - norms.normed_own)
-        return torch.stack(out, 1).clamp_(min=0), (1.0, float(self.added), float(self.normed))
 
 
 @dataclass(frozen=True)

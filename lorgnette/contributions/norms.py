@@ -67,13 +67,6 @@ def summed_norms(gram: Float[Tensor, "batch head head key"]) -> Float[Tensor, "b
     return gram.sum((1, 2)).clamp(min=0).sqrt()
 
 
-def quadratic(
-    gram: Float[Tensor, "batch head head token"], weights: Float[Tensor, "batch head token"]
-) -> Float[Tensor, "batch token"]:
-    """αᵀ G_j α of one row of weights for each token."""
-    return ((gram * weights[:, None]).sum(2) * weights).sum(1)
-
-
 def all_heads_norms(
     weights: Float[Tensor, "batch head query key"], gram: Float[Tensor, "batch head head key"]
 ) -> Float[Tensor, "batch query key"]:

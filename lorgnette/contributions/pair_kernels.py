@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -58,6 +59,47 @@ def _draw(GROUP, START, KEY, SIZE, HALF, BITS, INDEX, COUNT, BLOCK: tl.constexpr
         out = tl.where(outside, (left << half) | right, out)
         outside = real & (out >= size)
     tl.store(INDEX + item, out.to(tl.int64), mask=real)
+
+
+@triton.jit
+@no_type_check
+def _weigh(
+    Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, NORM, TEXT, HEAD, QUERY, KEY, NUMBER, OUT,
+    factor, COUNT, H, N, M, D, DP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of each pair: its number, 2^(q·k − log-sum), and the norm of its key."""
+    item, dims = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, DP)
+    real = item < COUNT
+    b, h = tl.load(TEXT + item, mask=real, other=0), tl.load(HEAD + item, mask=real, other=0)
+    i, j = tl.load(QUERY + item, mask=real, other=0), tl.load(KEY + item, mask=real, other=0)
+    mask = real[:, None] & (dims < D)[None, :]
+    q = tl.load(Q + (b * q_b + h * q_h + i * q_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
+    k = tl.load(K + (b * k_b + h * k_h + j * k_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
+    lse = tl.load(LSE + (b * H + h) * N + i, mask=real, other=1e30)
+    weight = tl.exp2(tl.sum(q * k, 1) * factor - lse)
+    norm = tl.load(NORM + (b * H + h) * M + j, mask=real, other=0.0)
+    out = OUT + item.to(tl.int64)
+    tl.store(out, tl.load(NUMBER + item, mask=real, other=0.0), mask=real)
+    tl.store(out + COUNT, weight.to(tl.float64), mask=real)
+    tl.store(out + 2 * COUNT, norm.to(tl.float64), mask=real)
+
+
+def weighed(
+    pairs: Pairs, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
+) -> Float[Tensor, "what pair"]:
+    """Number, weight and norm of every pair, of scores without softcap and bias."""
+    query, key = (part if part.stride(-1) == 1 else part.contiguous() for part in (scores.query, scores.key))
+    _, heads, queries, keys = scores.shape
+    count, dim = len(pairs.number), query.shape[-1]
+    out = torch.empty(3, count, dtype=torch.float64, device=query.device)
+    if count:
+        _weigh[triton.cdiv(count, 32),](
+            query, *query.stride()[:3], key, *key.stride()[:3], log_sum, norms.float().contiguous(),
+            pairs.text, pairs.head, pairs.query, pairs.key, pairs.number, out,
+            scores.scale * 1.4426950408889634, count, heads, queries, keys, dim,
+            DP=triton.next_power_of_2(max(dim, 16)), BLOCK=32,
+        )  # fmt: skip
+    return out
 
 
 class DrawnPairs:
@@ -122,7 +164,9 @@ class DrawnPairs:
         at = self.sites.index(site)
         mine = slice(self.ends[at - 1] if at else 0, self.ends[at])
         text, head, query, key = (each[mine] for each in (self.text, self.head, self.query, self.key))
-        number = torch.where(visible(scores, text, head, query, key), self.number[mine], torch.inf)
+        number = self.number[mine]
+        if scores.allowed is not None:  # nothing else is hidden: see `padded_only`
+            number = torch.where(visible(scores, text, head, query, key), number, torch.inf)
         return Pairs(text, head, query, key, self.kind[mine], number, number)
 
     def note(self, state: Tensor) -> None:

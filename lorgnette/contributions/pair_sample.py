@@ -13,7 +13,7 @@ from torch import Tensor
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
-from lorgnette.texts.batch import Batch
+from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.types import Json
 
 
@@ -28,6 +28,8 @@ class Pairs:
     kind: Int[Tensor, " pair"]
     number: Float[Tensor, " pair"]
     weight: Float[Tensor, " pair"]
+    values: Float[Tensor, "what pair"] | None = None
+    """Number, weight and norm, where a kernel made them together."""
 
     def look(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         """Read the weights of those pairs that lie in this block; the pairs are in the order of their texts."""
@@ -38,9 +40,15 @@ class Pairs:
             where = (self.text[here] - texts.start, self.head[here], self.query[here] - rows.start, self.key[here])
             self.weight[here] = weights[where].double()
 
-    def weigh(self, scores: Scores, log_sum: Float[Tensor, "text head query"]) -> None:
-        """The weights made from scores and the log-sum of their rows, for those who do not see the blocks."""
+    def weigh(
+        self, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
+    ) -> None:
+        """Weights from scores and the log-sum of their rows, for those who see no blocks; and their norms."""
         text, head, query, key = self.text, self.head, self.query, self.key
+        if scores.softcap is None and scores.bias is None and scores.query.is_cuda:
+            module = import_module("lorgnette.contributions.pair_kernels")
+            self.values = module.weighed(self, scores, log_sum, norms)
+            return
         dot = (scores.query[text, head, query].float() * scores.key[text, head, key].float()).sum(-1) * scores.scale
         if scores.softcap is not None:
             dot = scores.softcap * torch.tanh(dot / scores.softcap)
@@ -83,19 +91,23 @@ class PairSample:
         self.held: list[tuple[int, Pairs, Tensor]] = []
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
+        self._visible: tuple[Tokens, Tokens, Tensor] | None = None
         lens.moments_held.append(self)
 
     def __getstate__(self) -> Json:
-        return {**vars(self), "drawn": None, "limits_seen": None}
+        return {**vars(self), "drawn": None, "limits_seen": None, "_visible": None}
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
         asking, read = batch.queries(site), batch.keys(site)
-        kinds = torch.stack([read.categories[name] & read.mask for name in self.kinds], 1)  # [text kind key]
-        visible = visible_pairs(call.scores, asking.mask, kinds)
-        state = getattr(self.lens, f"{self.state}_seen")
+        kinds = read.kinds(self.kinds).transpose(1, 2)  # [text kind key]
+        plain = padded_only(call.scores)
+        known = self._visible
+        if not plain or known is None or known[0] is not asking or known[1] is not read:
+            self._visible = known = asking, read, visible_pairs(call.scores, asking.mask, kinds)
+        visible, state = known[2], getattr(self.lens, f"{self.state}_seen")
         state[self.lens.position[site]] += visible.to(state) * call.query.shape[1]
-        if on_chip and asking is read and padded_only(call.scores):
+        if on_chip and asking is read and plain:
             if self.drawn is None or not self.drawn.of(self, batch, read):
                 self.drawn = import_module("lorgnette.contributions.pair_kernels").DrawnPairs(self, batch, read)
             return self.drawn.pairs(site, call.scores)
@@ -116,12 +128,15 @@ class PairSample:
 
     def add(self, site: Site, pairs: Pairs, norms: Float[Tensor, "text head key"]) -> None:
         """Take the pairs of one call into the sample, once the batch has gone through."""
-        norm = norms[pairs.text, pairs.head, pairs.key].double()
-        self.held.append((self.lens.position[site], pairs, torch.stack([pairs.number, pairs.weight, norm])))
+        values = pairs.values
+        if values is None:
+            norm = norms[pairs.text, pairs.head, pairs.key].double()
+            values = torch.stack([pairs.number, pairs.weight, norm])
+        self.held.append((self.lens.position[site], pairs, values))
 
     def commit(self) -> None:
         """Take what is held into the state: of each site and kind the smallest numbers, without waiting for a GPU."""
-        held, self.held = self.held, []
+        held, self.held, self._visible = self.held, [], None
         if not held:
             return
         state: Tensor = getattr(self.lens, self.state)

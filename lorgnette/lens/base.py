@@ -1,5 +1,6 @@
 """The base class of all lenses: streaming states that merge, and the result."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
@@ -23,6 +24,9 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
 
+_LARGE = 2**22
+"""Numbers of a state that are not made on a CPU, copied and moved, but at once where the model is."""
+
 
 class Lens(torchmetrics.Metric):
     """A streaming analysis: `update` runs on every attention call of a batch, `compute` returns a `Result`.
@@ -35,6 +39,8 @@ class Lens(torchmetrics.Metric):
     summary: ClassVar[str] = ""
     wants_residual: ClassVar[bool] = False
     wants_hidden_states: ClassVar[bool] = False
+    wants_words: ClassVar[bool] = False
+    """It reads which word a piece belongs to: on a GPU, `look` finds the words ahead."""
     tokens_only: ClassVar[bool] = False
     """It reads nothing but the tokens of a batch, in `finish`: where all lenses are such, the model is not run."""
     wants_gradients: ClassVar[bool] = False
@@ -89,9 +95,9 @@ class Lens(torchmetrics.Metric):
         self.provenance = Provenance(model=subject.name)
         if self.keeps_texts:
             self.per_text = PerText(self)
-        self.allocate(subject)
         if subject.device.type != "mps":  # Metal has no float64
             self.home = torch.device(subject.device)
+        self.allocate(subject)
         self._move(self.home)
         self.bound = True
 
@@ -147,7 +153,12 @@ class Lens(torchmetrics.Metric):
 
     def sums(self, name: str, *shape: int, in_place: bool = True) -> None:
         """Declare a state that is summed over batches and processes."""
-        self.state(name, torch.zeros(shape, dtype=torch.float64), "sum", on_device=True, in_place=in_place)
+        zero = torch.zeros((), dtype=torch.float64)
+        if math.prod(shape) < _LARGE:
+            self.state(name, zero.repeat(shape), "sum", on_device=True, in_place=in_place)
+        else:  # made where it will be, and nowhere else
+            self.state(name, zero.expand(shape), "sum", on_device=True, in_place=in_place)
+            setattr(self, name, torch.zeros(shape, dtype=torch.float64, device=self.home))
 
     def add_later(self, name: str, value: Tensor, *place: slice | int | list[int]) -> None:
         """Add to a part of a state that `sums` has declared with in_place=False, once the batch has gone through."""

@@ -10,19 +10,25 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
 
 T = TypeVar("T")
-DEPTH = 4
+DEPTH = 8
 """Batches that are made ahead."""
 
 
 def prepared(
-    subject: Subject, stream: Iterable[list[Encoded]], wanted: Callable[[int], bool]
+    subject: Subject, stream: Iterable[list[Encoded]], wanted: Callable[[int], bool], *, words: bool = False
 ) -> Iterator[tuple[list[Encoded], Batch | None]]:
-    """Batches as texts and as tensors, in their order; no tensors of those that are not wanted."""
+    """Batches as texts and as tensors, in their order; no tensors of those that are not wanted.
+
+    `words`: on a GPU, also find their words, which a lens will want.
+    """
     on_gpu = subject.device.type == "cuda"
 
     def made() -> Iterator[tuple[list[Encoded], Batch | None]]:
         for number, encoded in enumerate(stream):
             batch = subject.encoder.collate(encoded) if wanted(number) else None
+            if batch is not None and on_gpu and words:
+                for side in filter(None, (batch.source, batch.target)):
+                    side.words, side.word  # noqa: B018  made now, so that nobody waits for them
             yield encoded, batch.pinned() if batch is not None and on_gpu else batch
 
     return ahead(made(), DEPTH) if on_gpu else made()

@@ -138,7 +138,8 @@ def _through(
         return number >= done and number % ranks.world == ranks.rank
 
     with torch.no_grad(), evaluating(texts.subject.model), saved:
-        stream = prepared(texts.subject, batches(texts, batch_tokens, counts), mine)
+        in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type)
+        stream = prepared(texts.subject, in_turn, mine, words=any(lens.wants_words for lens in looking))
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
                 _pass(texts.subject, encoded, looking, batch)
@@ -313,5 +314,6 @@ def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: in
         "corpus": texts.fingerprint,
         "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,
+        "windows": texts.subject.device.type,
         "truncate": texts.truncate,
     }

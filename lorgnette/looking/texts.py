@@ -16,10 +16,11 @@ HELD = 4096
 """Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""
 WINDOW = 4096
 """Texts that are sorted by length together, at most; memory holds one window, not the corpus."""
-FIRST = 256
-"""Texts of the first window; each one after it is twice as long, so that a GPU soon has something to do."""
+FIRST = {"cpu": 256, "cuda": 64}
+"""Texts of the first window. On a GPU windows grow slowly, so that it soon has something to do, and does not run out of
+it while the texts of the next window are cut into tokens."""
 
-TOGETHER = 256
+TOGETHER = 64
 """Texts that are handed to the tokenizer in one call."""
 
 Texts = Corpus | Iterable[Example | str]
@@ -127,11 +128,15 @@ class UniqueIds:
             self.ids.add(text.example.id)
 
 
-def batches(texts: Iterable[Encoded], batch_tokens: int, counts: Counts) -> Iterator[list[Encoded]]:
-    """Texts in batches of similar length, in an order that depends on the corpus alone; empty ones are counted."""
-    stream, size = iter(texts), min(FIRST, WINDOW)
+def batches(
+    texts: Iterable[Encoded], batch_tokens: int, counts: Counts, device: str = "cpu"
+) -> Iterator[list[Encoded]]:
+    """Texts in batches of similar length, in an order that depends on corpus and device; empty ones are counted."""
+    first = min(FIRST.get(device, FIRST["cpu"]), WINDOW)
+    stream, size, seen = iter(texts), first, 0
     while window := list(islice(stream, size)):
-        size = min(2 * size, WINDOW)
+        seen += len(window)
+        size = min(2 * size if device == "cpu" else max(first, seen // 4), WINDOW)
         full = [text for text in window if len(text.source) > 0]
         counts.empty += len(window) - len(full)
         full.sort(key=lambda text: (len(text.source), len(text.target or ())), reverse=True)

@@ -146,10 +146,13 @@ class Tokens:
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with every tensor changed: moved, say."""
-        if "_later" in vars(self) and "word" not in vars(self):
+        if "_later" in vars(self):
             categories = {name: change(where) for name, where in self.categories.items()}
-            rest = vars(self)["_later"]
-            return Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
+            rest, made = vars(self)["_later"], vars(self)
+            tokens = Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
+            vars(tokens).update({name: made[name] for name in ("words", "pieces") if name in made})
+            vars(tokens).update({"word": change(self.word)} if "word" in made else {})
+            return tokens
         return replace(
             self,
             ids=change(self.ids),

@@ -7,6 +7,7 @@ import torch
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
+from lorgnette.contributions.pair_sample import Pairs
 from lorgnette.statistics.hashing import UNIT, drawn
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
@@ -84,7 +85,8 @@ def test_a_tokens_own_term_and_the_others(dtype):
     scale = 1 / norm.deviation(exact_total + exact_x + bias.double())
     parts = [exact_own, others, with_x, exact_x, *(norm.directed(part) * scale[..., None] for part in (with_x, others))]
     mine = kernels.own_norms(total, own, x, bias, NORM)
-    close(mine, torch.stack([*(part.norm(dim=-1) for part in parts), scale]))
+    behind = norm.directed(exact_own).norm(dim=-1) * scale
+    close(mine, torch.stack([*(part.norm(dim=-1) for part in parts), scale, behind]))
 
 
 def test_the_same_pairs_are_drawn():
@@ -105,3 +107,17 @@ def test_the_same_pairs_are_drawn():
     first = -((bits.double() + 0.5) * 2.0**-53).log() / put(sizes)[groups] / UNIT
     starts = np.cumsum(wanted) - wanted
     assert (first[starts].long() + 1).tolist() == number[rank == 0].astype(int).tolist()
+
+
+def test_weights_of_drawn_pairs():
+    query, key, norms = normal(2, 3, 9, 20), normal(2, 3, 11, 20, seed=1), normal(2, 3, 11, seed=2).abs()
+    scores = Scores(query, key, 0.4)
+    make = torch.Generator().manual_seed(0)
+    index = [torch.randint(0, size, (50,), generator=make).to(DEVICE) for size in (2, 3, 9, 11, 1)]
+    number = torch.rand(50, dtype=torch.float64, generator=make).to(DEVICE)
+    log_sum = torch.logsumexp(query.double() @ key.double().mT * 0.4, -1) / np.log(2)
+    mine = pair_kernels.weighed(Pairs(*index, number, number), scores, log_sum.float(), norms)
+    text, head, row, column, _ = index
+    close(mine[1], softmax(dense(scores)).double()[text, head, row, column])
+    close(mine[2], norms.double()[text, head, column])
+    assert torch.equal(mine[0], number)

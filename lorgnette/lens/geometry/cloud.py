@@ -240,15 +240,19 @@ class Clouds:
                 whole = mirrored(moment[at, kind, : heads * dim, : heads * dim])
                 blocks = whole.unflatten(0, (heads, dim)).unflatten(2, (heads, dim)).diagonal(dim1=0, dim2=2)
                 total = totals[at, kind, : heads * dim]
-                for rows, matrix, one in (
-                    (slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))),
-                    (slice(-1, None), whole[None], total[None]),
-                ):
+                parts = [(slice(-1, None), whole[None], total[None])]
+                if heads > 1:  # one head is all of them
+                    parts.append((slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))))
+                for rows, matrix, one in parts:
                     n = count[at, kind, rows]
                     iso[at, kind, rows] = _where_any(n, iso_score(covariance(matrix, one, n.to(matrix.device))))
                     waiting.append(((at, kind, rows), matrix))
         for (place, _), some in zip(waiting, effective_ranks([matrix for _, matrix in waiting]), strict=True):
             rank[place] = _where_any(count[place], some)
+        for at, site in enumerate(self.places.sites):
+            for kind in range(len(self.kinds)):
+                if self.shape(site, kind)[0] == 1:
+                    iso[at, kind, :1], rank[at, kind, :1] = iso[at, kind, -1:], rank[at, kind, -1:]
         return {"isoscore": (iso, count * ~iso.isnan()), "effective_rank": (rank, count * ~rank.isnan())}
 
     def shape(self, site: Site, kind: int) -> tuple[int, int]:

@@ -1,13 +1,20 @@
 """How many directions a cloud of vectors uses: IsoScore, effective rank, explained variance, from second moments."""
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.statistics.entropy import entropy
 
+STREAMS = 4
+"""Streams of a GPU that find eigenvalues at the same time."""
+SMALL = 128
+CORES = min(16, os.cpu_count() or 1)
 BLOCK = 96
 """Columns at a time when only the lower triangle of a product is wanted."""
 
@@ -68,12 +75,36 @@ def iso_score(covariance: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*ba
     return torch.where(defined, (ratio - 1) / max(dim - 1, 1), torch.nan)
 
 
+def eigenvalues(matrices: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim"]:
+    """Of symmetric matrices, ascending. On a GPU several at a time, as one does not fill it; small ones on the CPU."""
+    flat = matrices.reshape(-1, *matrices.shape[-2:])
+    if not matrices.is_cuda or len(flat) < 2:
+        return torch.linalg.eigvalsh(matrices)
+    if flat.shape[-1] <= SMALL:
+        parts = flat.cpu().numpy()
+        with ThreadPoolExecutor(CORES) as pool:
+            found = pool.map(np.linalg.eigvalsh, np.array_split(parts, min(CORES, len(parts))))
+            return torch.from_numpy(np.concatenate(list(found))).to(matrices.device).view(matrices.shape[:-1])
+    ready, out = torch.cuda.current_stream().record_event(), flat.new_empty(flat.shape[:-1])
+
+    def some(which: slice) -> None:
+        stream = torch.cuda.Stream(matrices.device)
+        with torch.cuda.stream(stream):
+            stream.wait_event(ready)
+            out[which] = torch.linalg.eigvalsh(flat[which])
+            stream.synchronize()
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        list(pool.map(some, (slice(start, None, STREAMS) for start in range(min(STREAMS, len(flat))))))
+    return out.view(matrices.shape[:-1])
+
+
 def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
     """exp(−Σ p log p), p = σ/Σσ, σ the singular values of the matrix of vectors, uncentred (Roy & Vetterli 2007).
 
     The σ² are the eigenvalues of Σ x xᵀ. It is at most the number of vectors: compare like with like. NaN for nothing.
     """
-    values = torch.linalg.eigvalsh(moment)
+    values = eigenvalues(moment)
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
     floor = values[..., -1:] * (64 * moment.shape[-1] * torch.finfo(moment.dtype).eps)
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()
@@ -100,5 +131,5 @@ def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Te
     if vectors.shape[-1] < vectors.shape[-2]:
         gram = vectors.transpose(-1, -2) @ vectors
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    first = torch.linalg.eigvalsh(gram)[..., -1]
+    first = eigenvalues(gram)[..., -1]
     return torch.where(trace > 0, first / torch.where(trace > 0, trace, 1.0), torch.nan)

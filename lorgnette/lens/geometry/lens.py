@@ -94,6 +94,7 @@ class Geometry(Lens):
             )
         self.specials, self.covariances, self.words = specials, covariances, words
         self.least, self.occurrences = least, occurrences
+        self.wants_words = words  # type: ignore[misc]
 
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)

@@ -153,16 +153,12 @@ class Norms(Lens):
         layer.take(*measured)
         if self.pairs_sample is not None and pairs is not None:
             self.pairs_sample.add(call.site, pairs, layer.f)
-        ratios = layer.ratios() | {name: measure.share() for name, measure in further.items()}
-        expansion = layer.expansion
-        parts = {"weight": layer.weight, "f": layer.f, "received": layer.received}
-        parts |= {f"ratio {name}": ratio for name, ratio in ratios.items()}
-        parts |= {} if expansion is None else {"expansion": expansion}
+        parts = layer.readings() | {f"ratio {name}": measure.share() for name, measure in further.items()}
         if self.output is not None:
             output, self.output = self.output, None
             parts |= {"output": output.of_heads, "output of all": output.of_all[:, None]}
         sides = batch.queries(call.site), batch.keys(call.site)
-        self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, layer.has_received, parts, sides))
+        self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, parts, sides))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         if "value_zeroing" in self.measures and self.projections is not None:
@@ -188,8 +184,7 @@ class Norms(Lens):
         self._f(read)
         self._layers(read, present * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
-        ratios = {name.removeprefix("ratio "): part for name, part in read.parts.items() if name.startswith("ratio ")}
-        if ratios:
+        if ratios := read.ratios():
             self._ratios(read.sites, ratios, query)
 
     def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
@@ -227,21 +222,28 @@ class Norms(Lens):
         counted = torch.where(token, f, 0.0)
         sums = torch.stack([token.double().expand(f.shape), counted, counted**2]).sum((2, 4))
         low, high = f.masked_fill(~token, torch.inf).amin((1, 3)), f.masked_fill(~token, -torch.inf).amax((1, 3))
-        heads = slice(f.shape[2])
-        for number, site in enumerate(read.sites):
-            at = self.position[site]
-            self.f_sums[:, at, heads] += sums[:, number].to(self.f_sums)
-            self.f_low[at, heads] = torch.minimum(self.f_low[at, heads], low[number].to(self.f_low))
-            self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high[number].to(self.f_high))
+        at, heads = self._places(read.sites), slice(f.shape[2])
+        self.f_sums[:, at, heads] += sums.to(self.f_sums)
+        self.f_low[at, heads] = torch.minimum(self.f_low[at, heads], low.to(self.f_low))
+        self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high.to(self.f_high))
+
+    def _places(self, sites: Sequence[Site]) -> slice | list[int]:
+        """Where these sites are in the states: a slice if possible: a list is sent to a GPU, which waits."""
+        at = [self.position[site] for site in sites]
+        return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 
     def _layers(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """What all heads give together: norms by kind, expansion."""
-        norm = torch.einsum("bvk,bkc->bvc", read.parts["received"], read.kinds) / count.clamp(min=1)[:, None, None]
-        share, is_share = _shares(norm)
-        known = norm.new_tensor(read.has_received)[None, :, None] * present[:, None]
-        read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
-        if "expansion" in read.parts:
-            read.add(self.expansion, {"expansion": self._over_tokens(read.parts["expansion"], read.key)})
+        if "pairs" in read.parts:
+            found = read.received()
+            nothing = torch.zeros_like(found["attn_n"])
+            received = torch.stack([found.get(name, nothing) for name in VARIANTS], 1)
+            norm = (received @ read.kinds) / count.clamp(min=1)[:, None, None]
+            share, is_share = _shares(norm)
+            known = torch.stack([present * float(name in found) for name in VARIANTS], 1)
+            read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
+        if "size" in read.parts:
+            read.add(self.expansion, {"expansion": self._over_tokens(read.expansion(), read.key)})
 
     def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
         """Means and extremes of mixing ratios [site·text token]; a token whose terms are all zero has none."""
@@ -254,12 +256,11 @@ class Norms(Lens):
             values.masked_fill(~counted, torch.inf).amin((1, 2)),
             values.masked_fill(~counted, -torch.inf).amax((1, 2)),
         )
-        texts = len(query)
-        for number, site in enumerate(sites):
-            at, some = self.position[site], slice(number * texts, (number + 1) * texts)
-            self.mixing.add(site, mixing=(mean[some], weight[some]))
-            self.mixing_low[at] = torch.minimum(self.mixing_low[at], low[number].to(self.mixing_low))
-            self.mixing_high[at] = torch.maximum(self.mixing_high[at], high[number].to(self.mixing_high))
+        pair = (mean.unflatten(0, (len(sites), -1)), weight.unflatten(0, (len(sites), -1)))
+        self.mixing.add_sites(sites, mixing=pair)
+        at = self._places(sites)
+        self.mixing_low[at] = torch.minimum(self.mixing_low[at], low.to(self.mixing_low))
+        self.mixing_high[at] = torch.maximum(self.mixing_high[at], high.to(self.mixing_high))
 
     def _over_tokens(
         self, values: Float[Tensor, "text token *column"], token: Shaped[Tensor, "text token"]

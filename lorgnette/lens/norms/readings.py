@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Site
+from lorgnette.contributions.mixing import mixing_ratio
 from lorgnette.lens.moments import Moments
 from lorgnette.texts.batch import Tokens
 
@@ -20,7 +21,6 @@ class Reading:
     kinds: Float[Tensor, "text token kind"]
     query: Float[Tensor, "text query"]
     key: Float[Tensor, "text key"]
-    has_received: tuple[float, ...]
     parts: dict[str, Tensor]
     sides: tuple[Tokens, Tokens]
 
@@ -28,7 +28,7 @@ class Reading:
     def alike(self) -> tuple[object, ...]:
         """Equal for readings that can be worked out together."""
         shapes = tuple((name, part.shape) for name, part in self.parts.items())
-        return self.has_received, *map(id, self.sides), shapes
+        return *map(id, self.sides), shapes
 
 
 class Readings:
@@ -36,7 +36,7 @@ class Readings:
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         first = readings[0]
-        self.sites, self.texts, self.has_received = [r.site for r in readings], len(first.query), first.has_received
+        self.sites, self.texts = [r.site for r in readings], len(first.query)
         sites = len(readings)
         self.kinds, self.query = first.kinds.repeat(sites, 1, 1), first.query.repeat(sites, 1)
         self.key = first.key.repeat(sites, 1)
@@ -44,6 +44,40 @@ class Readings:
 
     def add(self, moments: Moments, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
         """Hand the texts of each site to moments."""
-        for number, site in enumerate(self.sites):
-            some = slice(number * self.texts, (number + 1) * self.texts)
-            moments.add(site, **{name: (value[some], weight[some]) for name, (value, weight) in pairs.items()})
+        by_site = lambda part: part.unflatten(0, (len(self.sites), -1))  # noqa: E731
+        moments.add_sites(self.sites, **{name: (by_site(v), by_site(w)) for name, (v, w) in pairs.items()})
+
+    def ratios(self) -> dict[str, Float[Tensor, "text token"]]:
+        """The mixing ratios that exist at these sites; NaN where a token's terms are all zero."""
+        parts = self.parts
+        out = {name.removeprefix("ratio "): part for name, part in parts.items() if name.startswith("ratio ")}
+        if "own weight" not in parts:
+            return out
+        mean = parts["own weight"].mean(1)  # heads are averaged first
+        others = (parts["visible"] > 0).to(mean.dtype) - mean
+        if "sink" in parts:
+            others = others - parts["sink"].mean(1).to(mean.dtype)
+        others = others.clamp(min=0)
+        out |= {"attn_w": mixing_ratio(others, mean), "attn_n": mixing_ratio(parts["others"], parts["own"])}
+        if "own with x" in parts:
+            out["attn_res_w"] = mixing_ratio(0.5 * others, 0.5 * mean + 0.5)
+            out["attn_res_n"] = mixing_ratio(parts["others"], parts["own with x"])
+        if "own behind the norm" in parts:
+            out["attn_res_ln_n"] = mixing_ratio(parts["others behind the norm"], parts["own behind the norm"])
+        return out
+
+    def expansion(self) -> Float[Tensor, "text token"]:
+        """‖Σ_h f^h(x)‖ / ‖x‖; NaN for x = 0."""
+        size = self.parts["size"]
+        return self.parts["sum of f"] / size.where(size > 0, torch.nan)
+
+    def received(self) -> dict[str, Float[Tensor, "text key"]]:
+        """Σ_i ‖term_ij‖ over the queries of a text, for each variant that exists at these sites."""
+        parts, out = self.parts, {"attn_n": self.parts["pairs"]}
+        # Only the diagonal differs: a token's own term has the residual in it.
+        if "own with x" in parts:
+            out["attn_res_n"] = parts["pairs"] + self.query * (parts["own with x"] - parts["pairs own"])
+        if "own behind the norm" in parts:
+            own = parts["own behind the norm"] - parts["pairs own behind the norm"]
+            out["attn_res_ln_n"] = parts["pairs behind the norm"] + self.query * own
+        return {name: part.clamp(min=0) for name, part in out.items()}
