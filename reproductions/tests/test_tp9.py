@@ -68,13 +68,16 @@ def fake(validation: float, test: float | None, train: float) -> dict:
     }
 
 
+PLACES = {"denied_first": 0.9, "denied_last": 0.3, "balanced": 0.6}
+
+
 def in_order(labels: dict) -> dict:
     """Positions let a model read word order: it loses by shuffling, tells pairs apart, and gains on negations."""
     sees, noise = labels["positions"] != "none", 0.001 * labels["seed"]
     return {
         **fake(0.8, 0.8, 0.9),
         "shuffled": {"whole": 0.8, "accuracy": 0.75 + noise if sees else 0.8, "changed": 0.1 * sees, "texts": 9},
-        "pairs": {"pairs": 4, "right": 0.7 + noise if sees else 0.5, "gap": 0.1},
+        "pairs": {"pairs": 4, "right": 0.7 + noise if sees else 0.5, "gap": 0.1, **PLACES},
         "negation": {"with": 0.75 + noise if sees else 0.7, "without": 0.8, "sentences": {"with": 2, "without": 7}},
     }
 
@@ -89,7 +92,7 @@ def made_up(labels: dict) -> dict:
     """Deep bare models fail, trained vectors are better, literal sinusoidal positions hurt, those × 0.3 do not."""
     if labels["step"] in OTHERS:
         return OTHERS[labels["step"]]
-    if labels["step"] == "order":
+    if labels["step"] in ("order", "pairs"):
         return in_order(labels)
     if labels["step"] == "search":
         return fake(0.9 if labels["positions"] == "scaled" and labels["scale"] == 0.3 else 0.8, None, 0.85)

@@ -82,7 +82,8 @@ def test_pairs_of_a_model_that_reads_the_last_word_are_told_apart(monkeypatch):
     ends = lambda text: max((text.split().index(w), w in good) for w in text.split() if w in _adjectives())[1]  # noqa: E731
     monkeypatch.setattr(order, "margins", lambda _, texts: torch.tensor([float(ends(t)) for t in texts]).double())
     monkeypatch.setattr(order, "_items", lambda _, examples: [one.text for one in examples])
-    right = order.pairs_right(SimpleNamespace(), SimpleNamespace())
+    right = order.pairs_right(SimpleNamespace(), SimpleNamespace(), balanced=True)
+    assert (right["denied_first"], right["denied_last"], right["balanced"]) == (1.0, 0.0, 0.5)  # goes by place alone
     # Where the denied word comes last, the rule is wrong: two of the six templates.
     wrong = sum("and not" in one or "would be so" in one for one, _ in order.contrast_pairs())
     assert right["right"] == pytest.approx(1 - wrong / right["pairs"])

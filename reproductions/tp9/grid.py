@@ -239,8 +239,11 @@ def orders(
         cell = one.cell(size, chosen[family, "frozen"], scaled[family, "frozen"], seed)
         arguments = {**cell.arguments, "corpus": corpus, "shuffles": SHUFFLES}
         labels = {**cell.labels, "step": "order", "corpus": corpus}
-        key = f"order-{corpus}-{one.key}-seed{seed}"
-        cells[key] = Cell("reproductions.tp9.order:ordered", arguments, labels)
+        function = "reproductions.tp9.order:ordered"
+        cells[f"order-{corpus}-{one.key}-seed{seed}"] = Cell(function, arguments, labels)
+        if corpus == "sst2" and positions != "none":  # without positions every pair is a tie
+            again, labels = {**arguments, "balanced": True}, {**labels, "step": "pairs"}
+            cells[f"pairs-{corpus}-{one.key}-seed{seed}"] = Cell(function, again, labels)
     return cells
 
 

@@ -33,7 +33,7 @@ def settings_of(*, preset: str, frozen: bool, corpus: str = CORPUS, **rest: Any)
 def prepare_texts(arguments: Mapping[str, Any], machine: Machine) -> None:
     """Writes the token ids that a cell with these arguments reads, unless they are there."""
     told = {**arguments, "preset": "mean", "overrides": {}}
-    told = {name: value for name, value in told.items() if name not in ("test", "shuffles")}
+    told = {name: value for name, value in told.items() if name not in ("test", "shuffles", "balanced")}
     store(settings_of(**told, data=machine.data, out=machine.scratch), machine.scratch)
 
 

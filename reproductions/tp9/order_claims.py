@@ -58,6 +58,26 @@ def order_claims(cells: Finished) -> Iterator[Claim]:
         yield _blind(orders, corpus, family)
         for positions in orders.positions(corpus, family):
             yield from _sighted(orders, corpus, family, positions)
+    yield from _balanced(cells)
+
+
+def _balanced(cells: Finished) -> Iterator[Claim]:
+    """Contrast pairs without what a preference for early or late words does."""
+    for family, positions in product(BLOCKS, ORDERED):
+        found = cells.of(step="pairs", family=family, positions=positions)
+        if len(found) < 2:
+            continue
+        sides = {side: np.mean([cell.value(f"pairs.denied_{side}") for cell in found]) for side in ("first", "last")}
+        yield Claim(
+            id=f"order-balanced-sst2-{family}-{positions}",
+            text=f"{NAMES['sst2']}, {family}, {POSITIONS[positions]}: more than half of the contrast pairs are told "
+            "apart, those with the denied word first and last counting alike",
+            estimate=mean_of([cell.value("pairs.balanced") for cell in found]),
+            bound=Bound.above(0.5),
+            published=_ORDER,
+            note=f"denied word first {sides['first']:.2f}, last {sides['last']:.2f}; added when the pairs themselves "
+            "were known",
+        )
 
 
 def _blind(orders: Orders, corpus: str, family: str) -> Claim:
