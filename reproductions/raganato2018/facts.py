@@ -24,13 +24,28 @@ READ = {
     **{f"probe-{task}-over-shuffled": HOLDS for task in ("upos", "chunk", "etype", "infstat")},
     "probe-entity-over-shuffled": OPEN,
 }
+READ_CONTEXTS = {
+    f"{name}-{model}": verdict
+    for name, verdict in (
+        ("singleton-linear", HOLDS),
+        ("singleton-differs", HOLDS),
+        ("sentence-like", FAILS),
+        ("order", HOLDS),
+    )
+    for model in ("minilm", "e5-small", "opus-mt-en-fr")
+} | {"analogy-minilm": OPEN, "analogy-e5-small": OPEN}
 """The verdicts that the page's conclusions were written for."""
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     data = {task: probe(cells, task) for task in tasks(cells)}
+
+    def read(expected: Mapping[str, str]) -> bool:
+        return all(name in claims and claims[name].verdict == verdict for name, verdict in expected.items())
+
     return {
-        "as_read": all(name in claims and claims[name].verdict == verdict for name, verdict in READ.items()),
+        "as_read": read(READ),
+        "contexts_as_read": read(READ_CONTEXTS),
         "probe_words": max((one.attrs["train_items"] for one in data.values()), default=0),
         "unselective": [
             TASK_NAMES[task] for task, one in data.items() if (one["selectivity"].sel(layer=layers_of(one)) < 0).all()

@@ -47,6 +47,15 @@ BASELINE_NAMES = {
 WAY_NAMES = {"to_head": "its own row", "read_by_head": "transposed"}
 
 
+CONTEXTS = {
+    "same_word": "one word, two sentences",
+    "same_sentence": "two words, one sentence",
+    "other": "two words, two sentences",
+    "order": "a word, its sentence shuffled",
+    "alone": "a word, without anything around it",
+}
+
+
 def tables(cells: Finished) -> Iterator[Table]:
     for model in models(cells, "trees"):
         yield _baselines(cells, model)
@@ -55,6 +64,8 @@ def tables(cells: Finished) -> Iterator[Table]:
         yield _layers(cells)
         yield _beside_controls(cells)
     yield _patterns(cells)
+    if cells.of(kind="contexts"):
+        yield _contexts(cells)
     if tasks(cells):
         yield from (_probes(cells), _probed(cells))
 
@@ -195,3 +206,14 @@ def _probed(cells: Finished) -> Table:
         "each word's most frequent label; embedding: a probe on the input embeddings alone."
     )
     return Table("probed", title, pd.DataFrame(rows), note)
+
+
+def _contexts(cells: Finished) -> Table:
+    rows = []
+    for cell in cells.of(kind="contexts"):
+        values = {name: np.array(cell.result["by_block"][name], dtype=float).mean(0) for name in CONTEXTS}
+        for layer in range(len(values["alone"])):
+            row = {"model": cell.labels["model"], "layer": layer}
+            rows.append(row | {said: float(values[name][layer]) for name, said in CONTEXTS.items()})
+    note = "Layer 0: embeddings. Content words of PUD, means over blocks of sentences."
+    return Table("contexts", "Cosines of words in sentences and alone", pd.DataFrame(rows), note)
