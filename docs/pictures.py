@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import permutations
+from itertools import islice, permutations, product
 from pathlib import Path
 
 import lorgnette as lo
@@ -31,6 +31,7 @@ REVIEW = "The film is slow, but its last twenty minutes are among the most movin
 TREEBANK = "ud_en_ewt"
 MINILM, SST2 = "minilm", OUT / "minilm-sst2"
 SMOLLM2 = os.environ.get("LORGNETTE_SMOLLM2", "HuggingFaceTB/SmolLM2-135M")
+OPUS = os.environ.get("LORGNETTE_OPUS", "Helsinki-NLP/opus-mt-en-fr")
 NAMES = ("Mary", "John", "Tom", "Anna", "James", "Paul", "Sarah", "David", "Peter", "Lisa", "Mark", "Emma")
 
 
@@ -45,11 +46,31 @@ def giving() -> lo.Corpus:
     return lo.Corpus.of(texts, name="who gets the drink")
 
 
+def un_or_une() -> lo.Corpus:
+    """Pairs for a translation model: the first word of the French sentence agrees with a noun of the English one."""
+    scenes = ("in a red shirt is walking", "is reading a book", "is riding a bike", "with a hat is sitting outside",
+              "is waiting for the bus", "plays the guitar")  # fmt: skip
+    texts = []
+    for (one, two), scene in product((("man", "woman"), ("boy", "girl")), scenes):
+        extra = {"counterpart": f"A {two} {scene}.", "answer": "Un", "other": "Une"}
+        texts.append(lo.Example(f"{one} {scene}", f"A {one} {scene}.", extra=extra))
+    return lo.Corpus.of(texts, name="un or une")
+
+
+def paragraphs(count: int) -> lo.Corpus:
+    """Paragraphs of Wikipedia of 32 to 96 words."""
+    texts = (text for text in lo.corpus("wikitext2", split="test") if 32 <= len(text.text.split()) <= 96)
+    return lo.Corpus.of(list(islice(texts, count)), name="wikitext2")
+
+
 EXPLAINED = "attnlrp+ah+decompx+gradient_x_input+attention+rollout+attention_flow"
 
 
+GATING = "gating:steps=20,seeds=0+1,batch=4,pressure=0.01"
+
+
 def look(model: str | Path, texts: lo.Corpus, lens: str) -> Results:
-    return lo.look(lo.load(model), texts, lens)
+    return lo.look(lo.load(model, allow_pickle=model == OPUS), texts, lens, truncate=True)  # opus-mt is a pickle
 
 
 LENSES: dict[str, Callable[[], Results]] = {
@@ -76,6 +97,11 @@ LENSES: dict[str, Callable[[], Results]] = {
     "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects"),
     "synthetic-excess": lambda: look(SMOLLM2, lo.Corpus.of([lo.Example("review", REVIEW)]), "synthetic"),
     "patching-effect": lambda: look(SMOLLM2, giving(), "patching"),
+    "patching-effect@opus-mt": lambda: look(OPUS, un_or_une(), "patching"),
+    "norms-contribution_share": lambda: look(MINILM, paragraphs(48), "norms:contribution=true,sample=0"),
+    "sinks-rate": lambda: look(SMOLLM2, paragraphs(12), "sinks"),
+    "circuits-positive": lambda: look(SMOLLM2, paragraphs(1), "circuits"),
+    "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
     "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
     "gradients-gradient": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "gradients"),
@@ -94,12 +120,13 @@ def sst2() -> Path:
 
 
 def lens_figure(name: str) -> None:
-    """One figure of a lens; the numbers behind it stay in out/pictures for the captions."""
+    """One figure of a lens; the numbers behind it stay in out/pictures. Behind an @ is another model."""
     results = LENSES[name]()
     results.save(OUT / "runs" / name)
+    stem, _, model = name.partition("@")
     for path in figures(results, OUT / "figures" / name, "svg"):
-        if path.stem == name:
-            shutil.copy(path, IMAGES / "lenses" / path.name)
+        if path.stem == stem:
+            shutil.copy(path, IMAGES / "lenses" / f"{stem}{'-' if model else ''}{model}.svg")
             return
     raise SystemExit(f"{name}: the lens has no such figure.")
 

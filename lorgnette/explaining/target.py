@@ -173,10 +173,11 @@ def _said(subject: Subject, batch: Batch, logits: Float[Tensor, "batch token cho
     return logits.detach().argmax(-1) if target.at is None else batch.source.ids[:, target.at]
 
 
-def piece_number(subject: Subject, piece: Piece) -> int | Tensor:
+def piece_number(subject: Subject, piece: Piece, *, translated: bool = False) -> int | Tensor:
+    """The number of one token; `translated` takes the tokens of the target language, which Marian cuts otherwise."""
     if not isinstance(piece, str):
         return piece
-    ids = subject.tokenizer(piece, add_special_tokens=False)["input_ids"]
+    ids = subject.tokenizer(**{"text_target" if translated else "text": piece}, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         pieces = ", ".join(repr(subject.tokenizer.decode([number])) for number in ids)
         raise UserError(f"{piece!r} is {len(ids)} tokens of {subject.name!r} ({pieces}), not one. Choose one of them.")

@@ -16,7 +16,7 @@ NEEDS = {
     "importance": {"classifier", "gpt2", "marian"},
     "removal": {"classifier", "gpt2", "marian"},
     "effects": {"classifier", "gpt2", "marian"},
-    "patching": {"classifier", "gpt2"},
+    "patching": {"classifier", "gpt2", "marian"},
     "gating": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},

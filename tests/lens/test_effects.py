@@ -7,6 +7,8 @@ from tiny import EXAMPLES, MAKERS, classifier, own_classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.lens.effects.answers import OutputLayer
+from lorgnette.lens.effects.goal import goal_of
 from lorgnette.lens.effects.lens import Effects
 from lorgnette.testing import check_lens
 from lorgnette.texts.example import Example
@@ -110,3 +112,29 @@ def test_wrong_options_are_refused(options):
 def test_a_class_of_a_language_model_is_refused():
     with pytest.raises(UserError, match="not a classifier"):
         numbers(MAKERS["gpt2"](), EXAMPLES, target="yes")
+
+
+@pytest.mark.parametrize("target", ["predicted", "margin"])
+def test_two_logits_a_position_are_enough_where_the_output_layer_ends_the_model(target, monkeypatch):
+    """The same totals as with whole vocabularies, from passes that never compute one."""
+    subject, widths = MAKERS["gpt2"](), []
+    head = subject.model.get_output_embeddings()
+    hook = head.register_forward_hook(lambda module, arguments, output: widths.append(output.shape[-1]))
+    narrow = lo.look(subject, EXAMPLES, [Effects(target)], progress=False)["effects"].data
+    hook.remove()
+    wide_passes = sum(width > 2 for width in widths)
+    monkeypatch.setattr(OutputLayer, "answers", lambda *_: None)
+    wide = lo.look(subject, EXAMPLES, [Effects(target)], progress=False)["effects"].data
+    np.testing.assert_allclose(narrow["total"], wide["total"], atol=1e-12)
+    assert wide_passes == 3  # of one batch: the plain pass and two with gradients
+    assert len(widths) > 3
+
+
+def test_logits_that_the_model_changes_afterwards_are_computed_in_full():
+    subject = MAKERS["marian"]()  # adds a bias to what its output layer gives
+    layer = OutputLayer(subject)
+    batch = subject.encode(EXAMPLES)
+    with torch.no_grad(), layer.watched():
+        logits = subject.run(batch, return_dict=True).logits
+    assert layer.layer is not None
+    assert layer.answers(logits, goal_of(subject, "translation", batch, logits, ("predicted",))) is None

@@ -1,13 +1,16 @@
 """Patching against `lo.patched` text by text, its ratio against NumPy, and what cannot be patched."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
-from tiny import classifier, gpt2
+from tiny import classifier, gpt2, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.lens.patching.lens import Patching, _ratio
+from lorgnette.lens.patching.lens import Patching, _ratio, clustered_error
+from lorgnette.lens.patching.pairs import pair_key
 from lorgnette.texts.example import Example
 
 PAIRS = [
@@ -67,6 +70,57 @@ def test_every_number_is_that_of_the_bare_model(kind):
         assert float(cell["effect_low"]) - 1e-9 <= effect <= float(cell["effect_high"]) + 1e-9
 
 
+def translated(subject, example):
+    return subject.encode([example]).inputs
+
+
+def test_translation_is_patched_on_the_source_with_one_target():
+    """Encoder, decoder and cross heads against the bare model; the answer is what comes behind the target."""
+    subject = marian()
+    pairs = [Example(p.id, p.text, target=target, extra={**p.extra, "answer": "good", "other": "bad"})
+             for p, target in zip(PAIRS, ("the cat", "it was very", "a"), strict=True)]  # fmt: skip
+    answer, other = (subject.tokenizer.convert_tokens_to_ids(word) for word in ("good", "bad"))
+    data = numbers(subject, pairs)
+
+    def difference(inputs):
+        with torch.no_grad():
+            row = subject.model(**inputs).logits[0, -1]
+        return float(row[answer] - row[other])
+
+    rows, clean = [], []
+    for pair in pairs:
+        own, counterpart = (
+            translated(subject, Example("x", text, target=pair.target))
+            for text in (pair.text, pair.extra["counterpart"])
+        )
+        source, cells = lo.attention(subject, parts=["context"], **own), {}
+        clean.append(difference(own))
+        for stack, layer, head in (
+            ("encoder", 1, 2),
+            ("decoder", 2, 1),
+            ("decoder", 3, 4),
+            ("cross", 1, 3),
+            ("cross", 3, 1),
+        ):
+            with lo.patched(subject, source, [f"{stack}.{layer}.{head}"]):
+                cells[stack, layer, head] = difference(counterpart)
+        rows.append(cells)
+    assert float(data["clean"]) == pytest.approx(np.mean(clean), abs=1e-10)
+    for stack, layer, head in rows[0]:
+        patched = float(data["patched"].sel(stack=stack, layer=layer, head=head))
+        assert patched == pytest.approx(np.mean([row[stack, layer, head] for row in rows]), abs=1e-10)
+    assert float(data["effect"].sel(stack="decoder", layer=1).sum()) == 0  # it has not seen the source yet
+
+
+def test_without_a_target_the_first_token_of_the_translation_is_asked_for():
+    subject = marian()
+    pair = Example("x", PAIRS[0].text, extra={**PAIRS[0].extra, "answer": "good", "other": "bad"})
+    with torch.no_grad():
+        row = subject.model(**translated(subject, Example("x", pair.text))).logits[0, 0]
+    answer, other = (subject.tokenizer.convert_tokens_to_ids(word) for word in ("good", "bad"))
+    assert float(numbers(subject, [pair])["clean"]) == pytest.approx(float(row[answer] - row[other]), abs=1e-10)
+
+
 def test_without_an_answer_it_is_what_the_model_says_of_each():
     subject = gpt2()
     data = numbers(subject, PAIRS)
@@ -120,3 +174,19 @@ def test_planted_pairs_have_counterparts_of_as_many_words():
     for pair in pairs:
         assert pair.extra["counterpart"] in texts
         assert sorted(pair.extra["counterpart"].split()) == sorted(pair.text.split())
+
+
+def test_both_directions_of_a_pair_are_one():
+    draw = np.random.default_rng(0)
+    values, alone = draw.normal(size=30), np.arange(30.0)
+    assert clustered_error(values, alone) == pytest.approx(values.std(ddof=1) / np.sqrt(30))
+    twice = clustered_error(np.concatenate([values, values]), np.concatenate([alone, alone]))
+    assert twice == pytest.approx(clustered_error(values, alone))  # the second direction adds nothing that is new
+    pairs = list(lo.corpus("planted", split="pairs").take(20))
+    assert len({pair_key(pair) for pair in pairs}) == 10
+    both = [Example(f"{p.id}{n}", text, extra={"counterpart": other})
+            for p in PAIRS
+            for n, (text, other) in enumerate(permutations((p.text, p.extra["counterpart"])))]  # fmt: skip
+    data = numbers(gpt2(), both)
+    assert data.attrs["pairs"] == len(PAIRS)
+    assert int(data["clean_count"]) == 2 * len(PAIRS)

@@ -1,6 +1,7 @@
 """What each head does to the logit: directly, in all, and to first order."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from lorgnette.errors import UserError
 from lorgnette.explaining.direct import TERMS, DirectEffects, direct_effects
 from lorgnette.explaining.rules import Heads
 from lorgnette.lens.base import Lens
+from lorgnette.lens.effects.answers import Answers, OutputLayer
 from lorgnette.lens.effects.goal import TARGETS, Goal, checked, goal_of
 from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
 from lorgnette.lens.losses import masked, task_of
@@ -109,12 +111,13 @@ class Effects(Lens):
         labels = None
         if self.task == "masked":
             batch, labels = masked(self.subject, batch, seed=self.seed)
-        rerun, tap = Rerun(self.subject, batch), Heads()
-        with torch.enable_grad(), self.subject.tapped(tap), rerun.recording():
+        rerun, tap, layer = Rerun(self.subject, batch), Heads(), OutputLayer(self.subject)
+        with torch.enable_grad(), self.subject.tapped(tap), rerun.recording(), layer.watched():
             outputs = self.subject.run(batch, **rerun.options)
             goal = goal_of(self.subject, self.task, batch, outputs.logits, self.target, labels)
             value = goal(outputs.logits)
             slopes = torch.autograd.grad(value.sum(), list(tap.outputs.values()), materialize_grads=True)
+        ask = Asking(rerun, goal, layer.answers(outputs.logits, goal), value.detach())
         direct = direct_effects(self.subject, batch, goal)
         exists = goal.exists
         self.of_logit.add(logit=(value, exists))
@@ -124,13 +127,13 @@ class Effects(Lens):
         by_site = []
         with torch.no_grad():
             for (site, output), slope in zip(tap.outputs.items(), slopes, strict=True):
-                by_site.append(self._site(site, output, slope, direct, rerun, goal, value))
+                by_site.append(self._site(site, output, slope, direct, ask))
                 self.of_heads.add(site, **{name: (each, exists[:, None]) for name, each in by_site[-1].items()})
         if self.total:
             self._add_ranks(by_site, exists)
 
     def _site(
-        self, site: Site, output: Tensor, slope: Tensor, direct: DirectEffects, rerun: Rerun, goal: Goal, value: Tensor
+        self, site: Site, output: Tensor, slope: Tensor, direct: DirectEffects, ask: "Asking"
     ) -> dict[str, Float[Tensor, "text head"]]:
         """The effects of one site's heads; the direct ones are zero where no direct path leads to the output."""
         change = output.detach() - self._replacement(site, output)
@@ -139,7 +142,7 @@ class Effects(Lens):
         if self.total:
             means = None if self.means is None else self.means[site]
             replaced = [Replacement(head, None if means is None else means[head]) for head in range(output.shape[1])]
-            out["total"] = torch.stack([value.detach() - goal(logits) for logits in rerun.each(site, replaced)], -1)
+            out["total"] = ask.lost(site, replaced)
         return out
 
     def _replacement(self, site: Site, output: Tensor) -> Tensor:
@@ -173,6 +176,24 @@ class Effects(Lens):
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
         return result
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A batch that can be run again without a head, and what is asked of it; `answers` where two logits are enough."""
+
+    rerun: Rerun
+    goal: Goal
+    answers: Answers | None
+    value: Float[Tensor, " text"]
+
+    def lost(self, site: Site, replaced: Sequence[Replacement]) -> Float[Tensor, "text head"]:
+        """The value minus the same with each of these heads replaced."""
+        if self.answers is None:
+            return torch.stack([self.value - self.goal(logits) for logits in self.rerun.each(site, replaced)], -1)
+        goal = self.answers.narrow
+        with self.answers.only():
+            return torch.stack([self.value - goal(logits) for logits in self.rerun.each(site, replaced)], -1)
 
 
 def _ranks_of_means(variables: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:

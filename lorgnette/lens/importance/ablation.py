@@ -1,6 +1,6 @@
 """One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -181,8 +181,13 @@ class _OneSite:
 
 def _replayed(layer: nn.Module, output: Any) -> Any:
     """Let a layer give this output instead of running; the function returned undoes it."""
+    return run_as(layer, lambda *arguments, **keywords: output)
+
+
+def run_as(layer: nn.Module, function: Callable[..., Any]) -> Callable[[], None]:
+    """Let a module run this function in place of its own; the function returned undoes it."""
     before = vars(layer).get("forward")
-    layer.forward = lambda *arguments, **keywords: output
+    layer.forward = function
 
     def undo() -> None:
         del layer.forward

@@ -16,7 +16,7 @@ from lorgnette.lens.effects.goal import Goal
 from lorgnette.lens.importance.ablation import Replacement, Rerun
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.patching.pairs import counterparts, question
+from lorgnette.lens.patching.pairs import counterparts, pair_key, question
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
@@ -37,6 +37,9 @@ _DESCRIPTIONS = {
     "difference": "clean minus corrupt, mean over pairs: what the effect is a share of",
 }
 
+_ROUNDING = 64
+"""Changes below this many units in the last place of the largest logit are none."""
+
 
 class Patching(Lens):
     """Head patching on minimal pairs: the counterpart's pass with one head's output of the text (Vig et al. 2020).
@@ -45,9 +48,9 @@ class Patching(Lens):
         effect_h = Σ (D_patched(h) − D_corrupt) / Σ (D_clean − D_corrupt)          sums over pairs, bootstrap over pairs
 
     The corpus has a `counterpart` for each text, with as many tokens, and perhaps `answer` and `other`: classes of a
-    classifier, tokens that a language model says behind the text (a masked one at its mask). Without them the answer is
-    the text's class, or what the model says of it, and the other what is likeliest in the counterpart besides that.
-    `planted:pairs` is such a corpus.
+    classifier, tokens that a language model says behind the text (a masked one at its mask, a translation model behind
+    `target`, the beginning of the translation of both). Without them the answer is the text's class, or what the model
+    says of it, and the other what is likeliest in the counterpart besides that. `planted:pairs` is such a corpus.
 
     What it does not tell you: that the head computes the difference; it may pass on what earlier ones found. Effects of
     heads do not add up. A head that matters for both texts alike has no effect.
@@ -73,7 +76,7 @@ class Patching(Lens):
         self.task, self.subject = task_of(subject), subject
         self.of_heads: Moments = Moments(self, ("patched", "change"))
         self.of_ends: Moments = Moments(self, ("clean", "corrupt", "difference"), at="corpus")
-        columns = {"ends": Column((2,)), "changes": Column((len(self.sites), self.heads))}
+        columns = {"pair": Column(), "ends": Column((2,)), "changes": Column((len(self.sites), self.heads))}
         self.pairs: HashSample = HashSample(self, "pairs", columns, size=None)
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -89,6 +92,8 @@ class Patching(Lens):
         goal = question(self.subject, self.task, batch, clean, corrupt)
         ends = torch.stack([goal(clean), goal(corrupt)], -1)
         exists = torch.ones_like(ends[:, 0])
+        # What cannot change (a decoder that has not seen the source) differs by rounding alone, which no test may see.
+        rounding = _ROUNDING * torch.finfo(clean.dtype).eps * clean.detach().abs().flatten(1).amax(-1).to(ends)
         changes = ends.new_full((len(batch), len(self.sites), self.heads), torch.nan)
         clean_corrupt = {"clean": ends[:, 0], "corrupt": ends[:, 1], "difference": ends[:, 0] - ends[:, 1]}
         self.of_ends.add(**{name: (value, exists) for name, value in clean_corrupt.items()})
@@ -96,10 +101,13 @@ class Patching(Lens):
             for site, output in self.outputs.items():
                 patched = self._patched(site, output, rerun, goal)
                 change = patched - ends[:, 1:]
+                change = change.where(change.abs() > rounding[:, None], 0.0)
+                patched = ends[:, 1:] + change
                 self.of_heads.add(site, patched=(patched, exists[:, None]), change=(change, exists[:, None]))
                 changes[:, self.position[site], : change.shape[1]] = change
         numbers = torch.tensor([text_key(example.id) >> 11 for example in batch.examples], dtype=torch.int64)
-        self.pairs.add(numbers, ends=ends.cpu(), changes=changes.cpu())
+        pair = torch.tensor([pair_key(example) >> 11 for example in batch.examples], dtype=torch.float64)
+        self.pairs.add(numbers, pair=pair, ends=ends.cpu(), changes=changes.cpu())
         self.outputs = {}
 
     def _patched(self, site: Site, output: Tensor, rerun: Rerun, goal: Goal) -> Float[Tensor, "text head"]:
@@ -114,25 +122,47 @@ class Patching(Lens):
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
         result = self.result(variables)
-        result.data.attrs |= {"task": self.task}
+        result.data.attrs |= {"task": self.task, "pairs": len(np.unique(self.pairs.rows()["pair"].numpy()))}
         return result
 
     def _effects(self, variables: dict[str, xr.DataArray]) -> dict[str, xr.DataArray]:
         rows = self.pairs.rows()
-        ends, changes = rows["ends"].double().numpy(), rows["changes"].double().numpy()
+        pair, ends, changes = (rows[name].double().numpy() for name in ("pair", "ends", "changes"))
+        whole, error = ends[:, 0] - ends[:, 1], np.full((len(self.sites), self.heads), np.nan)
         out = np.full((3, len(self.sites), self.heads), np.nan)
         for site in range(len(self.sites)):
             for head in range(self.heads):
                 own = changes[:, site, head]
                 if len(own) and np.isfinite(own).all():
-                    out[:, site, head] = _ratio(own, ends[:, 0] - ends[:, 1])
+                    out[:, site, head] = _ratio(summed(own, pair), summed(whole, pair))
+                    error[site, head] = clustered_error(own, pair)
         grids = {name: self.grid(torch.from_numpy(part))
                  for name, part in zip(("effect", "effect_low", "effect_high"), out, strict=True)}  # fmt: skip
         count = variables["change_count"].where(grids["effect"].notnull(), 0)
-        change, error = variables["change"], variables["change_se"]
-        degrees = np.maximum(variables["change_count"].values - 1.0, 1.0)
-        q = change.copy(data=false_discovery(two_sided_p(change.values, error.values, degrees)))
+        change, spread = variables["change"], self.grid(torch.from_numpy(error))
+        degrees = np.full(change.shape, max(len(np.unique(pair)) - 1.0, 1.0))
+        q = change.copy(data=false_discovery(two_sided_p(change.values, spread.values, degrees)))
+        grids |= {"change_se": spread, "difference_se": xr.DataArray(clustered_error(whole, pair))}
         return grids | {"effect_count": count, "change_q": q, "change_q_count": count.where(q.notnull(), 0)}
+
+
+def summed(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, " text"]) -> Float[np.ndarray, " pair"]:
+    """Sums over the texts of each pair: one, or both where a corpus has a pair in both directions."""
+    _, place = np.unique(pair, return_inverse=True)
+    return np.bincount(place, weights=values)
+
+
+def clustered_error(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, " text"]) -> float:
+    """Standard error of the mean over texts, pairs being independent and not their two directions.
+
+    s_c sums over the n_c texts of pair c: √(G/(G − 1) Σ_c (s_c − n_c x̄)²) / N for G pairs of N texts in all.
+    """
+    sums, sizes = summed(values, pair), summed(np.ones_like(values), pair)
+    groups = len(sums)
+    if groups < 2:
+        return float("nan")
+    residuals = sums - sizes * values.mean()
+    return float(np.sqrt(groups / (groups - 1) * (residuals**2).sum()) / len(values))
 
 
 def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:

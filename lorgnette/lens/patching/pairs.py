@@ -9,12 +9,18 @@ from torch import Tensor
 from lorgnette.errors import UserError
 from lorgnette.explaining.target import class_number, piece_number
 from lorgnette.lens.effects.goal import Goal
+from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 
 COUNTERPART, ANSWER, OTHER = "counterpart", "answer", "other"
 """Names in `Example.extra`, which are columns of a table."""
+
+
+def pair_key(example: Example) -> int:
+    """The same for both directions of a pair, which are not independent of each other."""
+    return text_key(*sorted((example.text or "", str(example.extra.get(COUNTERPART)))))
 
 
 def counterparts(subject: Subject, batch: Batch) -> Batch:
@@ -37,7 +43,9 @@ def _counterpart(example: Example) -> Example:
             "answer and other), or planted:pairs."
         )
     words = None if example.words is None else tuple(text.split())
-    return Example(example.id, text, pair=example.pair, words=words, label=None, extra=_pair_start(example))
+    return Example(
+        example.id, text, pair=example.pair, words=words, label=None, target=example.target, extra=_pair_start(example)
+    )
 
 
 def _pair_start(example: Example) -> dict[str, object]:
@@ -47,12 +55,11 @@ def _pair_start(example: Example) -> dict[str, object]:
 def question(subject: Subject, task: str, batch: Batch, clean: Tensor, corrupt: Tensor) -> Goal:
     """logit(answer) − logit(other), at the one place where something is asked.
 
-    A classifier says one class; a language model the token behind the text; a masked one the token at its mask. Where a
-    text names no answer, it is its class, or what the model says of it; no other, what is likeliest in the counterpart
-    besides the answer.
+    A classifier says one class; a language model the token behind the text; a masked one the token at its mask; a
+    translation model the token behind `target`, which the decoder reads for both texts alike. Where a text names no
+    answer, it is its class, or what the model says of it; no other, what is likeliest in the counterpart besides the
+    answer.
     """
-    if task == "translation":
-        raise UserError(f"{subject.name!r} translates: patching is for classifiers and language models.")
     where = _place(subject, task, batch)
     rows = [logits.detach() if where is None else _at(logits.detach(), where) for logits in (clean, corrupt)]
     answer = rows[0].argmax(-1)
@@ -86,6 +93,9 @@ def _place(subject: Subject, task: str, batch: Batch) -> Int[Tensor, " batch"] |
         return None
     if task == "causal":
         return tokens.lengths - 1
+    if task == "translation":
+        assert batch.target is not None
+        return (batch.target.lengths - 1).clamp(min=0)  # without a target the decoder reads its start token alone
     hidden = tokens.mask & (tokens.ids == subject.tokenizer.mask_token_id)
     for example, count in zip(batch.examples, hidden.sum(-1).tolist(), strict=True):
         if count != 1:
@@ -104,6 +114,8 @@ def _numbers(
     for number, example in enumerate(examples):
         given = example.extra.get(name)
         if given is not None:
-            classify = task == "classification"
-            out[number] = class_number(subject, str(given)) if classify else piece_number(subject, str(given))
+            if task == "classification":
+                out[number] = class_number(subject, str(given))
+            else:
+                out[number] = piece_number(subject, str(given), translated=task == "translation")
     return out

@@ -22,7 +22,7 @@ def figures(result: Result) -> list[Figure]:
 def findings(result: Result) -> Iterator[Finding]:
     """How far the texts are apart, how many heads change that, and which do most."""
     data = result.data
-    pairs = int(data["clean_count"])
+    pairs = int(data.attrs.get("pairs", data["clean_count"]))
     ends = {name: float(data[name]) for name in ("clean", "corrupt")}
     words = "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts"
     whole, error = (np.asarray(float(data[name])) for name in ("difference", "difference_se"))
