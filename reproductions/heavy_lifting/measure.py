@@ -122,6 +122,7 @@ class Cutting:
     def of(cls, seed: int, kept: Table, sizes: Mapping[str, Any], machine: Machine) -> "Cutting":
         shop = Workshop.open(sizes, machine)
         model, ready, settings = shop.further("small", longer(shop, seed), 1, seed)
+        model.to(device())  # not in `cross_entropy`: what is moved in inference mode cannot learn
         items = ready.test()
         heads = {each.site: list(kept[each.site.name][each.site.layer]) for each in anatomy_of(model).sites}
         return cls(model, ready, settings, items, shop, heads, cross_entropy(model, ready, items))
