@@ -165,6 +165,8 @@ class PairSample:
         """α and ‖f‖ of the sampled pairs of these sites together."""
         rows = getattr(self.lens, self.state)[:, list(sites), kind].flatten(1)
         rows = rows[:, rows[NUMBER].isfinite()]
+        if len(sites) == 1:  # in the order of the numbers already
+            return rows[WEIGHT], rows[NORM]
         order = rows[NUMBER].sort(stable=True).indices[: self.size]
         return rows[WEIGHT, order], rows[NORM, order]
 

@@ -31,7 +31,7 @@ def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[
 def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token token"]]]:
     """C_ij of every self-attention, in the order of the passes; zero for a padded j."""
     inputs = _layer_inputs(subject, batch)
-    with torch.no_grad(), switched(subject.model, subject.anatomy):
+    with torch.no_grad(), switched(subject.model.modules(), subject.anatomy):
         for attention, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
             site = attention.site
             mask = batch.queries(site).mask

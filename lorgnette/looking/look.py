@@ -138,8 +138,9 @@ def _through(
         return number >= done and number % ranks.world == ranks.rank
 
     with torch.no_grad(), evaluating(texts.subject.model), saved:
+        texts.words |= any(lens.wants_words for lens in looking)
         in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type)
-        stream = prepared(texts.subject, in_turn, mine, words=any(lens.wants_words for lens in looking))
+        stream = prepared(texts.subject, in_turn, mine, words=texts.words)
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
                 _pass(texts.subject, encoded, looking, batch)

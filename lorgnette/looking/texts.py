@@ -35,6 +35,8 @@ class TokenizedTexts:
 
     def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD) -> None:
         self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
+        self.words: bool = False
+        """Whether somebody will want to know their words: found as they are cut into tokens."""
         self._first: list[Encoded] = []
         self._whole = False
 
@@ -76,7 +78,7 @@ class TokenizedTexts:
                 item if isinstance(item, Example) else Example(f"text {count + number}", item)
                 for number, item in enumerate(some, 1)
             ]
-            for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate):
+            for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate, words=self.words):
                 if len(self._first) == count < self.keep:
                     self._first.append(encoded)
                 count += 1

@@ -54,9 +54,9 @@ def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Calla
 
 
 @contextmanager
-def switched(model: nn.Module, anatomy: Anatomy) -> Iterator[None]:
-    """Route the model through `attend`."""
-    configs = {id(c): c for c in (getattr(m, "config", None) for m in model.modules()) if c is not None}
+def switched(modules: Iterable[nn.Module], anatomy: Anatomy) -> Iterator[None]:
+    """Route a model, of these modules, through `attend`."""
+    configs = {id(c): c for c in (getattr(m, "config", None) for m in modules) if c is not None}
     ours = [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
     shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
     with _overridden("attention", ours, _routed), _overridden("forward", shimmed.values(), _shimmed(anatomy.shim)):

@@ -1,6 +1,6 @@
 """How a Hugging Face model comes to call `attend`, and goes back to what it did before."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -41,11 +41,12 @@ def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
     `contextvars.copy_context().run`.
     """
     model = subject if isinstance(subject, nn.Module) else subject.model
-    refuse_compiled(model)
+    modules = list(model.modules())
+    refuse_compiled(model, modules)
     anatomy = anatomy_of(model) if isinstance(subject, nn.Module) else subject.anatomy
-    watch = _Watch(model, anatomy, taps)
+    watch = _Watch(model, modules, anatomy, taps)
     with ExitStack() as undo:
-        undo.enter_context(switched(model, anatomy))
+        undo.enter_context(switched(modules, anatomy))
         for stack in anatomy.stacks:
             watch.hook(stack, undo)
         ACTIVE.set((*ACTIVE.get(), watch))
@@ -57,9 +58,9 @@ def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
 class _Watch:
     """Follows the passes of one tapped model: which stack is running, which site must call next."""
 
-    def __init__(self, model: nn.Module, anatomy: Anatomy, taps: tuple[Tap, ...]) -> None:
+    def __init__(self, model: nn.Module, modules: Sequence[nn.Module], anatomy: Anatomy, taps: tuple[Tap, ...]) -> None:
         self.model, self.anatomy, self.taps = model, anatomy, taps
-        self.modules = {id(module) for module in model.modules()}
+        self.modules = {id(module) for module in modules}
         self.running: _WatchedPass | None = None
         self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
@@ -131,9 +132,10 @@ class _Watch:
             tap.close(stack.name)
 
 
-def refuse_compiled(model: nn.Module) -> None:
+def refuse_compiled(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> None:
     """A compiled graph does not come by our attention function, or keeps it after the end."""
-    compiled = [part for part in model.modules() if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
+    parts = model.modules() if modules is None else modules
+    compiled = [part for part in parts if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
     if compiled or torch.compiler.is_compiling():
         raise CaptureError(
             f"{type(model).__name__} is compiled (torch.compile), so its attention cannot be captured. Use the "

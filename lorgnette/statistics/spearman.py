@@ -15,6 +15,20 @@ def rounded(values: Float[Tensor, " item"], bits: int = 16) -> Float[Tensor, " i
     return torch.ldexp((mantissa * 2**bits).round(), exponent - bits)
 
 
+def ranks(values: Float[Tensor, "*row item"]) -> Float[Tensor, "*row item"]:
+    """From 1; items that are equal share the mean of their ranks."""
+    ordered = values.sort(-1).values
+    below, up_to = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
+    return (below + up_to + 1).double() / 2
+
+
+def spearman_by_row(one: Float[Tensor, "row item"], other: Float[Tensor, "row item"]) -> Float[Tensor, " row"]:
+    """`spearman` of every row; NaN where one side is constant."""
+    a, b = (rank - rank.mean(-1, keepdim=True) for rank in (ranks(one), ranks(other)))
+    size = (a.square().sum(-1) * b.square().sum(-1)).sqrt()
+    return torch.where(size > 0, (a * b).sum(-1) / torch.where(size > 0, size, 1.0), torch.nan).clamp(-1, 1)
+
+
 Values = Float[Tensor, " item"] | Float[np.ndarray, " item"]
 
 

@@ -43,19 +43,22 @@ class Encoder:
         with outside(f"The text {example.id!r} cannot be cut into tokens", "Correct it, or leave it out."):
             return self._encode(example, truncate)
 
-    def encode_all(self, examples: Sequence[Example], *, truncate: bool = False) -> list[Encoded]:
-        """Many examples: what a fast tokenizer can cut together goes to it in one call, which uses its own threads."""
+    def encode_all(self, examples: Sequence[Example], *, truncate: bool = False, words: bool = False) -> list[Encoded]:
+        """Many examples: what a fast tokenizer can cut together goes to it in one call, which uses its own threads.
+
+        `words`: find their words too, from the same call.
+        """
         fast = self.tokenizer.is_fast and not self.translates
         together = [e for e in examples if fast and e.pair is None and not e.parts and MESSAGES not in e.extra]
         for example in together:
             refuse_half_characters(example)
         texts = [example.text if example.words is None else " ".join(example.words) for example in together]
         try:
-            cut = self._cut(texts, offsets=False)
+            cut = self._cut(texts, offsets=words)
         except Exception:  # one of them cannot be cut: it is named when each is tried by itself
             cut, together = [], []
         sides = {
-            id(example): self._fit(example, self._whole(encoding, text, example.words), truncate)
+            id(example): self._fit(example, self._whole(encoding, text, example.words, found=words), truncate)
             for example, encoding, text in zip(together, cut, texts, strict=False)
         }
         return [
@@ -91,11 +94,14 @@ class Encoder:
             getattr(own, name) is getattr(PreTrainedTokenizerFast, name) for name in ("__call__", "_encode_plus")
         )
 
-    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None) -> Side:
-        """One text, which has no pair, with a word map that is made when it is wanted."""
+    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None, *, found: bool) -> Side:
+        """One text, which has no pair, with a word map that is made when it is wanted, or now (`found`)."""
         special = list(map(bool, cut.special_tokens_mask))
         types = cut.type_ids if "token_type_ids" in self.tokenizer.model_input_names else None
-        return Side.later(cut.ids, special, types, partial(self._words_of, text, words))
+        side = Side.later(cut.ids, special, types, partial(self._words_of, text, words))
+        if found:
+            vars(side).update(zip(("word", "words"), self._words_of(text, words, cut), strict=True))
+        return side
 
     def _words_of(self, text: str, words: tuple[str, ...] | None, cut: "Encoding | None" = None) -> WordMap:
         """The word map of one text that has no pair."""

@@ -258,5 +258,6 @@ def test_together_as_one_by_one(maker):
         Example("target", "good", target="le chat"),
     ]
     assert encoder.encode_all(examples) == [encoder.encode(example) for example in examples]
+    assert encoder.encode_all(examples, words=True) == [encoder.encode(example) for example in examples]
     with pytest.raises(UserError, match="half a character"):
         encoder.encode_all([*examples, Example("half", "\ud800")])

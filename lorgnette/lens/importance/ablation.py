@@ -125,7 +125,7 @@ class Rerun:
         watch = _OneSite(attention, self.order, _Replaced(replacements))
         inputs = {name: tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) for name, tensor in self.batch.inputs.items()}
         with ExitStack() as undo:
-            undo.enter_context(switched(self.subject.model, self.subject.anatomy))
+            undo.enter_context(switched(self.subject.model.modules(), self.subject.anatomy))
             undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), watch)))
             if not self.shared:
                 for layer in self._layers(self.order[:at]):

@@ -21,11 +21,11 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.norms.descriptions import DESCRIPTIONS
+from lorgnette.lens.norms.rank_correlations import rank_correlations
 from lorgnette.lens.norms.readings import Reading, Readings
 from lorgnette.lens.norms.signals import SIGNALS
 from lorgnette.lens.signals import Signal
 from lorgnette.results import Result
-from lorgnette.statistics.spearman import rounded, spearman
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -299,7 +299,7 @@ class Norms(Lens):
                 variables["mixing" + tail] = self.by_layer.grid(cell, {axes.RATIO: self.ratios})
                 variables[f"mixing{tail}_count"] = variables["mixing_count"]
         if self.pairs_sample is not None:
-            variables |= self._spearman(self.pairs_sample)
+            variables |= rank_correlations(self, self.pairs_sample, self.kinds)
         for name, text in DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
@@ -315,39 +315,6 @@ class Norms(Lens):
         out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
         tokens = self.grid(count).fillna(0).astype("int64")
         return out | {f"{name}_count": tokens for name in cells}
-
-    def _spearman(self, pairs: PairSample) -> dict[str, xr.DataArray]:
-        """By layer, and over the layers of a stack; `_count` is the sample's size, `_pairs` how many there were."""
-        names = list(dict.fromkeys(site.name for site in self.sites))
-        groups = [[k for k, site in enumerate(self.sites) if site.name == name] for name in names]
-        pair_counts = torch.zeros(len(self.sites), len(self.kinds), dtype=torch.float64)
-        pair_counts[:, [CATEGORIES.index(kind) for kind in _KINDS]] = self.pairs_seen
-        rho, count = _correlations(pairs, [[k] for k in range(len(self.sites))], len(self.kinds))
-        by_kind = {axes.CATEGORY: self.kinds}
-        out = {"spearman": self.by_layer.grid(rho, by_kind)}
-        for name, cells in (("spearman_count", count), ("spearman_pairs", pair_counts)):
-            out[name] = self.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
-        rho, count = _correlations(pairs, groups, len(self.kinds))
-        labels = {axes.STACK: names, axes.CATEGORY: list(self.kinds)}
-        totals = torch.stack([pair_counts[group].sum(0) for group in groups])
-        out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
-        out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
-        out["spearman_all_pairs"] = xr.DataArray(totals.numpy().astype("int64"), coords=labels)
-        return out
-
-
-def _correlations(pairs: PairSample, groups: Sequence[Sequence[int]], kinds: int) -> tuple[Tensor, Tensor]:
-    """ρ and the size of the sample for groups of sites and all kinds; NaN and 0 where there is none."""
-    rho = torch.full((len(groups), kinds), torch.nan, dtype=torch.float64)
-    count = torch.zeros_like(rho)
-    for number, sites in enumerate(groups):
-        for kind, name in enumerate(_KINDS):
-            weight, norm = pairs.sample(sites, kind)
-            correlation = spearman(rounded(weight), rounded(norm))
-            if correlation is not None:
-                rho[number, CATEGORIES.index(name)] = correlation
-                count[number, CATEGORIES.index(name)] = len(weight)
-    return rho, count
 
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:

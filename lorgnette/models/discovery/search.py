@@ -44,7 +44,7 @@ def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
     given, real = small_batch(base)
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
-        with switched(model, Anatomy("", ())), explored(base) as recorded:
+        with switched(model.modules(), Anatomy("", ())), explored(base) as recorded:
             watched = _output(base, given, "with a different attention function")
     if not any(isinstance(event, Attended) for event in recorded.events):
         raise drift(model, "its attention does not go through transformers' attention interface")
@@ -67,7 +67,7 @@ def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], re
     if ids is None or ids.shape != real.shape:
         return False
     swapped = torch.cat([ids[:, :1].flip(0), ids[:, 1:]], dim=1)
-    with torch.no_grad(), evaluating(model), switched(model, Anatomy("", ())), silenced(base):
+    with torch.no_grad(), evaluating(model), switched(model.modules(), Anatomy("", ())), silenced(base):
         one, other = (_output(base, {**given, "input_ids": some}, "without attention") for some in (ids, swapped))
     if one.shape[:2] != ids.shape:
         return False

@@ -1,0 +1,33 @@
+"""Rank correlations of many rows at once, against SciPy's."""
+
+import numpy as np
+import torch
+from scipy.stats import rankdata, spearmanr
+
+from lorgnette.statistics.spearman import ranks, rounded, spearman_by_row
+
+
+def rows(bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    make = torch.Generator().manual_seed(bits)
+    one = torch.randn(4, 300, generator=make, dtype=torch.float64)
+    other = 0.5 * one + torch.randn(4, 300, generator=make, dtype=torch.float64)
+    return rounded(one, bits), rounded(other, bits)  # few bits, many ties
+
+
+def test_equal_items_share_the_mean_of_their_ranks():
+    for bits in (2, 16):
+        one, _ = rows(bits)
+        np.testing.assert_array_equal(ranks(one), rankdata(one.numpy(), axis=-1))
+
+
+def test_every_row_is_spearmans_rho():
+    for bits in (2, 16):
+        one, other = rows(bits)
+        exact = [spearmanr(a, b).statistic for a, b in zip(one.numpy(), other.numpy(), strict=True)]
+        np.testing.assert_allclose(spearman_by_row(one, other), exact, atol=1e-12)
+
+
+def test_a_constant_row_has_no_correlation():
+    one, other = rows(16)
+    one[1] = 3.0
+    assert spearman_by_row(one, other).isnan().tolist() == [False, True, False, False]
