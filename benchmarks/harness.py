@@ -1,13 +1,18 @@
 """How a figure is measured and printed."""
 
 import json
+import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,21 @@ class Figure:
             "ok": self.ok,
             "better": better,
         }
-        return json.dumps({**head, **self.details})
+        return json.dumps({**head, "processor": processor(), "threads": torch.get_num_threads(), **self.details})
+
+
+@cache
+def processor() -> str:
+    """The processor's name, as the system has it, and the second-level cache of a core where that is known."""
+    try:
+        told = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        name = next(value.strip() for key, _, value in told if key.strip() == "model name")
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    try:
+        return f"{name}, L2 {Path('/sys/devices/system/cpu/cpu0/cache/index2/size').read_text().strip()}"
+    except OSError:
+        return name
 
 
 Bench = Callable[[], Iterable[Figure]]

@@ -208,16 +208,17 @@ def _words(label: xr.DataArray, excess: xr.DataArray, extra: Table) -> xr.DataAr
     """The labels of each head as one text: "positional (-1) +0.87, previous +0.61", or "none"."""
     out = xr.full_like(label.isel({axes.ROLE: 0}, drop=True), "", dtype=object)
     names = label[axes.ROLE].values.tolist()
+    relations, offsets = (extra[name].transpose(*out.dims).values for name in ("relations", "offset"))
+    labels, beyond = (each.transpose(*out.dims, axes.ROLE).values for each in (label, excess))
     for cell in np.ndindex(out.shape):
-        at = dict(zip(out.dims, cell, strict=True))
         words = []
-        for name, has, over in zip(names, label[at].values, excess[at].values, strict=True):
+        for name, has, over in zip(names, labels[cell], beyond[cell], strict=True):
             if has and name == "syntactic":
-                words.append(f"syntactic ({extra['relations'][at].item()})")
+                words.append(f"syntactic ({relations[cell]})")
             elif has:
-                place = f" ({extra['offset'][at].item():+d})" if name == "positional" else ""
+                place = f" ({offsets[cell]:+d})" if name == "positional" else ""
                 words.append(f"{name}{place}" + ("" if np.isnan(over) else f" {over:+.2f}"))
-        out[at] = ", ".join(words) or NOTHING
+        out.values[cell] = ", ".join(words) or NOTHING
     return out.astype(str)
 
 
@@ -225,11 +226,10 @@ def _stability(number: xr.DataArray, holds: xr.DataArray) -> dict[str, xr.DataAr
     """By stack and role: do both parts rank the heads alike, and do they say the same of them?"""
     stacks, roles = number[axes.STACK].values.tolist(), number[axes.ROLE].values.tolist()
     rho, counts = np.full((len(stacks), len(roles)), np.nan), np.zeros((len(stacks), len(roles)), dtype="int64")
-    for s, stack in enumerate(stacks):
-        for r, role in enumerate(roles):
-            one, other = (
-                number.sel({axes.STACK: stack, axes.ROLE: role, axes.PART: part}).values.ravel() for part in PARTS
-            )
+    values = number.transpose(axes.STACK, axes.ROLE, axes.PART, ...).sel({axes.PART: list(PARTS)}).values
+    for s in range(len(stacks)):
+        for r in range(len(roles)):
+            one, other = (each.ravel() for each in values[s, r])
             finite = np.isfinite(one) & np.isfinite(other)
             correlation = spearman(torch.tensor(one[finite]), torch.tensor(other[finite])) if finite.sum() > 2 else None
             if correlation is not None:
