@@ -11,7 +11,17 @@ from lorgnette.errors import UserError, near
 if TYPE_CHECKING:
     from reproductions.frame.study import Study
 
-STUDIES = ("kobayashi2020", "clark2019", "raganato2018", "tp9", "nguyen2022", "fosse2023", "voita2019", "which_signal")
+STUDIES = (
+    "kobayashi2020",
+    "clark2019",
+    "raganato2018",
+    "tp9",
+    "nguyen2022",
+    "fosse2023",
+    "voita2019",
+    "which_signal",
+    "cancellation_by_layer",
+)
 
 
 def find(name: str) -> "Study":

@@ -91,8 +91,8 @@ def _layers_over_rest(r: Readings) -> Callable[[str], np.ndarray]:
 
 
 def _lengths(r: Readings) -> Iterator[Claim]:
-    models = r.complete()
-    if len(r.lengths) < 2 or not models:
+    models = r.models
+    if len(r.lengths) < 2:
         return
     by_length = [mean_of([level(r.paradox(m, n)) for m in models], MODELS) for n in r.lengths]
     every = mean_of([level([level(r.paradox(m, n)) for n in r.lengths]) for m in models], MODELS)

@@ -133,13 +133,14 @@ def _zeroed(r: Readings) -> Figure:
                 )
     rows = [row for row in rows if np.isfinite(row["x"]) and np.isfinite(row["y"])]
     ends = [min(min(row["x"], row["y"]) for row in rows), max(max(row["x"], row["y"]) for row in rows)]
-    scale = alt.Scale(type="log", domain=ends)
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    axis = alt.Axis(values=[0.3, 1, 3, 10, 30], format="~g")
     charts = []
     for said in ("weight α", "share of the norm ‖α f(x)‖"):
         base = alt.Chart(alt.Data(values=[row for row in rows if row["said"] == said]), width=280, height=280)
         dots = base.mark_point(filled=True, size=50, opacity=0.8).encode(
-            x=alt.X("x:Q", title=f"{said}, over that of a middle word", scale=scale),
-            y=alt.Y("y:Q", title="change of states, over that of a middle word", scale=scale),
+            x=alt.X("x:Q", title=f"{said}, over that of a middle word", scale=scale, axis=axis),
+            y=alt.Y("y:Q", title="change of states, over that of a middle word", scale=scale, axis=axis),
             color=alt.Color(
                 "model:N", scale=alt.Scale(domain=r.models, range=list(COLOURS[: len(r.models)])), title=None
             ),

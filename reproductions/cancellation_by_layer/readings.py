@@ -31,7 +31,8 @@ class Readings:
     def __init__(self, cells: Finished) -> None:
         self.cells = cells
         self.models = [name for name in SINKS if cells.of(model=name, length=USUAL)]
-        self.lengths = [length for length in LENGTHS if cells.of(length=length)]
+        self.lengths = [n for n in LENGTHS if all(cells.of(model=model, length=n) for model in self.models)]
+        """At which every model was measured."""
 
     def cell(self, model: str, length: int = USUAL) -> xr.Dataset:
         cell: xr.Dataset = self.cells.one(model=model, length=length)
@@ -72,7 +73,3 @@ class Readings:
     def over_models(self, read: Callable[..., Any], *told: Any) -> Estimate:
         """The mean over models of a number that each has by block."""
         return mean_of([level(read(model, *told)) for model in self.models], MODELS)
-
-    def complete(self) -> list[str]:
-        """The models that were measured at every length."""
-        return [m for m in self.models if all(self.cells.of(model=m, length=n) for n in self.lengths)]

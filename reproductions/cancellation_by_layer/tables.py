@@ -107,7 +107,8 @@ def _loss(r: Readings) -> Table:
     for model in r.models:
         for cell in r.cells.of(model=model, part="loss"):
             loss = {name: np.array(values) for name, values in cell.result["loss"].items()}
-            rows.append({"model": model, "sentences": cell.result["sentences"], "loss": float(loss["intact"].mean()),
+            sentences = str(cell.result["sentences"])
+            rows.append({"model": model, "sentences": sentences, "loss": float(loss["intact"].mean()),
                          "without </s>": _change(loss["sep"] - loss["intact"]),
                          "without a middle word": _change(loss[MIDDLE] - loss["intact"])})  # fmt: skip
         if "loss" in r.cell(model):
