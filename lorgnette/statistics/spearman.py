@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def rounded(values: Float[Tensor, " item"], bits: int = 16) -> Float[Tensor, " item"]:
+def rounded(values: Float[Tensor, "*item"], bits: int = 16) -> Float[Tensor, "*item"]:
     """Keep this many bits of each number: what differs by rounding alone must tie, or noise would be ranked.
 
     [CLS] in the first layer is one vector in every text, but its norm comes out with another last bit in each batch.
