@@ -195,6 +195,20 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the interrupted r
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per batch.", rich_help_panel=_RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", rich_help_panel=_RUN)]
 
+BatchSize = Annotated[int, typer.Option(min=1, help="Texts per batch.", rich_help_panel=_RUN)]
+Beams = Annotated[int, typer.Option(min=1, help="Beam size for the scored translations.", rich_help_panel=_RUN)]
+Pickled = Annotated[
+    bool,
+    typer.Option("--allow-pickle", help="Read weights from a pickle, which can run code.", rich_help_panel=_RUN),
+]
+TrainingLimit = Annotated[
+    int | None, typer.Option(min=1, help="Use only the first N training texts.", rich_help_panel=_CORPUS, metavar="N")
+]
+TestLimit = Annotated[
+    int | None, typer.Option(min=1, help="Use only the first N test texts.", rich_help_panel=_CORPUS, metavar="N")
+]
+TestSplit = Annotated[str, typer.Option(help="The split to test on.", rich_help_panel=_CORPUS)]
+
 
 def option(panel: str, *names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)

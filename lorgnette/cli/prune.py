@@ -72,25 +72,21 @@ class PruneOptions:
     learning_rate: Annotated[
         float | None, option(_RUN, help="Learning rate of the model weights.", show_default="5e-5")
     ] = None
-    batch_size: Annotated[int, option(_RUN, help="Texts per batch.", min=1)] = 32
-    beams: Annotated[int, option(_RUN, help="Beam size for the scored translations.", min=1)] = 1
+    batch_size: options.BatchSize = 32
+    beams: options.Beams = 1
     seed: options.Seed = 0
     onnx: Annotated[bool, option(_RUN, "--onnx/--no-onnx", help="Also write model.onnx.")] = True
     format: Annotated[
         str, option(_RUN, help="pruned (smaller) or stock (removed heads are zero; opens in plain transformers).")
     ] = "pruned"
-    allow_pickle: Annotated[
-        bool, option(_RUN, "--allow-pickle", help="Read weights from a pickle, which can run code.")
-    ] = False
+    allow_pickle: options.Pickled = False
     resume: options.Resume = False
     max_length: Annotated[int | None, option(_TEXTS, help="Truncate longer texts (the count is reported).", min=1)] = (
         None
     )
-    limit: Annotated[int | None, option(_TEXTS, help="Use only the first N training texts.", metavar="N", min=1)] = None
-    test_limit: Annotated[int | None, option(_TEXTS, help="Use only the first N test texts.", metavar="N", min=1)] = (
-        None
-    )
-    test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
+    limit: options.TrainingLimit = None
+    test_limit: options.TestLimit = None
+    test_split: options.TestSplit = "test"
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
     labels: options.Labels = None

@@ -76,7 +76,7 @@ class TrainOptions:
     epochs: Annotated[
         int | None, option(_RUN, help="Maximum number of epochs.", show_default="20, pretrained 3", min=1)
     ] = None
-    batch_size: Annotated[int, option(_RUN, help="Texts per batch.", min=1)] = 64
+    batch_size: options.BatchSize = 64
     patience: Annotated[int, option(_RUN, help="Stop after this many evaluations without improvement.", min=1)] = 5
     select: Annotated[
         str, option(_RUN, help="Metric that selects the best epoch: loss, cross_entropy, accuracy or bleu.")
@@ -85,10 +85,8 @@ class TrainOptions:
     evaluate_every: Annotated[
         int | None, option(_RUN, help="Steps between evaluations (and checkpoints).", show_default="an epoch", min=1)
     ] = None
-    beams: Annotated[int, option(_RUN, help="Beam size for the scored translations.", min=1)] = 1
-    allow_pickle: Annotated[
-        bool, option(_RUN, "--allow-pickle", help="Read weights from a pickle, which can run code.")
-    ] = False
+    beams: options.Beams = 1
+    allow_pickle: options.Pickled = False
     bf16: Annotated[bool, option(_RUN, "--bf16", help="Train in bfloat16.")] = False
     fp16: Annotated[bool, option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False
     resume: options.Resume = False
@@ -101,11 +99,9 @@ class TrainOptions:
     validation: Annotated[
         float, option(_TEXTS, help="Fraction of the training texts to validate on if there is no validation split.")
     ] = 0.1
-    test_split: Annotated[str, option(_TEXTS, help="The split to test on.")] = "test"
-    limit: Annotated[int | None, option(_TEXTS, help="Use only the first N training texts.", metavar="N", min=1)] = None
-    test_limit: Annotated[int | None, option(_TEXTS, help="Use only the first N test texts.", metavar="N", min=1)] = (
-        None
-    )
+    test_split: options.TestSplit = "test"
+    limit: options.TrainingLimit = None
+    test_limit: options.TestLimit = None
     stream: Annotated[bool, option(_TEXTS, "--stream", help="Stream the texts instead of loading them all.")] = False
     text_column: options.TextColumn = "text"
     label_column: options.LabelColumn = None
