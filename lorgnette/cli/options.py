@@ -229,7 +229,7 @@ def unpacked(command: Callable[..., None]) -> Callable[..., None]:
         alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])]
         options += alone if group is None else _fields(group)
 
-    def called(**given: Any) -> None:
+    def called(**given: object) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
         command(**given)

@@ -7,11 +7,11 @@ import json
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "lorgnette_token"
 LARGEST_BODY = 64 * 1024
@@ -33,10 +33,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 def is_loopback(host: str) -> bool:
@@ -92,7 +88,7 @@ class Guard:
 
     access: Access
 
-    def __init__(self, app: Any, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

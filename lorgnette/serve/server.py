@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 from socket import socket
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
 """How long a client may take to send a request."""
@@ -17,7 +18,7 @@ MOST_CONNECTIONS = 1000
 class Server(uvicorn.Server):
     """A server for `app`; nothing of what is asked is logged."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -31,7 +32,7 @@ class Server(uvicorn.Server):
             )
         )
         self.clock: Callable[[], float] = time.monotonic
-        self._since: dict[tuple[Any, Any, bool], float] = {}
+        self._since: dict[tuple[H11Protocol, object, bool], float] = {}
 
     async def on_tick(self, counter: int) -> bool:
         self.drop_slow_clients(self.clock())
@@ -56,7 +57,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _request_awaited(connection: Any) -> bool:
+def _request_awaited(connection: H11Protocol) -> bool:
     """Whether a request is begun but not complete: no byte of it yet, some of its head, or some of its body."""
     cycle = connection.cycle
     if cycle is None:
@@ -66,5 +67,5 @@ def _request_awaited(connection: Any) -> bool:
     return bool(cycle.more_body)
 
 
-def _answer_unread(connection: Any) -> bool:
+def _answer_unread(connection: H11Protocol) -> bool:
     return connection.transport.get_write_buffer_size() > 0

@@ -241,7 +241,7 @@ def _ranked(work: _Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     if file.is_file():
         return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
     subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
-    scores = {"importance": importance_scores, "agreement": agreement_scores}[settings.method]
+    scores = importance_scores if settings.method == "importance" else agreement_scores
     texts = work.ready.parts.validation.take(TEXTS)
     importance = scores(subject, texts, progress=settings.training.progress)
     heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)

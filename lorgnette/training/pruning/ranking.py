@@ -1,7 +1,6 @@
 """Heads in the order in which they should go, by what lenses say of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,7 +9,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.lens.importance.order import need
 from lorgnette.looking.look import look
-from lorgnette.looking.texts import TokenizedTexts
+from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
 
@@ -20,7 +19,7 @@ TEXTS = 200
 
 
 def importance_scores(
-    subject: Subject, texts: Any, *, progress: bool = False, turns: int = TURNS
+    subject: Subject, texts: Texts, *, progress: bool = False, turns: int = TURNS
 ) -> dict[tuple[Site, int], float]:
     """Heads by the turn in which they go; the larger, the dearer.
 
@@ -55,7 +54,7 @@ def _needs(
     return _cells(subject, need(importance))
 
 
-def agreement_scores(subject: Subject, texts: Any, *, progress: bool = False) -> dict[tuple[Site, int], float]:
+def agreement_scores(subject: Subject, texts: Texts, *, progress: bool = False) -> dict[tuple[Site, int], float]:
     """The mean rank of each head over the signals that the lens `agreement` compares; the larger, the dearer.
 
     Sharpness, confidence, norm, relevance, the gradient of a gate, and the loss without the head; ties share a rank. A

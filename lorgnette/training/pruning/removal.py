@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
+from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.offloading import refuse_offloaded
 from lorgnette.models.pruned.checkpoint import as_pruned
@@ -62,7 +62,7 @@ def count_heads(model: PreTrainedModel) -> dict[str, list[int]]:
 
 
 def _table(
-    model: PreTrainedModel, sites: Mapping[Site, Any], heads: Mapping[Site, Sequence[int]]
+    model: PreTrainedModel, sites: Mapping[Site, AttentionSite], heads: Mapping[Site, Sequence[int]]
 ) -> dict[str, list[list[int]]]:
     """stack → layer → heads, for every layer of the model, also those emptied before."""
     before = getattr(model.config, "kept_heads", None) or {}
@@ -74,7 +74,7 @@ def _table(
     return table
 
 
-def _check(site: Site, numbers: Sequence[int], sites: Mapping[Site, Any]) -> None:
+def _check(site: Site, numbers: Sequence[int], sites: Mapping[Site, AttentionSite]) -> None:
     if site not in sites:
         if numbers:
             raise UserError(f"{site}: the model has no heads there to keep.")

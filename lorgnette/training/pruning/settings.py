@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lorgnette.errors import UserError, near
 from lorgnette.training.gates.gates import STACKS, TRAINS, VOITA, check_options, check_rule
@@ -62,7 +62,7 @@ class PruningSettings(HeadChoice):
 
     def __post_init__(self) -> None:
         training = self.training
-        changes: dict[str, Any] = {} if training.epochs is not None else {"epochs": EPOCHS}
+        changes: dict[str, float] = {} if training.epochs is not None else {"epochs": EPOCHS}
         if training.learning_rate is None:  # heads that go take more than fine-tuning does
             changes |= {"learning_rate": LEARNING_RATE, "warmup": training.warmup or 0.0}
         object.__setattr__(self, "training", training.replace(**changes))
