@@ -18,7 +18,7 @@ from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, 
 from lorgnette.serve import schemas
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
-from lorgnette.serve.work import Answers, Busy, Desk, WorkingThread, as_json
+from lorgnette.serve.work import AnswerCache, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
 from lorgnette.subject.generation import traced
 from lorgnette.texts.corpus import Corpus
@@ -86,7 +86,7 @@ class Page:
     texts: Texts | None = None
     limits: Limits = Limits()
     desk: Desk = field(default_factory=Desk)
-    answers: Answers = field(default_factory=Answers)
+    answers: AnswerCache = field(default_factory=AnswerCache)
 
     def __post_init__(self) -> None:
         # What is loaded anew may be another model under the same name.

@@ -122,7 +122,7 @@ class Desk:
         self._start_next()
 
 
-class Answers:
+class AnswerCache:
     """Answers that are there, or on their way: the same question is worked on once, whoever asks it."""
 
     def __init__(self, most_bytes: int = CACHED_BYTES) -> None:

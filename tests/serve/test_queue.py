@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from lorgnette.serve.work import Answers, Busy, Desk
+from lorgnette.serve.work import AnswerCache, Busy, Desk
 
 
 def test_clients_take_turns():
@@ -97,7 +97,7 @@ class Maker:
 
 def test_the_same_question_is_worked_on_once():
     async def crowd():
-        answers, make = Answers(), Maker()
+        answers, make = AnswerCache(), Maker()
         asked = [asyncio.create_task(answers.get("question", make)) for _ in range(20)]
         await asyncio.sleep(0)
         asked[0].cancel()  # the first one leaves: the others still want it
@@ -115,7 +115,7 @@ def test_the_same_question_is_worked_on_once():
 
 def test_work_that_nobody_waits_for_is_stopped():
     async def crowd():
-        answers, make = Answers(), Maker()
+        answers, make = AnswerCache(), Maker()
         asked = [asyncio.create_task(answers.get("question", make)) for _ in range(3)]
         await asyncio.sleep(0)
         for task in asked:
@@ -131,7 +131,7 @@ def test_work_that_nobody_waits_for_is_stopped():
 
 def test_failures_are_not_kept():
     async def crowd():
-        answers, failing = Answers(), True
+        answers, failing = AnswerCache(), True
 
         async def make() -> bytes:
             if failing:
@@ -148,7 +148,7 @@ def test_failures_are_not_kept():
 
 def test_the_cache_is_bounded_by_bytes():
     async def crowd():
-        answers = Answers(most_bytes=25)
+        answers = AnswerCache(most_bytes=25)
         for name in ("one", "two", "three"):
             await answers.get(name, lambda: asyncio.sleep(0, b"0123456789"))
             await answers.get("one", lambda: asyncio.sleep(0, b"again 6789"))
