@@ -45,6 +45,7 @@ def theme(ink: str, *, size: int = 11) -> Json:
         "legend": {
             **words,
             "labelOpacity": 0.85,
+            "titleLimit": 300,
             "gradientLength": 120,
             "gradientThickness": 10,
             "symbolType": "square",

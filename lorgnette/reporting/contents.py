@@ -27,11 +27,16 @@ def findings_of(result: Result) -> list[Finding]:
     if has_steps(result):
         return list(step_findings(result))
     sentences = lenses.report_of(result.lens).findings
-    return [
-        Finding(words + finding.template, finding.numbers)
-        for words, data in stacks(result.data)
-        for finding in sentences(Result(result.lens, data, result.provenance))
-    ]
+    by_stack = {
+        words: list(sentences(Result(result.lens, data, result.provenance))) for words, data in stacks(result.data)
+    }
+    # What is about the whole model, such as its loss, every stack says with the same numbers: once is enough.
+    common = [one for one in next(iter(by_stack.values()), []) if all(one in found for found in by_stack.values())]
+    if len(by_stack) < 2:
+        common = []
+    own = [Finding(words + one.template, one.numbers) for words, found in by_stack.items()
+           for one in found if one not in common]  # fmt: skip
+    return [*own, *common]
 
 
 def findings(results: Mapping[str, Result]) -> list[Finding]:

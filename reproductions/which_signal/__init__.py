@@ -9,7 +9,8 @@ STUDY = Study(
     "ranks the heads as their removal does: one at a time, and when many go together?",
     answer="When many heads go together, fitted gates and the gradient of a gate are the best guides; sharpness and "
     "|∂L/∂α| are worse than chance in fine-tuned classifiers. One head at a time, the gradient ranks the heads of "
-    "translation models well, and no signal those of fine-tuned classifiers.",
+    "translation models well, gates and gradient those of a language model moderately, and no signal those of "
+    "fine-tuned classifiers.",
     headline=[
         "gradient-positive",
         "gradient-over-confidence",

@@ -25,6 +25,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     by_task = {
         "classifiers": [place for place in readings.places if readings.intact(place, "accuracy") is not None],
         "translation": [place for place in readings.places if "cross" in readings.stacks(place)],
+        "language": [place for place in readings.places if readings.stacks(place) == ["decoder"]],
     }
     return {
         "by_task": {task: _within(readings, places) for task, places in by_task.items() if places},
