@@ -160,13 +160,22 @@ class Call:
             self.paths.add("the matrix")
             return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.visible_keys > 0)
         kernels = self.kernels(wanted)
-        self.paths.add("the sweep" if kernels is None else "kernels")
+        if kernels is None:
+            return self._measured(wanted, None)
+        try:
+            return self._measured(wanted, kernels)
+        except kernels.TooLarge:  # this GPU has less memory on the chip
+            return self._measured(wanted, None)
+
+    def _measured(self, wanted: Wanted, kernels: ModuleType | None) -> Measured:
+        """By the kernels, or by the sweep."""
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained
         if along and not wanted.context:
             wanted = replace(wanted, context=True)
         measured = (swept if kernels is None else kernels.measured)(self.scores, self.value, wanted)
+        self.paths.add("the sweep" if kernels is None else "kernels")
         if along:
             self._context = measured.context
         return measured

@@ -14,6 +14,8 @@ from lorgnette.attending.programs import column_sums, row_statistics
 from lorgnette.attending.scores import Scores
 from lorgnette.attending.sweep import Measured, Wanted, per_head
 
+TooLarge = triton.runtime.errors.OutOfResources
+"""Raised where a block does not fit into the shared memory or the registers of this GPU."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDEST = 256
@@ -186,4 +188,4 @@ def _column_blocks(width: int, dtype: torch.dtype) -> dict[str, int]:
     return {"BM": 128, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 3 if width <= 64 else 2}
 
 
-__all__ = ["INTERPRETED", "measured", "refusal"]
+__all__ = ["INTERPRETED", "TooLarge", "measured", "refusal"]

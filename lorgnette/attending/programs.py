@@ -148,7 +148,7 @@ def row_statistics(
                 topa = tl.max(sa, 1)
             ma = tl.maximum(ma, topa)
         m = m_new
-    some = m > -1e29  # a row that may see nothing gets zeros
+    some = (m > -1e29) | (total != total)  # a row that may see nothing gets zeros, one with NaN gets NaN
     share = tl.where(some, 1.0 / total, 0.0)
     log_l = tl.log2(total)
     lse = m * c + log_l

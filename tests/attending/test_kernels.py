@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lorgnette.attending.call import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix
 
@@ -141,3 +142,30 @@ def test_what_the_kernels_do_not_take_is_named():
     assert "300" in kernels.refusal(wide, wide_value, wanted(wide))
     double = replace(scores, query=scores.query.double(), key=scores.key.double())
     assert "float64" in kernels.refusal(double, value, wanted(scores))
+
+
+def test_a_row_with_nan_is_not_a_row_that_sees_nothing():
+    scores, value = scores_and_value(allowed="blank rows")
+    scores.query[0, 0, 3] = torch.nan
+    fused = kernels.measured(scores, value, wanted(scores))
+    assert fused["entropy"][0, 0, 3].isnan()
+    assert fused["peak"][0, 0, 3].isnan()
+    assert fused["received"][0, 0].isnan().all()
+    assert not fused["entropy"][0, 0, :3].isnan().any()
+    assert (fused["entropy"][:, :, 1] == 0).all()
+
+
+def test_where_a_block_does_not_fit_the_sweep_is_used(monkeypatch):
+    scores, value = scores_and_value()
+
+    def too_large(*_):
+        raise kernels.TooLarge(300_000, 200_000, "shared memory")
+
+    call = Call(Site("encoder", "self", 0), scores, value)
+    monkeypatch.setattr(call, "kernels", lambda wanted: kernels)
+    monkeypatch.setattr(kernels, "measured", too_large)
+    entropy = call.measure(Wanted(entropy=True))["entropy"]
+    torch.testing.assert_close(
+        entropy.double(), by_matrix(scores, value, wanted(scores))["entropy"], rtol=1e-5, atol=1e-5
+    )
+    assert call.paths == {"the sweep"}
