@@ -16,7 +16,7 @@ from torch import Tensor
 from lorgnette.attending import Site
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.pair_sample import NUMBER, Pairs, visible
-from lorgnette.statistics.hashing import UNIT, bar, text_keys
+from lorgnette.statistics.hashing import UNIT, bar
 from lorgnette.texts.batch import Batch, Tokens
 
 if TYPE_CHECKING:
@@ -123,9 +123,11 @@ class DrawnPairs:
         likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
         # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
         wanted = np.minimum(sizes, (likely + 8 * np.sqrt(likely) + 12).astype(np.int64))
-        rests = [(site, kind) for site in self.sites for kind in kinds]
-        keys = text_keys([example.id for example in batch.examples], rests).view(np.int64)
-        keys = keys.reshape(len(asked), len(self.sites), len(kinds)).transpose(1, 0, 2)
+        if sample.keys is None or sample.keys[0] is not batch:
+            sample.prepare(batch)
+        assert sample.keys is not None
+        _, places, every = sample.keys
+        keys = every[:, [places.index(site) for site in self.sites]].view(np.int64).transpose(1, 0, 2)
         self.ends = wanted.reshape(len(self.sites), -1).sum(1).cumsum().tolist()
         self._make(sizes, wanted, below, keys, asked, count, read)
 

@@ -91,11 +91,19 @@ class PairSample:
         self.held: list[tuple[int, Pairs, Tensor]] = []
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
+        self.keys: tuple[Batch, list[Site], np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
         lens.moments_held.append(self)
 
     def __getstate__(self) -> Json:
-        return {**vars(self), "drawn": None, "limits_seen": None, "_visible": None}
+        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None}
+
+    def prepare(self, batch: Batch) -> None:
+        """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
+        sites = [site for site in self.lens.sites if site.kind == "self"]
+        rests = [(site, kind) for site in sites for kind in self.kinds]
+        keys = text_keys([example.id for example in batch.examples], rests)
+        self.keys = batch, sites, keys.reshape(len(batch.examples), len(sites), len(self.kinds))
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""

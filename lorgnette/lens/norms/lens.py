@@ -130,6 +130,11 @@ class Norms(Lens):
         self.state(f"{name}_low", start, "min", on_device=True)
         self.state(f"{name}_high", -start, "max", on_device=True)
 
+    def begin(self, batch: Batch) -> None:
+        super().begin(batch)
+        if self.pairs_sample is not None and self.home.type == "cuda":
+            self.pairs_sample.prepare(batch)
+
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         assert self.projections is not None
         gram = self.all_heads or self.residual
