@@ -18,7 +18,8 @@ PAIRS = (("gates", "confidence"), ("gates", "gradient"), ("confidence", "random"
 
 def claims(cells: Finished) -> list[Claim]:
     readings = Readings(cells)
-    return [*_lost(readings), *_chance(readings), *_signals(readings), *_scratch(readings), *_roles(readings)]
+    parts = (_lost, _chance, _after, _signals, _scratch, _roles)
+    return [claim for part in parts for claim in part(readings)]
 
 
 def _lost(readings: Readings) -> Iterator[Claim]:
@@ -36,24 +37,56 @@ def _lost(readings: Readings) -> Iterator[Claim]:
 
 def _chance(readings: Readings) -> Iterator[Claim]:
     for left in readings.left:
-        beaten, draws = readings.beaten(left)
-        for metric, tail in (("bleu", ""), ("loss", "-loss")):
-            yield Claim(
-                id=f"chance-{left}{tail}",
-                text=f"{SHARES[left]} of the heads: those that gates chose are better than random ones of the same "
-                f"layers ({'BLEU' if metric == 'bleu' else 'loss'})",
-                estimate=mean_of(readings.over("gates", "random", left, metric)),
-                bound=Bound.above(0),
-                note=f"cut out of one model and trained alike; better in BLEU than {beaten} of {draws} random sets",
-                ours=True,
-            )
+        for name, id in (("own", "as-trained"), ("gates", "chance")):
+            beaten, draws = readings.beaten(name, left)
+            for metric, tail in (("bleu", ""), ("loss", "-loss")):
+                if not (values := readings.over(name, "random", left, metric)):
+                    continue
+                yield Claim(
+                    id=f"{id}-{left}{tail}",
+                    text=f"{SHARES[left]} of the heads: {ARMS[name]} are better than random ones of the same layers "
+                    f"({'BLEU' if metric == 'bleu' else 'loss'}, equal steps)",
+                    estimate=mean_of(values),
+                    bound=Bound.above(0),
+                    note=f"better in BLEU than {beaten} of {draws} random sets",
+                    ours=True,
+                )
+
+
+def _after(readings: Readings) -> Iterator[Claim]:
+    """Right after the cut, before any step without the heads: all sets are cut out of one model."""
+    for left in readings.left:
+        beaten, draws = readings.beaten_after(left)
+        yield Claim(
+            id=f"cut-{left}",
+            text=f"{SHARES[left]} of the heads, right after the cut: {ARMS['gates']} have a lower loss than "
+            f"{ARMS['random']}",
+            estimate=mean_of(readings.cut_over("gates", "random", left)),
+            bound=Bound.above(0),
+            note=f"lower than {beaten} of {draws} random sets",
+            ours=True,
+        )
         yield Claim(
             id=f"layers-{left}",
-            text=f"{SHARES[left]} of the heads: random heads with the gates' number in every layer are better than "
-            "heads drawn from all layers alike (loss)",
-            estimate=mean_of(readings.layers(left)),
+            text=f"{SHARES[left]} of the heads, right after the cut: random heads with the gates' number in every "
+            "layer have a lower loss than heads drawn from all layers alike",
+            estimate=mean_of(readings.cut_over("random", "free", left)),
             bound=Bound.above(0),
-            note="right after the cut; the same model",
+            ours=True,
+        )
+    for first, second in PAIRS:
+        each = ", ".join(
+            f"{left}: {number(sum(gap) / len(gap), 2)}"
+            for left in readings.left
+            if (gap := readings.cut_over(first, second, left))
+        )
+        yield Claim(
+            id=f"cut-{first}-over-{second.replace('random', 'chance')}",
+            text=f"right after the cut, {ARMS[first]} have a lower loss than {ARMS[second]} (mean over numbers of "
+            "heads)",
+            estimate=mean_of(readings.cut_over(first, second)),
+            bound=Bound.above(0),
+            note=f"as many heads in every layer; by heads left: {each}",
             ours=True,
         )
 
@@ -104,5 +137,5 @@ def _roles(readings: Readings) -> Iterator[Claim]:
             bound=Bound.above(0),
             published=_LIFT,
             note="role: positional, syntactic or rare words, above its control; layers in which all or no heads have "
-            "one say nothing",
+            f"one say nothing; encoder heads with one, by seed: {', '.join(map(str, readings.roles)) or '–'}",
         )

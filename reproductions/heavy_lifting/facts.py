@@ -12,7 +12,8 @@ from reproductions.heavy_lifting.readings import SHARES, Readings
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     readings = Readings(cells)
     size = QUICK if cells.settings.quick else FULL
-    beaten = {left: readings.beaten(left) for left in readings.left}
+    beaten = {left: readings.beaten("own", left) for left in readings.left}
+    after = {left: readings.beaten_after(left) for left in readings.left}
     spread = {
         left: sum(max(one) - min(one) for one in draws.values()) / len(draws)
         for left in readings.left
@@ -23,6 +24,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "left": readings.left,
         "shares": SHARES,
         "beaten": beaten,
+        "after": after,
         "spread": spread,
-        "roles": [int(role.sum()) for seed in readings.seeds if (role := readings.with_role(seed)) is not None],
+        "roles": readings.roles,
     }

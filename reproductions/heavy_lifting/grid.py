@@ -41,6 +41,8 @@ QUICK = Size(small=2, gates=3, batch=32, preset="marian-tiny", pieces=400, limit
 LEFT = (24, 12)
 """Heads left of 72: a third and a sixth."""
 QUICK_LEFT = (8, 4)
+AFTER = {"texts": 100, "free": 5}
+"""Of what is measured right after the cut: sentences of each test set, and random sets of all layers."""
 PARTS = 2
 """Cells over which the random sets of one model are spread."""
 
@@ -66,6 +68,8 @@ def _cut(left: int, seed: int, told: Mapping[str, Any], draws: int) -> dict[str,
     """The longest first."""
     at = {"left": left, "seed": seed}
     cells = {f"scratch{left}-seed{seed}": Cell(f"{HOME}:from_scratch", told, {"kind": "scratch", **at})}
+    after = {**told, **AFTER, "random": draws}
+    cells[f"after{left}-seed{seed}"] = Cell(f"{HOME}:right_after", after, {"kind": "after", **at})
     cells[f"chosen{left}-seed{seed}"] = Cell(f"{HOME}:chosen", told, {"kind": "chosen", **at})
     ends = [draws * part // PARTS for part in range(PARTS + 1)]
     for part, (first, last) in enumerate(pairwise(ends)):

@@ -84,16 +84,27 @@ def gated(*, seed: int, left: int, sizes: Mapping[str, Any], machine: Machine) -
 
 
 def chosen(*, seed: int, kept: Table, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
-    """The gates' heads, the most confident ones and those with the largest gradient, cut out of one model; then the
-    loss right after the cut of random sets that are not trained, of the same layers and of all layers."""
+    """The gates' heads, the most confident ones and those with the largest gradient, cut out of one model."""
     cut = Cutting.of(seed, kept, sizes, machine)
     ranked = signals_in(_ranked(Subject(cut.model, cut.ready.builder.tokenizer), cut.ready, sizes["ranking"]))
     torch.set_float32_matmul_precision("high")
     sets = {"gates": cut.kept} | {name: highest(ranked[name].value, cut.kept, cut.heads) for name in SIGNALS}
-    out: dict[str, Any] = {name: cut.tuned(heads) | {"kept": table_of(heads)} for name, heads in sets.items()}
-    matched, free = draws(f"{seed} {cut.left}", cut.kept, cut.heads, sizes["untrained"])
-    out["untrained"] = [cut.loss(heads) for heads in matched[sizes["draws"] :]]
-    return {**out, "free": [cut.loss(heads) for heads in free], "before": cut.before}
+    found = {name: cut.tuned(heads) | {"kept": table_of(heads)} for name, heads in sets.items()}
+    return {**found, "before": cut.before}
+
+
+def right_after(
+    *, seed: int, kept: Table, sizes: Mapping[str, Any], texts: int, random: int, free: int, machine: Machine
+) -> dict[str, Any]:
+    """The loss right after the cut, before any step: of the sets that the others train, on a part of the sentences."""
+    short = {**sizes, "limit": 10 * sizes["ranking"], "test_limit": texts}  # a tenth of the limit is for validation
+    cut = Cutting.of(seed, kept, short, machine)
+    ranked = signals_in(_ranked(Subject(cut.model, cut.ready.builder.tokenizer), cut.ready, sizes["ranking"]))
+    sets = {"gates": cut.kept} | {name: highest(ranked[name].value, cut.kept, cut.heads) for name in SIGNALS}
+    matched, everywhere = draws(f"{seed} {cut.left}", cut.kept, cut.heads, sizes["untrained"])
+    out: dict[str, Any] = {name: {"loss": cut.loss(heads), "kept": table_of(heads)} for name, heads in sets.items()}
+    out["random"] = [cut.loss(heads) for heads in matched[:random]]
+    return {**out, "free": [cut.loss(heads) for heads in everywhere[:free]], "before": cut.before}
 
 
 def by_chance(

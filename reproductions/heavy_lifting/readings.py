@@ -12,7 +12,7 @@ from reproductions.frame.finished import Finished, Measured
 ROLES = ("positional", "syntactic", "rare")
 """The functions of Voita et al. 2019; a label beats its control on held-out sentences."""
 ARMS = {
-    "own": "gates, as trained",
+    "own": "the heads that gates left, as trained",
     "gates": "the heads that gates chose",
     "confidence": "the most confident heads",
     "gradient": "the heads with the largest gradient",
@@ -68,24 +68,32 @@ class Readings:
         rows = [row for row in rows if len(row) == len(self.seeds)]
         return np.mean(rows, axis=0).tolist() if rows else []
 
-    def after_cut(self, left: int, free: bool = False) -> dict[int, float]:
-        """seed → mean loss right after the cut of all random sets of the same layers; with `free`, of all layers."""
-        chosen = {_seed(c): c.result for c in self.cells.of(kind="chosen", left=left)}
-        if free:
-            return {seed: mean(one["free"]) for seed, one in chosen.items()}
-        more = self.draws(left, "untrained")
-        return {seed: mean([*one["untrained"], *more.get(seed, [])]) for seed, one in chosen.items()}
+    def cut(self, name: str, left: int) -> dict[int, float]:
+        """seed → loss right after the cut: of one set, or the mean over the sets of "random" and "free" heads."""
+        found = {_seed(c): c.result[name] for c in self.cells.of(kind="after", left=left)}
+        return {seed: mean(one) if isinstance(one, list) else float(one["loss"]) for seed, one in found.items()}
 
-    def layers(self, left: int) -> list[float]:
-        """Loss right after the cut: of heads drawn from all layers alike, less that of the gates' numbers by layer."""
-        free, matched = self.after_cut(left, free=True), self.after_cut(left)
-        return [free[seed] - matched[seed] for seed in free]
+    def cut_over(self, first: str, second: str, *left: int) -> list[float]:
+        """By how much the first has the lower loss right after the cut, seed by seed; mean over numbers of heads."""
+        gaps = []
+        for seed in self.seeds:
+            pairs = [(self.cut(second, n).get(seed), self.cut(first, n).get(seed)) for n in left or self.left]
+            if pairs and all(one is not None and other is not None for one, other in pairs):
+                gaps.append(mean(float(one or 0) - float(other or 0) for one, other in pairs))
+        return gaps
 
-    def beaten(self, left: int) -> tuple[int, int]:
-        """How many random sets the gates' heads beat in BLEU, and how many there are."""
-        gates, draws = self.arm("gates", left), self.draws(left)
-        both = [seed for seed in draws if seed in gates]
-        return sum(gates[s] > one for s in both for one in draws[s]), sum(len(draws[s]) for s in both)
+    def beaten(self, name: str, left: int) -> tuple[int, int]:
+        """How many random sets an arm beats in BLEU after the same number of steps, and how many there are."""
+        arm, draws = self.arm(name, left), self.draws(left)
+        both = [seed for seed in draws if seed in arm]
+        return sum(arm[s] > one for s in both for one in draws[s]), sum(len(draws[s]) for s in both)
+
+    def beaten_after(self, left: int) -> tuple[int, int]:
+        """The same of the gates' heads by the loss right after the cut."""
+        cells = [c.result for c in self.cells.of(kind="after", left=left)]
+        return sum(one["gates"]["loss"] < loss for one in cells for loss in one["random"]), sum(
+            len(one["random"]) for one in cells
+        )
 
     def role_gaps(self, what: str) -> list[float]:
         """For each seed: heads with a role less the others of their layer, mean over layers that have both.
@@ -102,6 +110,11 @@ class Readings:
             if both:
                 gaps.append(mean(float(value[row][role[row]].mean() - value[row][~role[row]].mean()) for row in both))
         return gaps
+
+    @property
+    def roles(self) -> list[int]:
+        """How many encoder heads have a role, seed by seed."""
+        return [int(role.sum()) for seed in self.seeds if (role := self.with_role(seed)) is not None]
 
     def with_role(self, seed: int) -> Bool[np.ndarray, "layer head"] | None:
         result = self._whole(seed)

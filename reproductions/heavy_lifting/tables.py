@@ -18,7 +18,7 @@ def tables(cells: Finished) -> list[Table]:
 
 def _arms(readings: Readings, metric: str) -> Table:
     rows: list[dict[str, Any]] = [
-        {"heads": "all", "seeds": len(readings.whole()), "gates, as trained": _mean(readings.whole(metric))}
+        {"heads": "all", "seeds": len(readings.whole()), ARMS["own"]: _mean(readings.whole(metric))}
     ]
     for left in readings.left:
         arms = {ARMS[name]: _mean(readings.arm(name, left, metric)) for name in ARMS}
@@ -34,16 +34,20 @@ def _arms(readings: Readings, metric: str) -> Table:
 
 
 def _cut(readings: Readings) -> Table:
-    rows = []
-    for left in readings.left:
-        row: dict[str, Any] = {"heads": left}
-        row |= {
-            ARMS[name]: _mean(readings.arm(name, left, "untrained")) for name in ("gates", "confidence", "gradient")
-        }
-        row[ARMS["random"]] = _mean(readings.after_cut(left))
-        row["random heads of all layers"] = _mean(readings.after_cut(left, free=True))
-        rows.append(row)
-    note = "Loss on the test sentences before any step without the heads; means over seeds."
+    names = {name: ARMS[name] for name in ("gates", "confidence", "gradient", "random")}
+    names["free"] = "random heads of all layers"
+    rows = [
+        {"heads": left, "seeds": len(readings.cut("gates", left))}
+        | {title: _mean(readings.cut(name, left)) for name, title in names.items()}
+        for left in readings.left
+    ]
+    whole = [c.result["before"] for c in readings.cells.of(kind="after", left=readings.left[0])] if rows else []
+    note = (
+        "Loss on 300 test sentences before any step without the heads; means over seeds, of random heads over sets. "
+        f"With all heads: {mean(whole):.3f}."
+        if whole
+        else "Not measured yet."
+    )
     return Table("cut", "Loss right after the cut", pd.DataFrame(rows), note)
 
 
