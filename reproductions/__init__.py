@@ -21,6 +21,8 @@ STUDIES = (
     "voita2019",
     "which_signal",
     "cancellation_by_layer",
+    "anisotropy_or_training",
+    "stiff_or_sharp",
 )
 
 

@@ -12,7 +12,7 @@ from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.frame.seeds import with_and_without
-from reproductions.frame.statistics import difference, mean_of, rank_correlation, slope
+from reproductions.frame.statistics import FEWEST, difference, mean_of, rank_correlation, slope
 
 OF = {"key": "keys", "value": "values"}
 WIDE = ("random-300", "padded-300")
@@ -92,12 +92,13 @@ def _learnt_less(runs: Runs, corpus: str) -> Iterator[Claim]:
     groups = [
         list(zip(runs.sim(corpus, one).tolist(), runs.accuracy(corpus, one).tolist(), strict=True))
         for one in runs.settings(corpus, deep=True)
+        if len(runs.at(corpus, one)) >= FEWEST
     ]
     rho = rank_correlation(groups)
     yield Claim(
         id=f"correlation-{corpus}",
         text=f"{NAMES[corpus]}: the higher SIM of the last values, the lower the training accuracy (ρ over all runs of "
-        "five layers is below −0.5)",
+        "five layers is below −0.5; settings with three seeds or more)",
         estimate=rho or Estimate(value=None, n=0, over="seeds"),
         bound=Bound.below(-0.5),
         ours=True,
