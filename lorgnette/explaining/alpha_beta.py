@@ -28,17 +28,21 @@ EPS = 1e-5
 def _shared(
     relevance: Float[Tensor, "*any out"], size: Float[Tensor, "*any out"], value: Float[Tensor, "*any out"]
 ) -> tuple[Float[Tensor, "*any out"], Float[Tensor, "*any out"]]:
-    """A ⊙ D and y ⊙ D from Σ|z| and y = Σz; ε comes last, so that a large sum cannot swallow it."""
+    """2 A ⊙ D and 2 y ⊙ D from Σ|z| and y = Σz; `_rescaled` takes the 2 out again.
+
+    They are sum and difference of R / (A − y) and R / (A + y). ε comes last, so that a large sum cannot swallow it.
+    """
     positive = (size + value).clamp_(min=0).add_(2 * EPS)
     negative = (size - value).clamp_(min=0).add_(2 * EPS)
-    half = relevance / (positive * negative) / 2
-    return (positive + negative).mul_(half), (positive - negative).mul_(half)
+    torch.div(relevance, positive, out=positive)
+    torch.div(relevance, negative, out=negative)
+    return negative + positive, negative.sub_(positive)
 
 
 def _rescaled(c: Tensor, x: Tensor, relevance: Tensor, axes: tuple[int, ...] = (-1,)) -> Tensor:
-    """c times what makes Σ|c x| equal to Σ|R| over these axes."""
-    before = relevance.abs().sum(axes, keepdim=True)
-    return c * (before / (c * x).abs().sum(axes, keepdim=True).clamp(min=torch.finfo(c.dtype).tiny))
+    """c times what makes Σ|c x| equal to Σ|R| over these axes; c itself is changed."""
+    before, now = (size.sum(axes, keepdim=True) for size in (relevance.abs(), (c * x).abs_()))
+    return c.mul_(before / now.clamp(min=torch.finfo(c.dtype).tiny))
 
 
 def _relevant_tokens(gradient: Float[Tensor, "*any out"]) -> Any:
