@@ -31,6 +31,7 @@ def claims(cells: Finished) -> list[Claim]:
     readings = Readings(cells)
     return [
         *_over_models(readings),
+        *_punctuation(readings),
         *_lengths(readings),
         *_zeroed(readings),
         *(claim for model in readings.models for claim in _of_model(readings, model)),
@@ -68,17 +69,20 @@ def _over_models(r: Readings) -> Iterator[Claim]:
         r.over_models(r.sink, "pooled", USUAL, "relative"),
         below(0),
     )
+
+
+def _punctuation(r: Readings) -> Iterator[Claim]:
     yield _ours(
         "punctuation",
         f"periods and commas cancel less than in BERT: pooled ρ > {IN_BERT}",
         r.over_models(r.punctuation, "pooled"),
-        above(IN_BERT),
+        Bound.above(IN_BERT),
     )
     yield _ours(
         "punctuation-within-heads",
         f"periods and commas: within a head there is hardly any cancelling: mean ρ > −{NEGLIGIBLE}",
         r.over_models(r.punctuation, "within_heads"),
-        above(-NEGLIGIBLE),
+        Bound.above(-NEGLIGIBLE),
     )
 
 

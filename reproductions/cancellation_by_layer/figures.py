@@ -115,28 +115,28 @@ def _lengths(r: Readings) -> Figure:
     return Figure("lengths", _grid(charts), caption)
 
 
-def _zeroed(r: Readings) -> Figure:
+_SAID = {"sent_weight": "weight α", "sent_norm": "share of the norm ‖α f(x)‖"}
+
+
+def _ratios(r: Readings) -> list[dict[str, Any]]:
+    """Numbers of a zeroed token over those of the middle word: y the change, x what weight or norm say."""
     rows = []
     for model, kind, _ in _cases(r, punctuation=True):
         for length in (n for n in LENGTHS if r.cells.of(model=model, length=n)):
-            cell = np.log(r.cell(model, length)[["change", "sent_weight", "sent_norm"]])
+            cell = np.log(r.cell(model, length)[["change", *_SAID]])
             one = np.exp((cell.sel(target=kind) - cell.sel(target=MIDDLE)).mean("block"))
-            for name, said in (("sent_weight", "weight α"), ("sent_norm", "share of the norm ‖α f(x)‖")):
-                rows.append(
-                    {
-                        "model": model,
-                        "token": KIND_NAMES[kind],
-                        "said": said,
-                        "x": float(one[name]),
-                        "y": float(one["change"]),
-                    }
-                )
-    rows = [row for row in rows if np.isfinite(row["x"]) and np.isfinite(row["y"])]
+            where = {"model": model, "token": KIND_NAMES[kind], "y": float(one["change"])}
+            rows += [where | {"said": said, "x": float(one[name])} for name, said in _SAID.items()]
+    return [row for row in rows if np.isfinite(row["x"]) and np.isfinite(row["y"])]
+
+
+def _zeroed(r: Readings) -> Figure:
+    rows = _ratios(r)
     ends = [min(min(row["x"], row["y"]) for row in rows), max(max(row["x"], row["y"]) for row in rows)]
     scale = alt.Scale(type="log", domain=ends, nice=False)
     axis = alt.Axis(values=[0.3, 1, 3, 10, 30], format="~g")
     charts = []
-    for said in ("weight α", "share of the norm ‖α f(x)‖"):
+    for said in _SAID.values():
         base = alt.Chart(alt.Data(values=[row for row in rows if row["said"] == said]), width=280, height=280)
         dots = base.mark_point(filled=True, size=50, opacity=0.8).encode(
             x=alt.X("x:Q", title=f"{said}, over that of a middle word", scale=scale, axis=axis),
