@@ -39,10 +39,12 @@ PLANTED = {
     "uniform": {"broad"},
     "dead": {"positional", "previous", "dead"},
     "tree": {"syntactic"},
-    "rare": {"rare", "broad"},
+    "rare": {"rare"},
     "first": {"special"},
 }
 """What each head of the planted model must be called."""
+EVEN = {"rare": {"broad"}}
+"""What it may be called besides: a head for rare words reads evenly where there is none, and texts differ in that."""
 Counts = dict[str, int]
 
 
@@ -85,7 +87,8 @@ def planted_missed(seed: int, texts: int = 200) -> int:
     subject, every, ranks = planted(seed, texts)
     look_at = Corpus.of(every, name="planted")
     data = look(subject, look_at, [Roles(ranks)], progress=False)["roles"].data.sel(stack="encoder", layer=1)
-    return sum(set(data["role"].values[data["label"][n]]) != PLANTED[name] for n, name in enumerate(HEADS))
+    labels = {name: set(data["role"].values[data["label"][n]].tolist()) for n, name in enumerate(HEADS)}
+    return sum(labels[name] - EVEN.get(name, set()) != wanted for name, wanted in PLANTED.items())
 
 
 def mistakes(condition: str, counts: Counts) -> int:

@@ -15,14 +15,9 @@ from contextlib import contextmanager
 from itertools import islice, permutations, product
 from pathlib import Path
 
-import tokenizers
-import torch
-import transformers
-
 import lorgnette as lo
 from lorgnette.demo import demo, english
 from lorgnette.looking.probing import probe
-from lorgnette.looking.steps import look_by_step, steps_of
 from lorgnette.reporting import figures
 from lorgnette.reporting.views import write_page
 from lorgnette.reporting.views.gather import gathered
@@ -37,7 +32,6 @@ TREEBANK = "ud_en_ewt"
 MINILM, SST2 = "minilm", OUT / "minilm-sst2"
 SMOLLM2 = os.environ.get("LORGNETTE_SMOLLM2", "HuggingFaceTB/SmolLM2-135M")
 OPUS = os.environ.get("LORGNETTE_OPUS", "Helsinki-NLP/opus-mt-en-fr")
-STEPS = (0, 100, 200, 400, 600, 800, 1000, 1300, 1600, 2000)
 NAMES = ("Mary", "John", "Tom", "Anna", "James", "Paul", "Sarah", "David", "Peter", "Lisa", "Mark", "Emma")
 
 
@@ -67,30 +61,6 @@ def paragraphs(count: int) -> lo.Corpus:
     """Paragraphs of Wikipedia of 32 to 96 words."""
     texts = (text for text in lo.corpus("wikitext2", split="test") if 32 <= len(text.text.split()) <= 96)
     return lo.Corpus.of(list(islice(texts, count)), name="wikitext2")
-
-
-def checkpoints() -> dict[int, str]:
-    """A GPT-2 of two layers that learns to repeat random words, from step 0: when do its induction heads appear?"""
-    folder, words = OUT / "repeats", [f"w{number}" for number in range(64)]
-    if folder.exists():
-        return steps_of([str(path) for path in folder.glob("checkpoint-*")])
-    table = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: n for n, w in enumerate(["[UNK]", *words])}, "[UNK]"))
-    table.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=table, unk_token="[UNK]", pad_token="[UNK]")
-    torch.manual_seed(0)
-    size = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": len(words) + 1}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**size, bos_token_id=0, eos_token_id=0))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-    for step in range(STEPS[-1] + 1):
-        if step in STEPS:
-            model.save_pretrained(folder / f"checkpoint-{step}")
-            tokenizer.save_pretrained(folder / f"checkpoint-{step}")
-        length = int(torch.randint(4, 24, ()))  # a head that reads at a fixed distance would not do
-        half = torch.randint(1, len(words) + 1, (64, length))
-        ids = torch.cat([half, half], 1)
-        model(ids, labels=ids).loss.backward()
-        optimizer.step(), optimizer.zero_grad()
-    return steps_of([str(path) for path in folder.glob("checkpoint-*")])
 
 
 EXPLAINED = "attnlrp+ah+decompx+gradient_x_input+attention+rollout+attention_flow"
@@ -129,11 +99,8 @@ LENSES: dict[str, Callable[[], Results]] = {
     "patching-effect": lambda: look(SMOLLM2, giving(), "patching"),
     "patching-effect@opus-mt": lambda: look(OPUS, un_or_une(), "patching"),
     "norms-contribution_share": lambda: look(MINILM, paragraphs(48), "norms:contribution=true,sample=0"),
-    "sinks-rate": lambda: look(SMOLLM2, paragraphs(12), "sinks"),
-    "synthetic-excess@steps": lambda: look_by_step(
-        checkpoints(), lo.Corpus.of([lo.Example("one", "w1 w2 w3 w4")]), lambda: "synthetic:length=20", lo.load
-    ),
-    "circuits-positive": lambda: look(SMOLLM2, paragraphs(1), "circuits"),
+    "sinks-rate": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="test", limit=64), "sinks"),
+    "circuits-positive": lambda: look(MINILM, paragraphs(1), "circuits"),
     "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
     "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
