@@ -23,6 +23,7 @@ STUDIES = (
     "cancellation_by_layer",
     "anisotropy_or_training",
     "stiff_or_sharp",
+    "heavy_lifting",
 )
 
 

@@ -6,9 +6,11 @@ STUDY = Study(
     name="heavy_lifting",
     title="Do specialised heads do the heavy lifting?",
     question="If most heads of a translation model go, does it matter which? Are heads that gates choose better than "
-    "random ones of the same layers, and than those with the sharpest attention or the largest gradient? Is it better "
-    "to prune a trained model than to train the small one from scratch? Do heads with a role remain?",
-    answer="Not run yet.",
+    "random ones of the same layers, and than those with the sharpest attention or the largest gradient? Do heads with "
+    "a role remain?",
+    answer="How many heads remain in each layer matters; which ones, we cannot tell from chance. The model that learns "
+    "while its gates close is better than all 30 random sets trained as long, but loses three BLEU with a third of its "
+    "heads. No encoder head has one of the paper's roles. From scratch: not run.",
     headline=[
         "third-loses-little",
         "sixth-loses-little",

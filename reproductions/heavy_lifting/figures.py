@@ -1,5 +1,6 @@
-"""BLEU of every way to choose the heads that remain, beside random sets."""
+"""What every way to choose the heads that remain costs, beside random sets."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -10,39 +11,67 @@ from reproductions.frame.page import Figure
 from reproductions.frame.statistics import mean_of
 from reproductions.heavy_lifting.readings import ARMS, SHARES, Readings
 
+_FREE = "random heads of all layers"
+_MARKS = "The point is the mean over seeds, the bar its 95 % interval; small dots are seeds, grey dots random sets."
 
-def figures(cells: Finished) -> list[Figure]:
+
+def figures(cells: Finished) -> Iterator[Figure]:
     readings = Readings(cells)
-    caption = (
-        "BLEU with a third and with a sixth of the heads, less that of the whole model, equal steps for all. The point "
-        "is the mean over seeds, the bar its 95 % interval, the small dots are seeds; a grey dot is one random set."
-    )
+    after = [left for left in readings.left if readings.cut("gates", left)]
+    if after:
+        caption = f"Loss right after the cut, less that of the whole model; all sets are cut out of one model. {_MARKS}"
+        charts = [_cut(readings, left) for left in after]
+        yield Figure("cut", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
+    caption = f"BLEU less that of the whole model, equal steps for all. {_MARKS}"
     charts = [_bleu(readings, left) for left in readings.left]
-    return [Figure("bleu", alt.vconcat(*charts).resolve_scale(x="shared"), caption)]
+    yield Figure("bleu", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
+
+
+def _cut(readings: Readings, left: int) -> Any:
+    cells = readings.cells.of(kind="after", left=left)
+    whole = {int(str(c.labels["seed"])): float(c.result["before"]) for c in cells}
+    names = {name: ARMS[name] for name in ("gates", "confidence", "gradient", "random")} | {"free": _FREE}
+    arms = {
+        title: [value - whole[seed] for seed, value in readings.cut(name, left).items()]
+        for name, title in names.items()
+    }
+    sets = {
+        names[name]: [loss - float(c.result["before"]) for c in cells for loss in c.result[name]]
+        for name in ("random", "free")
+    }
+    return _rows(left, arms, sets, "loss less that of the whole model")
 
 
 def _bleu(readings: Readings, left: int) -> Any:
     whole = readings.whole()
-    means: list[dict[str, Any]] = []
-    dots: list[dict[str, Any]] = []
-    for name, title in ARMS.items():
-        gaps = [value - whole[seed] for seed, value in readings.arm(name, left).items() if seed in whole]
-        dots += [{"way": title, "change": gap} for gap in gaps]
-        one = mean_of(gaps)
-        if one.interval is not None:
-            means.append({"way": title, "change": one.value, "low": one.low, "high": one.high})
-    sets = [
-        {"way": ARMS["random"], "change": value - whole[seed]}
-        for seed, values in readings.draws(left).items()
-        for value in values
-        if seed in whole
+    arms = {
+        title: [value - whole[seed] for seed, value in readings.arm(name, left).items() if seed in whole]
+        for name, title in ARMS.items()
+    }
+    draws = readings.draws(left).items()
+    sets = {ARMS["random"]: [value - whole[seed] for seed, values in draws if seed in whole for value in values]}
+    return _rows(left, arms, sets, "BLEU less that of the whole model")
+
+
+def _rows(left: int, arms: Mapping[str, Sequence[float]], sets: Mapping[str, Sequence[float]], title: str) -> Any:
+    there = {way: values for way, values in arms.items() if values}
+    dots = [{"way": way, "change": value} for way, values in there.items() for value in values]
+    grey = [{"way": way, "change": value} for way, values in sets.items() for value in values]
+    means = [
+        {"way": way, "change": one.value, "low": one.low, "high": one.high}
+        for way, values in there.items()
+        if (one := mean_of(values)).interval is not None
     ]
-    title = "BLEU less that of the whole model"
-    x, y = alt.X("change:Q", title=title), alt.Y("way:N", sort=list(ARMS.values()), title=None)
-    base = alt.Chart(alt.Data(values=means), width=440, height=170, title=f"{SHARES[left]} of the heads ({left})")
-    bars = base.mark_rule(color=COLOURS[0]).encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y)
-    points = base.mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]).encode(x=x, y=y)
-    grey = alt.Chart(alt.Data(values=sets)).mark_circle(size=22, opacity=0.4, color="grey").encode(x=x, y=y)
-    seeds = alt.Chart(alt.Data(values=dots)).mark_circle(size=16, opacity=0.6, color=COLOURS[0]).encode(x=x, y=y)
-    rule = alt.Chart(alt.Data(values=[{"change": 0}])).mark_rule(color="grey").encode(x=x)
-    return alt.layer(rule, grey, bars, seeds, points)
+    x, y = alt.X("change:Q", title=title), alt.Y("way:N", sort=list(there), title=None)
+    base = alt.Chart(alt.Data(values=means))
+    seeds = alt.Chart(
+        alt.Data(values=dots), width=420, height=28 * len(there), title=f"{SHARES[left]} of the heads ({left})"
+    )
+    layers = (
+        alt.Chart(alt.Data(values=[{"change": 0}])).mark_rule(color="grey").encode(x=x),
+        alt.Chart(alt.Data(values=grey)).mark_circle(size=22, opacity=0.35, color="grey").encode(x=x, y=y),
+        seeds.mark_circle(size=18, opacity=0.7, color=COLOURS[0]).encode(x=x, y=y),
+        base.mark_rule(color=COLOURS[0], clip=True).encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y),
+        base.mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]).encode(x=x, y=y),
+    )
+    return alt.layer(*layers)

@@ -12,7 +12,7 @@ from reproductions.frame.finished import Finished, Measured
 ROLES = ("positional", "syntactic", "rare")
 """The functions of Voita et al. 2019; a label beats its control on held-out sentences."""
 ARMS = {
-    "own": "the heads that gates left, as trained",
+    "own": "heads trained with their gates",
     "gates": "the heads that gates chose",
     "confidence": "the most confident heads",
     "gradient": "the heads with the largest gradient",

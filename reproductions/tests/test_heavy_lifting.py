@@ -107,7 +107,7 @@ def test_highest_keeps_as_many_of_every_layer():
 def test_the_page_of_made_up_cells(cells):
     outcome = Outcome.of(STUDY, cells)
     page = outcome.page("README.md")
-    assert "It matters which heads remain" in page
+    assert "written for other verdicts" in page  # gates are better in these cells
     assert len(page.split()) < 2000
     tables = {table.id: table.frame.set_index("heads") for table in outcome.tables if "heads" in table.frame}
     assert tables["bleu"].loc["24", "random heads of the same layers"] == pytest.approx(43.06)

@@ -182,6 +182,7 @@ def make_room() -> None:
 
 def gates_rate(settings: TrainingSettings, texts: int) -> float:
     """The learning rate of log α, so that short runs polarise too."""
+    assert settings.epochs is not None
     steps = settings.epochs * -(-texts // settings.batch_size)
     return min(0.3, max(0.05, 2 * TRAVEL / steps))
 
