@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from made import norms, nothing, plugin, weights
+from tiny import EXAMPLES, marian
 
+import lorgnette as lo
 from lorgnette.figures.finding import Finding
 from lorgnette.lens.norms.report import arriving
 from lorgnette.lens.weights.report import focus, most_confident, neighbours, sinks
@@ -115,3 +117,12 @@ def test_numbers_are_told_from_words():
 def test_numbers_are_written_as_in_print():
     finding = Finding("{rho:.2f} {gain:+.1%} {tiny:.1g}", {"rho": -0.361, "gain": -0.034, "tiny": -2e-5})
     assert finding.text == "−0.36 −3.4 % −2e-05"
+
+
+def test_what_is_about_the_whole_model_is_said_once():
+    """The loss without sinks is not a number of a stack; how many heads have a sink is one."""
+    results = lo.look(marian(), EXAMPLES, ["sinks:effect=true,threshold=0.01,thresholds=0.01"], progress=False)
+    found = [finding.text for finding in findings(results)]
+    assert sum("changes the loss" in text for text in found) == 2  # values, and keys
+    assert sum("have a sink in most texts" in text for text in found) == 3
+    assert not any(text.startswith(("Encoder", "Decoder", "Cross")) for text in found if "changes the loss" in text)

@@ -117,8 +117,8 @@ def opposing(result: Result) -> Finding | None:
     numbers = {"kind": the_category(kind), "count": against, "heads": int(value.notnull().sum())}
     numbers |= {"mean": float(value.mean()), "weight": float(result.data["weight"].sel({CATEGORY: kind}).mean())}
     return Finding(
-        "Projected on the output, {kind} contributes {mean:.0%} of its norm with {weight:.0%} of the attention (means "
-        "over heads); in {count} of {heads} heads it significantly opposes the output (false discovery rate 5 %).",
+        "Projected on the output, the share of {kind} in its norm is {mean:.0%} with {weight:.0%} of the attention "
+        "(means over heads); in {count} of {heads} heads it is significantly negative (false discovery rate 5 %).",
         numbers,
     )
 

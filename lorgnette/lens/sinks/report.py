@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import xarray as xr
 
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
 from lorgnette.figures.doubt import difference, extreme, significantly_above
@@ -13,6 +14,8 @@ from lorgnette.figures.sentences import the_category
 from lorgnette.figures.variables import figure_per_variable, titled_figures
 from lorgnette.results import Result
 
+_MORE = 0.05
+"""The first token is one of the other tokens where no [CLS] opens a text: by so much the others must be beyond it."""
 _KINDS = ("cls", "sep", "period_comma", "other")
 
 
@@ -50,7 +53,7 @@ def findings(result: Result) -> Iterator[Finding]:
     )
     if not with_sink:
         return
-    kinds = [kind for kind in _KINDS if bool(rate.sel({CATEGORY: kind}).notnull().any())]
+    kinds = _candidates(rate)
     means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
     errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
     most = extreme(np.array(means), np.array(errors))
@@ -64,6 +67,15 @@ def findings(result: Result) -> Iterator[Finding]:
         "The sink contributes {share:.0%} of the summed norms ‖α f(x)‖ (mean over heads).", {"share": arrives}
     )
     yield from _without(result)
+
+
+def _candidates(rate: xr.DataArray) -> list[str]:
+    """Categories that a text has; where no [CLS] opens it, the first token, unless other tokens are sinks as well."""
+    kinds = [kind for kind in _KINDS if bool(rate.sel({CATEGORY: kind}).notnull().any())]
+    if "cls" in kinds or not bool(rate.sel({CATEGORY: "first"}).notnull().any()):
+        return kinds
+    first, other = (float(rate.sel({CATEGORY: kind}).mean()) for kind in ("first", "other"))
+    return ["first", *(kind for kind in kinds if kind != "other" or other > first + _MORE)]
 
 
 def _without(result: Result) -> Iterator[Finding]:
