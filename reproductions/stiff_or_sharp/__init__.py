@@ -8,8 +8,8 @@ STUDY = Study(
     question="A penalty that sharpens attention also makes the values more similar, so that a correlation over "
     "penalties cannot say which of the two does what. What does each do when the other is held?",
     answer="Stiff values alone do not change the explanation (HateXplain, YelpHat) and cost no accuracy (HateXplain, "
-    "e-SNLI). Whether sharp attention alone costs the explanation, four seeds do not decide; the largest falls are runs "
-    "at chance.",
+    "e-SNLI). Whether sharp attention alone costs the explanation, four seeds do not decide; the largest falls are "
+    "runs at chance.",
     headline=[
         f"{claim}-{corpus}"
         for claim in ("penalty", "needed", "sharpness-auprc", "stiffness-auprc", "stiffness-flips")
