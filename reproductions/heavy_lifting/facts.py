@@ -13,8 +13,8 @@ _READ = {
     "third-loses-little": "does not hold",
     "sixth-loses-little": "does not hold",
     "layers-24": "holds",
+    "layers-12": "holds",
     "cut-24": "cannot tell",
-    "cut-12": "cannot tell",
     "cut-confidence-over-chance": "cannot tell",
     "roles-needed": "cannot tell",
 }
