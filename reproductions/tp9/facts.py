@@ -6,11 +6,12 @@ from statistics import mean
 from typing import Any
 
 from lorgnette.models.classifier.positions import analytic_position_similarity, position_similarity
-from reproductions.frame.claims import FAILS, Bound, Claim, counted
+from reproductions.frame.claims import FAILS, HOLDS, Bound, Claim, counted
 from reproductions.frame.finished import Finished
 from reproductions.tp9.claims import deepest
 from reproductions.tp9.diagnosis import READINGS, losses
 from reproductions.tp9.grid import BLOCKS, Model, plain
+from reproductions.tp9.order_claims import Orders
 from reproductions.tp9.runs import Runs
 
 _WIDTH, _LENGTH = 100, 500
@@ -41,7 +42,31 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "drops": _drops(runs),
         "deepest": deepest(runs),
         "ordered": any(id.startswith("order-") for id in claims),
+        "order": {kind: _verdicts(claims, f"order-{kind}-") for kind in _ORDER},
+        "changed": _changed(cells),
     }
+
+
+_ORDER = ("blind", "shuffled", "pairs", "balanced", "negation")
+
+
+def _verdicts(claims: Mapping[str, Claim], start: str) -> dict[str, int]:
+    """How many claims of a kind there are, and how many have each verdict."""
+    some = [claim for id, claim in claims.items() if id.startswith(start)]
+    return {"all": len(some), "hold": 0, "fail": 0} | {
+        name: sum(claim.verdict == verdict for claim in some) for name, verdict in (("hold", HOLDS), ("fail", FAILS))
+    }
+
+
+def _changed(cells: Finished) -> float | None:
+    """The greatest share of answers that shuffling changes, mean over seeds."""
+    orders = Orders(cells)
+    shares = [
+        float(orders.of("shuffled.changed", corpus, family, positions).mean())
+        for corpus, family in orders.places()
+        for positions in orders.positions(corpus, family)
+    ]
+    return max(shares, default=None)
 
 
 def position_check() -> dict[str, float]:

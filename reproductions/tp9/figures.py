@@ -48,8 +48,8 @@ def order(cells: Finished) -> list[Figure]:
         line = alt.Chart(alt.Data(values=[{"at": neutral}])).mark_rule(strokeDash=[4, 3], color="#555555")
         panels.append(alt.layer(dots.encode(x=x, y=y, color=colour, yOffset="model:N"), line.encode(x="at:Q")))
     caption = (
-        "Word order: accuracy lost when the words of the test texts are shuffled, and the share of contrast pairs told "
-        "apart (dashed: what a model without positions must have). A dot is a seed."
+        "Word order: accuracy lost when the words of the test texts are shuffled, and the share of contrast pairs "
+        "ranked correctly (dashed: what a model without positions must have). A dot is a seed."
     )
     return [Figure("order", alt.hconcat(*panels), caption)]
 

@@ -70,8 +70,8 @@ def _balanced(cells: Finished) -> Iterator[Claim]:
         sides = {side: np.mean([cell.value(f"pairs.denied_{side}") for cell in found]) for side in ("first", "last")}
         yield Claim(
             id=f"order-balanced-sst2-{family}-{positions}",
-            text=f"{NAMES['sst2']}, {family}, {POSITIONS[positions]}: more than half of the contrast pairs are told "
-            "apart, those with the denied word first and last counting alike",
+            text=f"{NAMES['sst2']}, {family}, {POSITIONS[positions]}: more than half of the contrast pairs are ranked "
+            "correctly, those with the denied word first and last counting alike",
             estimate=mean_of([cell.value("pairs.balanced") for cell in found]),
             bound=Bound.above(0.5),
             published=_ORDER,
@@ -110,7 +110,7 @@ def _sighted(orders: Orders, corpus: str, family: str, positions: str) -> Iterat
     yield Claim(
         id=f"order-pairs-{corpus}-{family}-{positions}",
         text=f"{name}, {said}: more than half of the contrast pairs (“not bad, it was good” against “not good, it was "
-        "bad”) are told apart",
+        "bad”) are ranked correctly",
         estimate=mean_of(orders.of("pairs.right", *where)),
         bound=Bound.above(0.5),
         note=f"{int(orders.of('pairs.pairs', *where)[0])} pairs; without positions every one is a tie",

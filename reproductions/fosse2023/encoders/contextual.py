@@ -7,6 +7,7 @@ Predicted before any run: these encoders were trained contrastively, so that ran
 import xarray as xr
 
 from lorgnette import look
+from lorgnette.lens.geometry.lens import Geometry
 from lorgnette.texts import corpus
 from reproductions.frame.conditions import opened
 from reproductions.frame.settings import Machine
@@ -25,7 +26,7 @@ def contextual(*, machine: Machine, model: str, blocks: int, sentences: int) -> 
     found = []
     for block in range(blocks):
         some = texts[block * sentences : (block + 1) * sentences]
-        lens = "geometry:specials=False,covariances=False"
+        lens = Geometry(specials=False, covariances=False)
         data = look(subject, some, [lens], progress=False)["geometry"].data.isel(stack=0, drop=True)
         found.append(xr.Dataset({name: data[path] for name, path in _STATES.items()}))
     return xr.concat(found, dim="block")
