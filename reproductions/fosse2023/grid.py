@@ -16,8 +16,9 @@ FEW = 3
 Cells = dict[str, Cell]
 
 DEPTHS = (1, 2, 3, 4, 5)
-STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 0.3, 1.0)
+STRENGTHS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """The slides' table ends at .1; Nguyen et al. 2022 go up to 1."""
+TABLED = 0.1
 FROZEN = ("nothing", "words", "attention", "values")
 """What is not trained, to ask what sends embeddings in a direction."""
 MAIN, OTHERS = "glove-100", ("random-300", "random-100")

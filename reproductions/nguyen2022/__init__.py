@@ -8,7 +8,8 @@ STUDY = Study(
     name="nguyen2022",
     title="Nguyen et al. 2022: does sharper attention agree better with human rationales?",
     question="How does the plausibility of attention change with the weight λ of an entropy penalty?",
-    answer="A penalty sharpens attention; our small classifiers do not show the published peak at small λ.",
+    answer="A strong penalty makes attention sharp and less plausible, as published; our small classifiers do not show "
+    "the published peak at small λ.",
     headline=[
         *(
             f"{corpus}-{vectors}-auprc-{way}"
@@ -17,7 +18,8 @@ STUDY = Study(
             )
         ),
         "esnli-glove-100-accuracy-steady",
-        "esnli-random-300-accuracy-steady",
+        "hatexplain-glove-100-strong-falls",
+        "yelphat-glove-100-strong-falls",
     ],
     seeds=(0, 1, 2),
 )

@@ -31,7 +31,7 @@ def claims(cells: Finished) -> list[Claim]:
 def _strong(curves: Curves, place: tuple[str, str], printed: Any) -> Iterator[Claim]:
     """The strongest penalty. Predicted before any run: it sharpens attention everywhere, and plausibility falls."""
     corpus, vectors = place
-    if (strength := curves.strongest) is None:
+    if (strength := curves.strongest(place)) is None:
         return
     table = printed.get(corpus, {})
     near = min(table["lambda"], key=lambda one: abs(one - strength))
@@ -55,7 +55,8 @@ def _strong(curves: Curves, place: tuple[str, str], printed: Any) -> Iterator[Cl
         note=f"H {float(curves.tested(place, 'entropy')[0].mean()):.2f} at λ = 0",
     )
     pooled, fall = curves.pooled(place, "auprc").mean("seed"), told("auprc")
-    lost = f"at λ = {strength:g} the classifier has learnt nothing" if curves.collapsed(place, strength) else ""
+    dead = curves.at_chance(place, strength)
+    lost = f"{dead} of {entropy.size} seeds at λ = {strength:g} are at chance" if dead else ""
     idle = "the penalty hardly sharpened attention" if curves.unsharpened(place, strength) else ""
     yield Claim(
         id=f"{corpus}-{vectors}-strong-falls",

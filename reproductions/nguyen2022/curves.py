@@ -38,10 +38,16 @@ class Curves:
             if corpus in accuracy["corpus"]
             and not accuracy.sel(corpus=corpus, vectors=vectors, strength=tabled).isnull().any()
         ]
-        # Stronger ones count where they were run for every place.
-        whole = [accuracy.sel(corpus=corpus, vectors=vectors) for corpus, vectors in self.places]
-        strong = [s for s in every if s > TABLED and not any(one.sel(strength=s).isnull().any() for one in whole)]
-        self.strengths = tabled + (strong if whole else [])
+        self.strengths = tabled
+        self._strong = {place: [s for s in every if s > TABLED and self._there(place, s)] for place in self.places}
+
+    def _there(self, place: tuple[str, str], strength: float) -> bool:
+        """Whether every seed of a λ was run."""
+        return not bool(self.tested(place, "accuracy").sel(strength=strength).isnull().any())
+
+    def levels(self, place: tuple[str, str]) -> list[float]:
+        """The λ of the paper's table, and the stronger ones that were run for every seed here."""
+        return [*self.strengths, *self._strong[place]]
 
     def of(self, path: str, inner: str | Sequence[str] = ()) -> xr.DataArray:
         """[corpus vectors λ seed], λ rising."""
@@ -75,10 +81,9 @@ class Curves:
         """Of the λ that the paper's table has."""
         return max(strength for strength in self.strengths if strength <= TABLED)
 
-    @property
-    def strongest(self) -> float | None:
-        """The greatest beyond the table, if one was run."""
-        return max((strength for strength in self.strengths if strength > TABLED), default=None)
+    def strongest(self, place: tuple[str, str]) -> float | None:
+        """The greatest λ beyond the table, if one was run."""
+        return max(self._strong[place], default=None)
 
     def rise(self, place: tuple[str, str], measure: str) -> Estimate:
         """Small λ less λ = 0."""
@@ -100,6 +105,11 @@ class Curves:
         """Whether the classifier at a λ, else at the largest of the table, has learnt nothing."""
         accuracy = self.tested(place, "accuracy").sel(strength=strength or self.largest)
         return float(accuracy.mean()) <= 1 / CLASSES[place[0]] + _CHANCE
+
+    def at_chance(self, place: tuple[str, str], strength: float) -> int:
+        """How many seeds of a λ have learnt nothing."""
+        accuracy = self.tested(place, "accuracy").sel(strength=strength)
+        return int((accuracy <= 1 / CLASSES[place[0]] + _CHANCE).sum())
 
     def unsharpened(self, place: tuple[str, str], strength: float | None = None) -> bool:
         """Whether the penalty did not make attention sharper."""

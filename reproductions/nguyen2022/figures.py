@@ -21,7 +21,8 @@ _PANELS = {
 def figures(cells: Finished) -> list[Figure]:
     curves = Curves(cells)
     names = [f"{NAMES[corpus]}, {vectors}" for corpus, vectors in curves.places]
-    order = [f"{strength:g}" for strength in sorted({*curves.strengths, *_printed_strengths()})]
+    ours = {strength for place in curves.places for strength in curves.levels(place)}
+    order = [f"{strength:g}" for strength in sorted(ours | _printed_strengths())]
     colour = alt.Color("corpus:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
     charts = []
     for title, path in _PANELS.items():
@@ -66,6 +67,6 @@ def _rows(curves: Curves, path: str) -> list[dict[str, Any]]:
     return [
         {"corpus": f"{NAMES[corpus]}, {vectors}", "λ": f"{strength:g}", "value": float(value)}
         for corpus, vectors in curves.places
-        for strength in curves.strengths
+        for strength in curves.levels((corpus, vectors))
         for value in values.sel(corpus=corpus, vectors=vectors, strength=strength).values
     ]

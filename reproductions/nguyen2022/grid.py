@@ -9,7 +9,7 @@ from reproductions.frame.cells import Cell
 from reproductions.frame.settings import Machine, Settings
 
 FUNCTION = "reproductions.nguyen2022.measure:trained"
-STRENGTHS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.08, 0.1, 0.3, 1.0)
+STRENGTHS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.08, 0.1, 1.0)
 """The table of e-SNLI ends at .1; HateXplain's at .9 and YelpHat's at 1."""
 TABLED = 0.1
 CORPORA = ("hatexplain", "yelphat", "esnli")

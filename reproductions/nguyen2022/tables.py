@@ -33,9 +33,9 @@ def _place(curves: Curves, place: tuple[str, str]) -> Table:
     }
     means = {name: _mean(curves, place, path) for name, path in columns.items()}
     rows = []
-    for index, strength in enumerate(curves.strengths):
-        accuracy = mean_of(curves.tested(place, "accuracy")[index])
-        area = mean_of(curves.pooled(place, "auprc")[index])
+    for index, strength in enumerate(curves.levels(place)):
+        accuracy = mean_of(curves.tested(place, "accuracy").sel(strength=strength))
+        area = mean_of(curves.pooled(place, "auprc").sel(strength=strength))
         rows.append(
             {
                 "λ": f"{strength:g}",
@@ -53,7 +53,8 @@ def _place(curves: Curves, place: tuple[str, str]) -> Table:
 
 def _mean(curves: Curves, place: tuple[str, str], path: str) -> list[float]:
     """By λ, over seeds."""
-    return curves.of(path).sel(corpus=place[0], vectors=place[1]).mean("seed").values.tolist()
+    where = {"corpus": place[0], "vectors": place[1], "strength": curves.levels(place)}
+    return curves.of(path).sel(where).mean("seed").values.tolist()
 
 
 def _note(curves: Curves, place: tuple[str, str]) -> str:
@@ -106,7 +107,7 @@ def _beside_others(curves: Curves, printed: Any) -> Iterator[Table]:
         part = _SHORT if corpus == "yelphat" else "all"
         for index, strength in enumerate(printed[corpus]["lambda"]):
             measures = [m for m in ("auprc", "auroc") if m in printed[corpus] and printed[corpus][m][index] is not None]
-            for measure in measures if strength in curves.strengths else ():
+            for measure in measures if strength in curves.levels((corpus, "glove-100")) else ():
                 row = {"corpus": NAMES[corpus], "λ": f"{strength:g}", "measure": measure.upper()}
                 row["published"] = printed[corpus][measure][index]
                 path = f"plausibility.{part}.pooled.{measure}"

@@ -87,7 +87,7 @@ def test_claims_go_with_the_runs(stiffens):
     assert judged["rise-esnli-values-l5"].published is None
     frames = {table.id: table.frame for table in outcome.tables}
     assert list(frames["late"]["seeds"]) == [len(SEEDS)] * (3 * 3 * 2)
-    assert len(frames["replaced"]) == 3 * 11
+    assert len(frames["replaced"]) == 3 * 9
     assert {"sim-esnli", "penalty-yelphat", "states", "maps", "explained"} <= set(frames)
     assert [figure.name for figure in outcome.figures] == ["layers", "vectors", "penalty", "replaced"]
     assert len(outcome.page("README.md").split()) < 2000
@@ -125,10 +125,7 @@ def test_runs_at_chance_are_counted_and_left_out():
 def test_copies_of_a_model_are_no_further_runs():
     """λ = 1e-4 and 1e-3 leave the models as they are: correlations are over what differs, one for each seed."""
     runs = Runs(made().where(part="attention"))
-    assert runs.different("hatexplain", runs.by_strength("hatexplain")) == [
-        (1, 0.0),
-        *((1, s) for s in (0.01, 0.1, 0.3, 1.0)),
-    ]
+    assert runs.different("hatexplain", runs.by_strength("hatexplain")) == [(1, 0.0), (1, 0.01), (1, 0.1)]
     judged = {claim.id: claim for claim in STUDY.module("claims").claims(made())}
     assert judged["explains-hatexplain-auprc"].estimate.n == len(SEEDS)
     assert judged["protects-hatexplain-adversarial"].undecided  # every prediction changes in every run

@@ -8,7 +8,7 @@ from typing import Any
 from lorgnette.models.classifier.positions import analytic_position_similarity, position_similarity
 from reproductions.frame.claims import FAILS, HOLDS, Bound, Claim, counted
 from reproductions.frame.finished import Finished
-from reproductions.tp9.claims import deepest
+from reproductions.tp9.claims import DEEP, deepest
 from reproductions.tp9.diagnosis import READINGS, losses
 from reproductions.tp9.grid import BLOCKS, Model, plain
 from reproductions.tp9.order_claims import Orders
@@ -32,7 +32,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "positions_counts": counted(of_positions),
         "cured": _cured(runs),
         "dead": _dead(runs),
-        "alive": _alive(runs),
+        "deep_runs": _deep_runs(runs),
         "losses": {name: [_loss(runs, one) for one in losses(runs) if one.reading == name] for name in READINGS},
         "readings": READINGS,
         "best": _model(runs, runs.best_model()),
@@ -104,15 +104,14 @@ def _dead(runs: Runs) -> list[dict[str, Any]]:
     return every
 
 
-def _alive(runs: Runs) -> dict[str, tuple[float, float]]:
-    """The least and the most accurate depth of each family, over the seeds that learnt something."""
-    ends = {}
+def _deep_runs(runs: Runs) -> dict[str, Any]:
+    """How many runs of deep models there are of each block, and how many of them learnt nothing."""
+    deep = [layers for layers in runs.size.depths if layers >= DEEP] or [max(runs.size.depths)]
+    found: dict[str, Any] = {"depth": deep[0]}
     for family in BLOCKS:
-        every = [runs.accuracies(Model(family, "frozen", layers=layers)) for layers in runs.size.depths]
-        means = [mean(alive) for one in every if (alive := [accuracy for accuracy in one if accuracy >= _CHANCE])]
-        if means:
-            ends[family] = (min(means), max(means))
-    return ends
+        every = [one for layers in deep for one in runs.at_chance(Model(family, "frozen", layers=layers))]
+        found[family] = {"runs": len(every), "dead": sum(every)}
+    return found
 
 
 def _loss(runs: Runs, loss: Any) -> dict[str, Any]:

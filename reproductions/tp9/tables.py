@@ -43,7 +43,7 @@ def _anchors(runs: Runs) -> Table:
         near = runs.accuracy(model).value if runs.of(model) else None
         rows.append({"model": one["what"], "accuracy": theirs, "source": one["status"], "our nearest": near})
     note = (
-        "The practical prints no accuracy. *Third party*: reported for similar models elsewhere; *memory*: an "
+        "*Third party*: reported for similar models elsewhere; *memory*: an "
         "expectation without a source. Ours are of width 100 with frozen vectors: the mean, the base model, the "
         "residual one."
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds
-from reproductions.fosse2023.grid import CLASSES, NAMES
+from reproductions.fosse2023.grid import CLASSES, NAMES, TABLED
 from reproductions.frame import markdown
 from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.seeds import with_and_without
@@ -25,7 +25,7 @@ OF = {"key": "keys", "value": "values"}
 _LOST = Published("the model reinforces its anisotropy, and explanation is lost", "slides, conclusion")
 
 
-def remarks(runs: Runs, corpus: str, most: float = 1.0) -> list[str]:
+def remarks(runs: Runs, corpus: str, most: float = TABLED) -> list[str]:
     """What makes a claim about penalties up to some λ say little: they did not act, or nothing was learnt."""
     strengths = [strength for strength in runs.strengths(corpus) if strength <= most]
     first, last = (runs.entropy(corpus, (1, s)).mean() for s in (strengths[0], strengths[-1]))

@@ -66,10 +66,9 @@ def claims(cells: Finished) -> Iterator[Claim]:
     for tagger in taggers(cells):
         if len(tagger.runs) > 1:
             yield from _claims(tagger, tagger.start, f"EWT, {TITLES[tagger.start]}")
-    for tagger in french(cells):
-        if len(tagger.runs) > 1:
-            yield from _reinforced(tagger)
-            yield from _claims(tagger, "french", f"Sequoia, {FRENCH}")
+    for tagger in french(cells):  # also of one seed, which decides nothing
+        yield from _reinforced(tagger)
+        yield from _claims(tagger, "french", f"Sequoia, {FRENCH}")
 
 
 def french(cells: Finished) -> list[Tagger]:
