@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproductions.frame.claims import Claim
-from reproductions.frame.conditions import PUBLISHED_MODEL, TRAINED
+from reproductions.frame.conditions import PUBLISHED_MODEL, SINGLE, TRAINED
 from reproductions.frame.finished import Finished
 from reproductions.kobayashi2020.claims import KIND_NAMES, models, sink, within
 
@@ -14,6 +14,9 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     first = next(iter(trained.values()))
     segments = first.attrs["segments"]
     told = {model: _model(cell) for model, cell in trained.items()}
+    for model, one in told.items():
+        single = cells.of(model=model, condition=SINGLE)
+        one["single"] = float(within(single[0].result, sink(trained[model])).mean()) if single else None
     return {
         "models": told,
         "between": [model for model, one in told.items() if one["between_layers"]],
