@@ -1,19 +1,23 @@
 """Makes the pictures of the site: `python docs/pictures.py DATA [lenses | screens | NAME …]`.
 
-DATA is the folder with the named corpora. MiniLM comes from `lorgnette[demo]`; a MiniLM for SST-2 is trained into
-out/pictures. Screenshots need Chromium. Those of docs/language-models.md have a script of their own.
+DATA is the folder with the named corpora. MiniLM comes from `lorgnette[demo]`; a MiniLM for SST-2, and the runs of the
+learning curves, are trained into out/pictures. Screenshots need Chromium. Those of docs/language-models.md have a
+script of their own.
 """
 
 import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice, permutations, product
 from pathlib import Path
+
+from transformers import Trainer, TrainingArguments, set_seed
 
 import lorgnette as lo
 from lorgnette.demo import demo, english
@@ -24,6 +28,7 @@ from lorgnette.reporting.views.gather import gathered
 from lorgnette.results import Results
 from lorgnette.serve import Models, make_app
 from lorgnette.serve.server import Server
+from lorgnette.training import TrainingSettings, prepare
 
 IMAGES = Path(__file__).resolve().parent / "images"
 OUT = IMAGES.parents[1] / "out" / "pictures"
@@ -109,6 +114,9 @@ LENSES: dict[str, Callable[[], Results]] = {
     "rationales-score": lambda: look(
         sst2(), lo.corpus("yelphat", split="test50"), f"rationales:share=0.17,methods={EXPLAINED}"
     ),
+    "geometry-sim@by-step": lambda: by_step(3e-3),
+    "weights-entropy_normalised@by-step": lambda: by_step(3e-3),
+    "geometry-sim@by-step-gentle": lambda: by_step(1e-3),
 }
 
 
@@ -117,6 +125,33 @@ def sst2() -> Path:
     if not SST2.exists():
         lo.train(MINILM, "sst2", SST2, limit=4000, epochs=1, batch_size=32, learning_rate=2e-4, test_limit=500)
     return SST2
+
+
+def by_step(rate: float) -> Results:
+    """Five layers of pure attention on YelpHat, with every tenth step looked at by the command."""
+    run, out = OUT / f"by-step-{rate:g}", OUT / "runs" / f"by-step-{rate:g}"
+    if not (out / "geometry.json").exists():
+        trained_with_checkpoints(run, rate, steps=200, every=10)
+        command = [sys.executable, "-m", "lorgnette", "look", *map(str, run.glob("checkpoint-*"))]
+        command += ["--corpus", "yelphat", "--split", "test50", "--lens", "weights,geometry", "--out", str(out)]
+        subprocess.run(command, check=True)
+    return Results.load(out)
+
+
+def trained_with_checkpoints(run: Path, rate: float, *, steps: int, every: int) -> None:
+    """With the Trainer itself, which keeps every checkpoint; `lorgnette train` removes its own at the end."""
+    settings = TrainingSettings("pure-attention", "yelphat", run, overrides={"layers": 5}, embeddings="random")
+    ready = prepare(settings)
+    set_seed(settings.seed)
+    saving = {"save_steps": every, "save_only_model": True, "eval_strategy": "steps", "eval_steps": every}
+    arguments = TrainingArguments(
+        str(run), max_steps=steps, learning_rate=rate, lr_scheduler_type="constant", weight_decay=0.0,
+        per_device_train_batch_size=settings.batch_size, remove_unused_columns=False, report_to="none", **saving,
+    )  # fmt: skip
+    texts = {"train_dataset": ready.bucketed(settings), "eval_dataset": ready.validation}
+    trainer = Trainer(ready.builder.model(), arguments, **texts, **ready.trainer_parts())
+    trainer.save_model(str(run / "checkpoint-0"))
+    trainer.train()
 
 
 def lens_figure(name: str) -> None:

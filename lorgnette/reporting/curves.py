@@ -35,7 +35,8 @@ def _figure(result: Result, name: str) -> Figure | None:
     array = array.mean(HEAD) if HEAD in array.dims else array
     others = [dim for dim in array.dims if dim not in (STEP, LAYER)]
     frame = array.to_dataframe("value").reset_index().dropna(subset=["value"])
-    frame["panel"] = frame[others].map(said).agg(", ".join, axis=1) if others else ""
+    several = [dim for dim in others if array.sizes[dim] > 1]
+    frame["panel"] = frame[several].map(said).agg(", ".join, axis=1) if several else ""
     if frame.empty or frame["panel"].nunique() > _PANELS:
         return None
     caption = "Mean over heads, a line for each layer." if HEAD in result.data[name].dims else "A line for each layer."
@@ -61,14 +62,16 @@ def step_chart(frame: pd.DataFrame, line: str, title: str) -> alt.Chart:
     ]
     names = list(dict.fromkeys(row[line] for row in rows))
     colours = alt.Scale(domain=names, range=[COLOURS[place % len(COLOURS)] for place in range(len(names))])
-    chart = alt.Chart(alt.Data(values=rows), width=390, height=220).mark_line(point=True)
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    across = 3 if len(panels) == 3 else 2
+    chart = alt.Chart(alt.Data(values=rows), width=390 if across == 2 else 250, height=220).mark_line(point=True)
     chart = chart.encode(
         x=alt.X(field=STEP, type="quantitative", title="step", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y(field="value", type="quantitative", title=title, scale=alt.Scale(zero=False)),
         color=alt.Color(field=line, type="ordinal", title=line, scale=colours),
     )
-    if len({row["panel"] for row in rows}) > 1:
-        chart = chart.encode(facet=alt.Facet(field="panel", type="nominal", title=None, columns=2))
+    if len(panels) > 1:
+        chart = chart.encode(facet=alt.Facet(field="panel", type="nominal", title=None, columns=across, sort=panels))
     return chart
 
 

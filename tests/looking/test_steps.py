@@ -11,6 +11,7 @@ from lorgnette.looking.look import look
 from lorgnette.looking.steps import by_step, drop_steps, look_by_step, steps_of
 from lorgnette.reporting import Report
 from lorgnette.reporting.contents import findings_of
+from lorgnette.reporting.curves import step_figures
 from lorgnette.results import Result, Results
 from lorgnette.results.folder import INDEX
 from lorgnette.subject.planted import annotated, planted_subject
@@ -78,6 +79,13 @@ def test_a_role_appears_when_it_was_planted():
     numbers = {f.numbers["role"]: f.numbers for f in findings_of(by_step(runs, "run")["roles"]) if "role" in f.numbers}
     assert numbers["syntactic"] == {"role": "syntactic", "first": 2, "count": 1, "last": 2}
     assert numbers["previous"]["count"] == 2
+
+
+def test_panels_are_named_by_what_differs_and_keep_its_order():
+    runs = {step: look(bert(seed=step), TEXTS, ["geometry"], progress=False) for step in (1, 2)}
+    chart = {figure.name: figure.chart for figure in step_figures(by_step(runs, "run")["geometry"])}["sim"].to_dict()
+    assert chart["encoding"]["facet"]["sort"] == ["query", "key", "value"]  # there is one stack alone
+    assert {row["panel"] for row in chart["data"]["values"]} == {"query", "key", "value"}
 
 
 def test_checkpoints_of_different_models_are_refused():
