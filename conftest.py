@@ -30,6 +30,7 @@ os.environ.pop("FORCE_COLOR", None)
 
 import jaxtyping
 import pytest
+import transformers
 from hypothesis import settings
 
 # A slow shared machine is no bug; the same examples every time make a failure one can come back to.
@@ -79,6 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in FIRST:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+
+
+@pytest.fixture(autouse=True)
+def same_start() -> None:
+    """Every test draws the same random numbers, whichever ran before it on this worker."""
+    transformers.set_seed(0)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from shown import percent
 from tiny import bert, classifier
 
 from lorgnette.serve import Access, Models, make_app
@@ -105,7 +106,7 @@ def test_a_head_that_is_switched_off_changes_the_prediction_as_the_library_says(
     look(page)
     subject = SUBJECTS["tiny"]
     before = subject.trace(TEXT).probabilities
-    assert sorted(shares(page)) == sorted(f"{100 * p:.0f} %" for p in before.values())
+    assert sorted(shares(page)) == sorted(map(percent, before.values()))
     page.locator(".lv-map").click(position={"x": 24 + 28 + 10, "y": 22 + 28 + 10})
     page.get_by_role("button", name="Switch 2.2 off").click()
     page.locator(".lv-off").wait_for()
@@ -114,7 +115,7 @@ def test_a_head_that_is_switched_off_changes_the_prediction_as_the_library_says(
     after = dict(zip(before, logits.softmax(-1).tolist(), strict=True))
     for label, share in before.items():
         item = page.locator(".lv-classes li", has_text=label).text_content()
-        assert item == f"{label}{100 * share:.0f} % → {100 * after[label]:.0f} %"
+        assert item == f"{label}{percent(share)} → {percent(after[label])}"
     page.get_by_role("tab", name="Compare").click()
     page.keyboard.press("x")
     page.locator(".lv-off").wait_for(state="detached")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shown import percent
 from tiny import classifier, marian
 from transformers import BertConfig, BertModel
 
@@ -180,7 +181,7 @@ def test_a_switched_off_head_is_shown_with_what_it_changed(opened, page_file):
     before, after = packed["prediction"]["shares"], packed["without"]["prediction"]["shares"]
     first = int(np.argmax(before))
     shown = page.locator(".lv-classes li").first.text_content()
-    assert f"{100 * before[first]:.0f} % → {100 * after[first]:.0f} %" in shown
+    assert f"{percent(before[first])} → {percent(after[first])}" in shown
     assert page.locator(".lv-off").text_content().startswith("Without 1.2.")
 
 

@@ -120,7 +120,7 @@ def test_learnt_sinks_are_told_apart():
         vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
         num_local_experts=2, num_experts_per_tok=1, intermediate_size=16, max_position_embeddings=64,
     )  # fmt: skip
-    model = loud(hf.GptOssForCausalLM(config))
+    model = loud(hf.GptOssForCausalLM, config)
     subject = lo.Subject(model, word_pieces(specials=False), name="tiny gpt-oss")
     data = lo.look(subject, list(EXAMPLES), ["sinks"], progress=False)["sinks"].data
     learnt = data["learnt"].values

@@ -22,7 +22,7 @@ LAYER = 1  # whose input is a LayerNorm's output: every state has length √d an
 def one_head(seed=0):
     torch.manual_seed(seed)
     config = BertConfig(**{**BERT, "num_attention_heads": 1}, layer_norm_eps=1e-14)
-    model = loud(BertModel(config, add_pooling_layer=False), seed).double()
+    model = loud(BertModel, config, seed, add_pooling_layer=False).double()
     with torch.no_grad():
         model.embeddings.word_embeddings.weight.normal_()  # far above the epsilon of the norm
         for layer in model.encoder.layer:

@@ -51,7 +51,7 @@ def _headed(cls: type, **config):
 
     from lorgnette.subject import Subject
 
-    return Subject(loud(cls(BertConfig(**BERT, **config))), word_pieces()).trace("the cat")
+    return Subject(loud(cls, BertConfig(**BERT, **config)), word_pieces()).trace("the cat")
 
 
 def test_probabilities_only_of_classes():

@@ -92,9 +92,12 @@ def word_pieces(specials: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **kinds)
 
 
-def loud(model: Any, seed: int = 0) -> Any:
-    """Random weights large enough for attention that is not uniform."""
+def loud(cls: Any, config: Any, seed: int = 0, **more: Any) -> Any:
+    """Random weights large enough for attention that is not uniform; the seed decides all of them, embeddings too."""
     generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = cls(config, **more)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
@@ -105,17 +108,17 @@ def loud(model: Any, seed: int = 0) -> Any:
 
 
 def bert(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
-    return Subject(loud(BertModel(BertConfig(**BERT)), seed).to(dtype), word_pieces(), name="tiny bert")
+    return Subject(loud(BertModel, BertConfig(**BERT), seed).to(dtype), word_pieces(), name="tiny bert")
 
 
 def classifier(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
-    model = BertForSequenceClassification(BertConfig(**BERT, num_labels=2))
-    return Subject(loud(model, seed).to(dtype), word_pieces(), name="tiny classifier")
+    model = loud(BertForSequenceClassification, BertConfig(**BERT, num_labels=2), seed)
+    return Subject(model.to(dtype), word_pieces(), name="tiny classifier")
 
 
 def gpt2(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
     config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=1)
-    return Subject(loud(GPT2LMHeadModel(config), seed).to(dtype), word_pieces(specials=False), name="tiny gpt2")
+    return Subject(loud(GPT2LMHeadModel, config, seed).to(dtype), word_pieces(specials=False), name="tiny gpt2")
 
 
 def marian(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
@@ -124,7 +127,7 @@ def marian(dtype: torch.dtype = torch.float64, seed: int = 0) -> Subject:
         single="$A [SEP]", special_tokens=[("[SEP]", 3)]
     )
     tokenizer.eos_token = "[SEP]"
-    return Subject(loud(MarianMTModel(MarianConfig(**MARIAN)), seed).to(dtype), tokenizer, name="tiny marian")
+    return Subject(loud(MarianMTModel, MarianConfig(**MARIAN), seed).to(dtype), tokenizer, name="tiny marian")
 
 
 def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.float64) -> Subject:
