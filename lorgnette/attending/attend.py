@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lorgnette.attending.band import BandMask
 from lorgnette.attending.call import Call
 from lorgnette.attending.scores import Scores, dense, fused, softmax
 from lorgnette.attending.taps import ACTIVE, Tap
@@ -117,17 +118,16 @@ def _scores(
     bias: Tensor | None,
     softcap: float | None,
 ) -> tuple[Scores, Tensor]:
-    """Turn the interface's arguments into scores and values with one key and value head per query head."""
+    """Turn the interface's arguments into scores and the values that go with them."""
     queries, keys = query.shape[2], key.shape[2]
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and mask is None and queries > 1
     if causal and keys > queries:  # an empty static cache: what lies beyond the queries is not there yet
         key, value = key[:, :, :queries], value[:, :, :queries]
         bias = None if bias is None else bias[..., :queries]
-    if key.shape[1] != query.shape[1]:
-        groups = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     allowed = None
+    if isinstance(mask, BandMask) and not (mask.intact and mask.shape[2:] == (queries, key.shape[2])):
+        mask = mask.whole
     if mask is not None:
         mask = mask if mask.shape[-1] == key.shape[2] else mask[..., : key.shape[2]]  # one mask, one object
         if mask.dtype == torch.bool:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, softmax
+from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, softmax
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
 
@@ -48,24 +48,25 @@ class Call:
         True
 
     Query, key and value are [batch head token dim], after rotary positions, with grouped keys and values repeated for
-    their query heads. Every statistic is exact. It is computed from the matrix if that exists (`weights` was used, or
-    gradients are required), and otherwise in a sweep over blocks of rows.
+    their query heads; `scores.key` and `grouped_value` are as the model gave them. Every statistic is exact. It is
+    computed from the matrix if that exists (`weights` was used, or gradients are required), and otherwise in a sweep
+    over blocks of rows.
     """
 
     site: Site
     scores: Scores
-    value: Tensor
+    grouped_value: Tensor
     dropout: float
 
     def __init__(
         self,
         site: Site,
         scores: Scores,
-        value: Float[Tensor, "batch head key value_dim"],
+        value: Float[Tensor, "batch group key value_dim"],
         dropout: float = 0.0,
         residual: Tensor | None = None,
     ) -> None:
-        self.site, self.scores, self.value, self.dropout = site, scores, value, dropout
+        self.site, self.scores, self.grouped_value, self.dropout = site, scores, value, dropout
         self._residual = residual
         self._weights: Tensor | None = None
         self._context: Tensor | None = None
@@ -78,9 +79,13 @@ class Call:
     def query(self) -> Float[Tensor, "batch head query dim"]:
         return self.scores.query
 
-    @property
+    @cached_property
     def key(self) -> Float[Tensor, "batch head key dim"]:
-        return self.scores.key
+        return per_query_head(self.scores.key, self.query.shape[1])
+
+    @cached_property
+    def value(self) -> Float[Tensor, "batch head key value_dim"]:
+        return per_query_head(self.grouped_value, self.query.shape[1])
 
     @property
     def residual(self) -> Float[Tensor, "batch query model"]:
@@ -95,7 +100,7 @@ class Call:
 
     @property
     def _trained(self) -> bool:
-        tensors = (self.query, self.key, self.value, self.scores.bias, self.scores.sink)
+        tensors = (self.query, self.scores.key, self.grouped_value, self.scores.bias, self.scores.sink)
         return any(t is not None and t.requires_grad for t in tensors)
 
     @property
@@ -124,7 +129,7 @@ class Call:
         """Σ_j α_ij v_j per head, before the output projection. Assigning is an edit."""
         if self._context is None:
             if self._weights is None and self.scores.softcap is None and self.scores.sink is None:
-                self._context = fused(self.scores, self.value, self.dropout)
+                self._context = fused(self.scores, self.grouped_value, self.dropout)
             else:
                 self._context = mixed(self.weights, self.value, self.dropout)
         return self._context
@@ -174,7 +179,7 @@ class Call:
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained
         if along and not wanted.context:
             wanted = replace(wanted, context=True)
-        measured = (swept if kernels is None else kernels.measured)(self.scores, self.value, wanted)
+        measured = (swept if kernels is None else kernels.measured)(self.scores, self.grouped_value, wanted)
         self.paths.add("the sweep" if kernels is None else "kernels")
         if along:
             self._context = measured.context
@@ -185,7 +190,7 @@ class Call:
         if not self.query.is_cuda or self._weights is not None or self.differentiable:
             return None
         module = _kernels()
-        return None if module is None or module.refusal(self.scores, self.value, wanted) is not None else module
+        return None if module is None or module.refusal(self.scores, self.grouped_value, wanted) is not None else module
 
     def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
         """Compute the statistics that several objects want in one sweep over the rows."""

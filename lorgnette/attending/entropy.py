@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attending.scores import MASKED, Scores, causal_keys, part
-from lorgnette.attending.sweep import BLOCK, Wanted, _blocks, swept
+from lorgnette.attending.blocks import blocks
+from lorgnette.attending.scores import MASKED, Scores, part, per_query_head
+from lorgnette.attending.sweep import Wanted, budget, swept
 
 
 def swept_entropy(scores: Scores) -> Float[Tensor, "batch head query"]:
@@ -18,7 +19,14 @@ def swept_entropy(scores: Scores) -> Float[Tensor, "batch head query"]:
     """
     if scores.softcap is not None or scores.sink is not None:
         raise ValueError("scores with a cap or a sink have no swept entropy: read it off the matrix")
-    return _Entropy.apply(scores.query, scores.key, scores.bias, scores.allowed, scores.scale, scores.causal)
+    return _Entropy.apply(
+        scores.query,
+        per_query_head(scores.key, scores.shape[1]),
+        scores.bias,
+        scores.allowed,
+        scores.scale,
+        scores.causal,
+    )
 
 
 class _Entropy(torch.autograd.Function):
@@ -34,21 +42,21 @@ class _Entropy(torch.autograd.Function):
     ) -> Float[Tensor, "batch head query"]:
         entropy = swept(Scores(query, key, scale, allowed, bias, causal), None, Wanted(entropy=True)).entropy
         assert entropy is not None
-        ctx.save_for_backward(query, key, bias, allowed, entropy)
-        ctx.scale, ctx.causal = scale, causal
+        ctx.save_for_backward(query, key, bias, entropy)
+        ctx.allowed, ctx.scale, ctx.causal = allowed, scale, causal
         return entropy
 
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, "batch head query"]) -> tuple[Tensor | None, ...]:
-        query, key, bias, allowed, entropy = ctx.saved_tensors
-        scores = Scores(query, key, ctx.scale, allowed, bias, ctx.causal)
+        query, key, bias, entropy = ctx.saved_tensors
+        scores = Scores(query, key, ctx.scale, ctx.allowed, bias, ctx.causal)
         wide = entropy.dtype
         q, k = query.to(wide).contiguous(), key.to(wide).contiguous()
         # A row that may see nothing has entropy 0 whatever its scores are.
         grad = grad.to(wide).masked_fill(scores.visible().eq(0), 0.0)
         to_query, to_key = torch.empty_like(q), torch.zeros_like(k)
         to_bias = None if bias is None or not ctx.needs_input_grad[2] else torch.zeros_like(bias, dtype=wide)
-        for b, h, r in _blocks(scores.shape, BLOCK.get(q.device.type, BLOCK["cpu"]), together=False):
+        for b, h, r in blocks(scores.shape, budget(q.device), together=False):
             logs = _log_weights(scores, q, k, (b, h, r))
             weights = logs.exp()
             change = logs.add_(entropy[b, h, r, None]).mul_(weights).mul_(-grad[b, h, r, None])  # ∂L/∂s
@@ -73,8 +81,9 @@ def _log_weights(
     out.mul_(scores.scale)
     if scores.bias is not None:
         out.add_(part(scores.bias, b, h, r).to(out.dtype))
-    if scores.allowed is not None:
-        out.masked_fill_(~part(scores.allowed, b, h, r), MASKED)
-    if scores.causal:
-        out.masked_fill_(~causal_keys(r, scores.shape[2], scores.shape[3], out.device), MASKED)
+    mask, band = scores.hidden
+    if mask is not None:
+        out.masked_fill_(~part(mask, b, h, r), MASKED)
+    if band:
+        out.masked_fill_(~band.keys(r, scores.shape[2], scores.shape[3], out.device), MASKED)
     return torch.log_softmax(out, dim=-1)

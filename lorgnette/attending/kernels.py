@@ -94,8 +94,8 @@ class Launch:
         self.query, self.key = _rows_together(scores.query), _rows_together(scores.key)
         self.batch, self.heads, self.queries, self.keys = scores.shape
         self.dim: int = scores.query.shape[-1]
-        full = scores.shape
-        self.allowed: Tensor | None = None if scores.allowed is None else scores.allowed.expand(full).view(torch.uint8)
+        full, (allowed, band) = scores.shape, scores.hidden
+        self.allowed: Tensor | None = None if allowed is None else allowed.expand(full).view(torch.uint8)
         self.bias: Tensor | None = None if scores.bias is None else scores.bias.expand(full)
         self.precision = "tf32x3" if scores.query.dtype == torch.float32 else "ieee"
         nothing = self.query
@@ -105,10 +105,12 @@ class Launch:
             "HAS_CAP": scores.softcap is not None,
             "HAS_ALLOWED": 0 if self.allowed is None else 1 if self.allowed.stride(2) == 0 else 2,
             "HAS_BIAS": self.bias is not None,
-            "CAUSAL": scores.causal,
+            "CAUSAL": band.causal,
+            "WINDOW": band.window is not None,
+            "R": self.heads // self.key.shape[1],
             "PRECISION": self.precision,
         }
-        self.limits = (float(scores.scale), float(scores.softcap or 1.0))
+        self.limits = (float(scores.scale), float(scores.softcap or 1.0), band.window or 0)
 
     def rows(
         self, value: Tensor, wanted: Wanted, out: Measured, log_sum: Tensor, features: Tensor | None

@@ -21,9 +21,10 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def block_scores(
-    dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
+    dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap, window,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """From q·k to scores in base 2; what a row may not see is −1e30, never −inf, so that 0 · s stays 0.
 
@@ -33,7 +34,7 @@ def block_scores(
     if HAS_CAP or HAS_BIAS:
         s = _bent_scores(dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap,
                          BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_BIAS)  # fmt: skip
-    if not (EVEN and not HAS_ALLOWED and not CAUSAL):
+    if not (EVEN and not HAS_ALLOWED and not CAUSAL and not WINDOW):
         keep = cols < n_keys
         if HAS_ALLOWED == 1:  # the same for all rows: one number for each key
             keep = keep & (
@@ -44,8 +45,24 @@ def block_scores(
             keep = keep & (tl.load(at, mask=keep & (rows < n_rows), other=0) != 0)
         if CAUSAL:
             keep = keep & (cols <= rows + (n_keys - n_rows))
+        if WINDOW:
+            keep = keep & (cols >= rows + (n_keys - n_rows) - window)
+            if not CAUSAL:
+                keep = keep & (cols <= rows + (n_keys - n_rows) + window)
         s = tl.where(keep, s, -1e30)
     return s
+
+
+@triton.jit
+@no_type_check
+def band_limits(begin, end, ahead, behind, total, STEP: tl.constexpr, AHEAD: tl.constexpr, BEHIND: tl.constexpr):
+    """Where a loop over blocks of STEP starts and stops that must reach from begin − behind to end + ahead."""
+    first, last = 0, total
+    if BEHIND:
+        first = tl.maximum(0, begin - behind) // STEP * STEP
+    if AHEAD:
+        last = tl.minimum(total, end + ahead)
+    return first, last
 
 
 @triton.jit
@@ -83,14 +100,16 @@ def row_statistics(
     PHI, p_b, p_h, p_n, p_f, AMONG, OFFSETS,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
     OUT, LSE, ENT, PEAK, PEAK_AT, PEAKA, PEAKA_AT, MASS, AT,
-    scale, softcap, H, N, M, D, E, F,
+    scale, softcap, window, H, N, M, D, E, F,
     DP: tl.constexpr, EP: tl.constexpr, FP: tl.constexpr, OFF: tl.constexpr,
     CONTEXT: tl.constexpr, ENTROPY: tl.constexpr, FEAT: tl.constexpr, HAS_AMONG: tl.constexpr, WHERE: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr, SPLIT: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
     b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
+    group = h // R  # whose keys and values it shares
     rows, dims, wide, feats = block * BM + tl.arange(0, BM), tl.arange(0, DP), tl.arange(0, EP), tl.arange(0, FP)
     real = rows < N
     q = tl.load(Q + b * q_b + h * q_h + rows[:, None].to(tl.int64) * q_n + dims[None, :],
@@ -98,16 +117,18 @@ def row_statistics(
     m, total, t = tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32)
     at_m, ma, at_ma = tl.zeros([BM], tl.int32), tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.int32)
     acc, mass = tl.zeros([BM, EP], tl.float32), tl.zeros([BM, FP], tl.float32)
-    last = tl.minimum(M, (block + 1) * BM + (M - N)) if CAUSAL else M
+    begin = block * BM + (M - N)  # the position of the first row
+    first, last = band_limits(begin, begin + BM, 0 if CAUSAL else window, window, M, BN, CAUSAL or WINDOW, WINDOW)
     c = unit(scale, HAS_CAP, HAS_BIAS)
-    for start in range(0, last, BN):
+    for start in range(first, last, BN):
         cols = start + tl.arange(0, BN)
         inside = cols < M
-        k = tl.load(K + b * k_b + h * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
+        k = tl.load(K + b * k_b + group * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
                     mask=inside[None, :] & (dims[:, None] < D), other=0.0)  # fmt: skip
         s = block_scores(
-            tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+            tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap, window,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+            HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, WINDOW, EVEN,
         )  # fmt: skip
         if WHERE:
             top, place = tl.max(s, 1, return_indices=True)
@@ -123,7 +144,7 @@ def row_statistics(
             t = alpha * (t + shift * total) + tl.sum(p * d, 1)
         total = total * alpha + tl.sum(p, 1)
         if CONTEXT:
-            v = tl.load(V + b * v_b + h * v_h + cols[:, None].to(tl.int64) * v_n + wide[None, :],
+            v = tl.load(V + b * v_b + group * v_h + cols[:, None].to(tl.int64) * v_n + wide[None, :],
                         mask=inside[:, None] & (wide[None, :] < E), other=0.0)  # fmt: skip
             acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
         if FEAT:
@@ -172,11 +193,13 @@ def row_statistics(
     for number in tl.static_range(OFF):
         cols = rows + tl.load(OFFSETS + number)
         valid = real & (cols >= 0) & (cols < M)
-        k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
+        cols = tl.where(valid, cols, 0)  # nothing is read from before the first key
+        k = tl.load(K + b * k_b + group * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
                     mask=valid[:, None] & (dims[None, :] < D), other=0.0)  # fmt: skip
         s = block_scores(
-            tl.sum(q.to(tl.float32) * k.to(tl.float32), 1), rows, cols, b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+            tl.sum(q.to(tl.float32) * k.to(tl.float32), 1), rows, cols, b, h, N, M, scale, softcap, window,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+            HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, WINDOW, EVEN,
         )  # fmt: skip
         visible = valid & some & (s > -1e29)
         tl.store(AT + r * OFF + number, tl.where(visible, tl.exp2(s * c - lse), 0.0), mask=real)
@@ -187,18 +210,21 @@ def row_statistics(
 def column_sums(
     Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, W, OUT,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
-    scale, softcap, H, N, M, D, DP: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+    scale, softcap, window, H, N, M, D, DP: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, R: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
     b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
+    group = h // R  # whose keys and values it shares
     cols, dims = block * BM + tl.arange(0, BM), tl.arange(0, DP)
-    k = tl.load(K + b * k_b + h * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
+    k = tl.load(K + b * k_b + group * k_h + cols[:, None].to(tl.int64) * k_n + dims[None, :],
                 mask=(cols[:, None] < M) & (dims[None, :] < D), other=0.0)  # fmt: skip
     out, c = tl.zeros([BM], tl.float32), unit(scale, HAS_CAP, HAS_BIAS)
-    first = tl.maximum(0, (block * BM - (M - N)) // BN * BN) if CAUSAL else 0
-    for start in range(first, N, BN):
+    begin = block * BM - (M - N)  # the row at the first key
+    first, last = band_limits(begin, begin + BM, window, 0 if CAUSAL else window, N, BN, WINDOW, CAUSAL or WINDOW)
+    for start in range(first, last, BN):
         rows = start + tl.arange(0, BN)
         inside = rows < N
         q = tl.load(Q + b * q_b + h * q_h + rows[None, :].to(tl.int64) * q_n + dims[:, None],
@@ -206,8 +232,9 @@ def column_sums(
         lse = tl.load(LSE + bh.to(tl.int64) * N + rows, mask=inside, other=1e30)
         w = tl.load(W + b * N + rows, mask=inside, other=0.0)
         s = block_scores(
-            tl.dot(k, q, input_precision=PRECISION), rows[None, :], cols[:, None], b, h, N, M, scale, softcap,
-            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+            tl.dot(k, q, input_precision=PRECISION), rows[None, :], cols[:, None], b, h, N, M, scale, softcap, window,
+            ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+            HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, WINDOW, EVEN,
         )  # fmt: skip
         out += tl.sum(tl.exp2(s * c - lse[None, :]) * w[None, :], 1)
     tl.store(OUT + bh.to(tl.int64) * M + cols, out, mask=cols < M)

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lorgnette.attending.band import Band, BandMask, plain
+
 # Masked scores are this instead of -inf: exp underflows to an exact 0, and 0 · s stays 0 instead of becoming NaN.
 MASKED = -1e30
 
@@ -21,13 +23,15 @@ class Scores:
     """All that enters softmax(scale · q kᵀ + bias), before it is multiplied out.
 
     `bias`, `allowed`: broadcastable to [batch head query key]; `causal` lets row i see keys up to i + offset, where
-    offset = number of keys − number of queries (a cache of earlier keys). `softcap` c replaces s by c·tanh(s/c), before
-    bias and mask, as Gemma-2 does. `sink` is a score for each head, the same for every row, that takes part in the
-    softmax and belongs to no key (gpt-oss): the weights of a row add up to less than one, the rest is the sink's.
+    offset = number of keys − number of queries (a cache of earlier keys). A `BandMask` in place of `allowed` is padding
+    with such a band, or a window; `hidden` has the parts of either. There may be fewer keys than heads: those of a
+    group share one. `softcap` c replaces s by c·tanh(s/c), before bias and mask, as Gemma-2 does. `sink` is a score for
+    each head, the same for every row, that takes part in the softmax and belongs to no key (gpt-oss): the weights of a
+    row add up to less than one, the rest is the sink's.
     """
 
     query: Float[Tensor, "batch head query dim"]
-    key: Float[Tensor, "batch head key dim"]
+    key: Float[Tensor, "batch group key dim"]
     scale: float
     allowed: Bool[Tensor, "..."] | None = None
     bias: Float[Tensor, "..."] | None = None
@@ -53,51 +57,84 @@ class Scores:
         count = self._visible()
         return count if self.sink is None else count + (count > 0).to(count.dtype)
 
+    @property
+    def hidden(self) -> "tuple[Bool[Tensor, '...'] | None, Band]":
+        """What hides keys, in parts: a plain mask, and the band; a key is visible if both say so."""
+        mask = self.allowed
+        if isinstance(mask, BandMask):
+            if mask.intact:
+                return mask.padding, Band(self.causal or mask.band.causal, mask.band.window)
+            mask = mask.whole
+        return mask, Band(self.causal)
+
+    @property
+    def rows_alike(self) -> bool:
+        """Whether all rows may see the same keys."""
+        mask, band = self.hidden
+        return not band and (mask is None or mask.shape[2] == 1)
+
     def _visible(self) -> Int[Tensor, "batch 1 query"]:
         batch, _, queries, keys = self.shape
-        allowed = self.allowed
-        if allowed is None and not self.causal:
-            return torch.full((batch, 1, queries), keys, device=self.query.device)
-        if allowed is None:
-            last = torch.arange(1 + keys - queries, 1 + keys, device=self.query.device)
-            return last.clamp(0, keys).expand(batch, 1, queries)
-        if self.causal:
-            allowed = allowed & causal_keys(slice(0, queries), queries, keys, self.query.device)
-        # A key that no head may see is what padding, causality and windows give; a mask per head is not.
-        count = allowed.expand(-1, -1, -1, keys).sum(-1).amax(1, keepdim=True)
-        return count.expand(batch, 1, queries)
+        mask, band = self.hidden
+        if mask is not None and mask.shape[1:3] != (1, 1):
+            # A key that no head may see is what padding, causality and windows give; a mask per head is not.
+            return self.visible_keys().sum(-1).amax(1, keepdim=True).expand(batch, 1, queries)
+        first, behind = band.limits(queries, keys, self.query.device)
+        if mask is None:
+            return (behind - first).expand(batch, 1, queries)
+        before = F.pad(mask[:, :, 0].expand(-1, -1, keys).cumsum(-1), (1, 0))
+        return (before[..., behind] - before[..., first]).expand(batch, 1, queries)
+
+    def askers(self, asked: Bool[Tensor, "batch query"]) -> Int[Tensor, "batch key"]:
+        """How many of these queries may see each key."""
+        _, _, queries, keys = self.shape
+        mask, band = self.hidden
+        if mask is not None and mask.shape[1:3] != (1, 1):
+            return (self.visible_keys().any(1) & asked[..., None]).sum(1)
+        first, behind = band.askers(queries, keys, asked.device)
+        before = F.pad(asked.cumsum(-1), (1, 0))
+        count = before[:, behind] - before[:, first]
+        return count if mask is None else count * mask[:, 0, 0]
 
     def visible_keys(self) -> Bool[Tensor, "batch heads query key"]:
         """Which keys each row may see; `heads` is 1 where all heads may see the same."""
         batch, _, queries, keys = self.shape
-        allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.query.device)
-        if self.allowed is not None:
-            allowed = self.allowed
-        if self.causal:
-            allowed = allowed & causal_keys(slice(0, queries), queries, keys, self.query.device)
+        allowed = whole_mask(self)
+        if allowed is None:
+            allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.query.device)
         return allowed.expand(batch, -1, queries, keys)
 
     def block(self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY) -> "Scores":
-        """The scores of some rows of some texts and heads; what causality forbids is in the mask now."""
+        """The scores of some rows of some texts and heads; what the band hides is in the mask now."""
         queries, keys = self.shape[2:]
         rows = slice(*rows.indices(queries)) if isinstance(rows, slice) else rows
-        allowed = None if self.allowed is None else part(self.allowed, texts, heads, rows)
-        if self.causal:
-            if isinstance(rows, slice):
-                behind = causal_keys(rows, queries, keys, self.query.device)
-            else:
-                behind = causal_keys(slice(0, queries), queries, keys, self.query.device)[rows]
-            allowed = behind[None, None] if allowed is None else allowed & behind
+        mask, band = self.hidden
+        allowed = None if mask is None else part(mask, texts, heads, rows)
+        if band:
+            places = rows if isinstance(rows, slice) else torch.as_tensor(rows, device=self.query.device)
+            near = band.keys(places, queries, keys, self.query.device)
+            allowed = near[None, None] if allowed is None else allowed & near
         bias = None if self.bias is None else part(self.bias, texts, heads, rows)
-        query, key = self.query[texts, heads][:, :, rows], self.key[texts, heads]
+        query, key = self.query[texts, heads][:, :, rows], self.key[texts]
+        key = key if heads == EVERY else per_query_head(key, self.shape[1])[:, heads]
         sink = None if self.sink is None else self.sink[heads]
         return Scores(query, key, self.scale, allowed, bias, False, self.softcap, sink)
 
 
-def causal_keys(rows: slice, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "row key"]:
-    """Which keys each of these rows may see if no row may look ahead."""
-    last = torch.arange(rows.start, rows.stop, device=device) + (keys - queries)
-    return torch.arange(keys, device=device) <= last[:, None]
+def per_query_head(grouped: Float[Tensor, "batch group key dim"], heads: int) -> Float[Tensor, "batch head key dim"]:
+    """Keys or values, repeated for every head of their group."""
+    groups = grouped.shape[1]
+    return grouped if groups == heads else grouped.repeat_interleave(heads // groups, dim=1)
+
+
+def whole_mask(scores: Scores) -> Bool[Tensor, "..."] | None:
+    """All that is hidden in one plain mask."""
+    allowed = None if scores.allowed is None else plain(scores.allowed)
+    if scores.causal:
+        _, _, queries, keys = scores.shape
+        rows = Band(causal=True).keys(EVERY, queries, keys, scores.query.device)
+        allowed = rows[None, None] if allowed is None else allowed & rows
+    return allowed
 
 
 def part(tensor: Tensor, batch: slice, head: slice, rows: Rows) -> Tensor:
@@ -109,15 +146,14 @@ def part(tensor: Tensor, batch: slice, head: slice, rows: Rows) -> Tensor:
 
 def dense(scores: Scores) -> Float[Tensor, "batch head query key"]:
     """All scores, differentiable; masked ones are -inf, or MASKED in rows that may see nothing."""
-    out = torch.matmul(scores.query, scores.key.transpose(-1, -2)) * scores.scale
+    groups = scores.key.shape[1]
+    grouped = scores.query.unflatten(1, (groups, -1)).flatten(2, 3)  # the heads of a group as rows of one product
+    out = torch.matmul(grouped, scores.key.mT).view(scores.shape) * scores.scale
     if scores.softcap is not None:
         out = scores.softcap * torch.tanh(out / scores.softcap)
     if scores.bias is not None:
         out = out + scores.bias
-    allowed = scores.allowed
-    if scores.causal:
-        rows = causal_keys(slice(0, out.shape[2]), out.shape[2], out.shape[3], out.device)
-        allowed = rows if allowed is None else allowed & rows
+    allowed = whole_mask(scores)
     if allowed is not None:
         out = out.masked_fill(~allowed, -torch.inf)
     return out
@@ -138,20 +174,25 @@ def softmax(
     return weights.masked_fill(torch.isneginf(wide).all(-1, keepdim=True), 0.0)
 
 
-def fused(scores: Scores, value: Float[Tensor, "batch head key value_dim"], dropout: float = 0.0) -> Tensor:
+def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dropout: float = 0.0) -> Tensor:
     """softmax(scores) v by torch's own kernel, which never builds the matrix; caps and sinks it does not take."""
+    value = per_query_head(value, scores.shape[1])
     if scores.softcap is not None or scores.sink is not None:
         return mixed(softmax(dense(scores), scores.sink), value, dropout)
-    mask = scores.allowed
+    bare = scores.allowed is None and scores.bias is None
+    mask = None if bare else whole_mask(scores)
     if scores.bias is not None:
-        mask = scores.bias if mask is None else scores.bias.masked_fill(~mask, torch.finfo(scores.bias.dtype).min)
-        if scores.causal:
-            ahead = ~causal_keys(slice(0, scores.shape[2]), scores.shape[2], scores.shape[3], scores.query.device)
-            mask = mask.masked_fill(ahead, torch.finfo(mask.dtype).min)
-        mask = mask.to(scores.query.dtype)
-    causal = scores.causal and scores.bias is None
+        bias = scores.bias if mask is None else scores.bias.masked_fill(~mask, torch.finfo(scores.bias.dtype).min)
+        mask = bias.to(scores.query.dtype)
+    key = per_query_head(scores.key, scores.shape[1])
     return F.scaled_dot_product_attention(
-        scores.query, scores.key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scores.scale
+        scores.query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=bare and scores.causal,
+        scale=scores.scale,
     )
 
 

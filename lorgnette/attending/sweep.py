@@ -17,7 +17,7 @@ to rounding even for scores of hundreds, and never below zero by more than round
 result is zero, as behind every mask.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from lorgnette.attending.scores import MASKED, Scores, causal_keys, part
+from lorgnette.attending.blocks import BANDED, blocks, keys_of
+from lorgnette.attending.scores import MASKED, Scores, part, per_query_head
 from lorgnette.statistics.entropy import entropy
 
 BLOCK = {"cpu": 2**19, "cuda": 2**26}
@@ -113,18 +114,23 @@ def from_matrix(
         several = "bhqk,bqw->bhkw" if wanted.received.dim() == 3 else "bhqk,bq->bhk"
         out.received = torch.einsum(several, weights, wanted.received.to(weights.dtype))
     if wanted.block is not None:
-        for texts, _, rows in _blocks(weights.shape, BLOCK.get(weights.device.type, BLOCK["cpu"]), together=True):
+        for texts, _, rows in blocks(weights.shape, budget(weights.device), together=True):
             wanted.block(weights[texts, :, rows].detach(), texts, rows)
     return out
 
 
-def swept(scores: Scores, value: Float[Tensor, "batch head key dim"] | None, wanted: Wanted) -> Measured:
+def swept(scores: Scores, value: Float[Tensor, "batch group key dim"] | None, wanted: Wanted) -> Measured:
     """The statistics of all rows, a block of rows at a time; memory O(block), no gradient."""
     with torch.no_grad():
         sweep = _Sweep(scores, value, wanted)
-        for block in sweep.blocks():
+        for block in blocks(scores.shape, sweep.size, together=wanted.block is not None, most=sweep.most):
             sweep.take(*block)
         return sweep.finish()
+
+
+def budget(device: torch.device) -> int:
+    """Floats in one block on this device."""
+    return BLOCK.get(device.type, BLOCK["cpu"])
 
 
 def per_head(features: Tensor) -> Tensor:
@@ -152,25 +158,6 @@ def _diagonal(block: Float[Tensor, "*rest row key"], first: int, offset: int) ->
     return out
 
 
-def _blocks(
-    shape: tuple[int, int, int, int] | torch.Size, budget: int, *, together: bool
-) -> Iterator[tuple[slice, slice, slice]]:
-    """Whole texts if they fit, else whole heads (or rows of all heads together), else rows of one head."""
-    batch, head, queries, keys = shape
-    texts = max(1, budget // (head * queries * keys))
-    heads = head if together or head * queries * keys <= budget else max(1, budget // (queries * keys))
-    per_row = heads * keys if together else keys
-    rows = queries if queries * per_row <= budget else max(1, budget // per_row)
-    for b in range(0, batch, texts):
-        for h in range(0, head, heads):
-            for r in range(0, queries, rows):
-                yield (
-                    slice(b, min(b + texts, batch)),
-                    slice(h, min(h + heads, head)),
-                    slice(r, min(r + rows, queries)),
-                )
-
-
 @dataclass
 class _Sweep:
     scores: Scores
@@ -183,11 +170,12 @@ class _Sweep:
         batch, head, queries, keys = scores.shape
         self.query = scores.query.to(wide).contiguous()
         # Transposed copy: the product then reads the keys in rows.
-        self.key = scores.key.to(wide).contiguous().transpose(-1, -2)
+        self.key = per_query_head(scores.key.to(wide), head).contiguous().transpose(-1, -2)
         self.width = self.value.shape[-1] if wanted.context and self.value is not None else 0
         self.columns = self._columns(wide)
-        hidden = None if scores.allowed is None else ~scores.allowed
-        self.mask = None if hidden is None else self.query.new_zeros(hidden.shape).masked_fill_(hidden, MASKED)
+        allowed, self.band = scores.hidden
+        self.mask = None if allowed is None else self._added(allowed)
+        self.near: tuple[slice, Tensor] | None = None  # the band of the rows that were last asked for
         if wanted.among is not None:
             # A product with zeros and ones: ten times faster on the CPU than filling by a mask.
             self.chosen = wanted.among[:, None, None, :].to(wide)
@@ -213,37 +201,47 @@ class _Sweep:
         if self.empty is not None and not self.empty.any():
             self.empty = None
         one_row = keys if wanted.block is None else head * keys
-        self.buffers = new(2, min(self.budget, batch * head * queries * keys) + one_row)
+        self.size = budget(self.query.device)
+        narrow = bool(self.band) and wanted.block is None and self.query.device.type == "cpu"
+        self.most = BANDED if narrow else None
+        self.buffers = new(2, min(self.size, batch * head * queries * keys) + one_row)
 
-    @property
-    def budget(self) -> int:
-        return BLOCK.get(self.query.device.type, BLOCK["cpu"])
+    def _added(self, allowed: Tensor) -> Tensor:
+        """A mask as something to add to the scores."""
+        return self.query.new_zeros(allowed.shape).masked_fill_(~allowed, MASKED)
 
     def _columns(self, wide: torch.dtype) -> Tensor | None:
         """What is averaged by the weights: values and features side by side, one product for all."""
         batch, head, _, keys = self.scores.shape
         columns = []
         if self.width and self.value is not None:
-            columns.append(self.value.to(wide))
+            columns.append(per_query_head(self.value.to(wide), head))
         if self.wanted.features is not None:
             features = per_head(self.wanted.features).to(wide)
             columns.append(features.expand(batch, head, keys, features.shape[-1]))
         return torch.cat(columns, dim=-1).contiguous() if columns else None
 
-    def blocks(self) -> Iterator[tuple[slice, slice, slice]]:
-        return _blocks(self.scores.shape, self.budget, together=self.wanted.block is not None)
+    def _hidden(self, b: slice, h: slice, r: slice, k: slice) -> Tensor | None:
+        """What is added to the scores of a block, so that nobody sees what is hidden."""
+        mask = None if self.mask is None else part(self.mask, b, h, r)[..., k]
+        if not self.band:
+            return mask
+        if self.near is None or self.near[0] != r:
+            near = self.band.keys(r, *self.scores.shape[2:], self.query.device)[:, k]
+            self.near = r, self._added(near)[None, None]
+        return self.near[1] if mask is None else torch.minimum(mask, self.near[1])
 
-    def _block_scores(self, b: slice, h: slice, r: slice) -> tuple[Tensor, Tensor]:
+    def _block_scores(self, b: slice, h: slice, r: slice, k: slice) -> tuple[Tensor, Tensor]:
         """The block of scores in base 2, and a buffer of its shape."""
-        scores = self.scores
-        query, key = self.query[b, h, r], self.key[b, h]
+        scores, hidden = self.scores, self._hidden(b, h, r, k)
+        query, key = self.query[b, h, r], self.key[b, h, :, k]
         shape = (*query.shape[:3], key.shape[-1])
         size = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[-1]
         s, e = (buffer[:size].view(shape) for buffer in self.buffers)
         flat = s.view(-1, *shape[2:])
         left, right = query.reshape(-1, *query.shape[2:]), key.reshape(-1, *key.shape[2:])
-        if self.mask is not None and scores.plain:
-            start = part(self.mask, b, h, r).expand(shape)
+        if hidden is not None and scores.plain:
+            start = hidden.expand(shape)
             if shape[0] > 1 and shape[1] > 1:
                 s.copy_(start)
                 start, flat_start = s, flat
@@ -256,22 +254,24 @@ class _Sweep:
         if scores.softcap is not None:
             s.div_(scores.softcap).tanh_().mul_(scores.softcap)
         if scores.bias is not None:
-            s.add_(part(scores.bias, b, h, r).to(s.dtype))
+            s.add_(part(scores.bias, b, h, r)[..., k].to(s.dtype))
         if not scores.plain:
             s.mul_(_LOG2E)
-        if self.mask is not None and not scores.plain:
-            s.add_(part(self.mask, b, h, r))
-        if scores.causal:
-            ahead = ~causal_keys(r, scores.shape[2], scores.shape[3], s.device)
-            s.masked_fill_(ahead, MASKED)
+            if hidden is not None:
+                s.add_(hidden)
         return s, e
 
     def take(self, b: slice, h: slice, r: slice) -> None:
         wanted = self.wanted
-        s, e = self._block_scores(b, h, r)
+        k = (
+            slice(0, self.scores.shape[3])
+            if wanted.block is not None
+            else keys_of(self.band, r, *self.scores.shape[2:])
+        )
+        s, e = self._block_scores(b, h, r, k)
         m, where = _maximum(s, self.position is not None)
         if where is not None:
-            self.position[b, h, r] = where  # type: ignore[index]
+            self.position[b, h, r] = where + k.start  # type: ignore[index]
         sunk = None
         if self.scores.sink is not None:
             top, score = m, self.scores.sink[h].to(m.dtype)[:, None] * _LOG2E
@@ -292,7 +292,7 @@ class _Sweep:
         self.total[b, h, r] = z
         if self.mixed is not None and self.columns is not None:
             flat = e.reshape(-1, *e.shape[2:])
-            columns = self.columns[b, h]
+            columns = self.columns[b, h, k]
             mixed = torch.bmm(flat, columns.reshape(-1, *columns.shape[2:])).view(*e.shape[:3], -1).div_(z[..., None])
             if self.empty is not None:
                 mixed.masked_fill_(self.empty[b, :, r, None], 0.0)
@@ -301,9 +301,9 @@ class _Sweep:
             share = self.asked[b, None, :, r] / z[:, :, None]
             if self.empty is not None:
                 share = share.masked_fill(self.empty[b, :, None, r], 0.0)
-            self.received[b, h] += share @ e
+            self.received[b, h, :, k] += share @ e
         for number, offset in enumerate(wanted.offsets):
-            self.at[b, h, r, number] = _diagonal(e, r.start, offset)  # type: ignore[index]
+            self.at[b, h, r, number] = _diagonal(e, r.start - k.start, offset)  # type: ignore[index]
         if self.entropy is not None:
             self.entropy[b, h, r] = torch.mul(s, e, out=s).sum(-1)
             if sunk is not None:
@@ -316,10 +316,10 @@ class _Sweep:
                 wanted.context_block(mixed[..., : self.width], b, r)
             wanted.block(weights, b, r)
         if self.among is not None:
-            e.mul_(self.chosen[b])
+            e.mul_(self.chosen[b, :, :, k])
             self.among[b, h, r], where = _maximum(e, wanted.positions)
             if where is not None:
-                self.among_position[b, h, r] = where  # type: ignore[index]
+                self.among_position[b, h, r] = where + k.start  # type: ignore[index]
 
     def finish(self) -> Measured:
         """Divide by Z what is not yet, and give rows that may see nothing zeros."""

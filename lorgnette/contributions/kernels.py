@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending.kernels import INTERPRETED, Launch
-from lorgnette.attending.programs import block_scores, unit
+from lorgnette.attending.programs import band_limits, block_scores, unit
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
@@ -63,27 +63,30 @@ def _gram(
 def _pair_norms(
     Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, G1, G2, W1, W2, OUT1, OUT2,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
-    scale, softcap, N, M, D, zero, H: tl.constexpr, DP: tl.constexpr, TWO: tl.constexpr,
-    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EVEN: tl.constexpr,
+    scale, softcap, window, N, M, D, zero, H: tl.constexpr, DP: tl.constexpr, TWO: tl.constexpr,
+    HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, R: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     cols, dims = block * BN + tl.arange(0, BN), tl.arange(0, DP)
     inside = cols < M
     out1, out2, c = tl.zeros([BN], tl.float32), tl.zeros([BN], tl.float32), unit(scale, HAS_CAP, HAS_BIAS)
-    first = tl.maximum(0, (block * BN - (M - N)) // BM * BM) if CAUSAL else 0
-    for start in range(first, N, BM):
+    begin = block * BN - (M - N)  # the row at the first key
+    first, last = band_limits(begin, begin + BN, window, 0 if CAUSAL else window, N, BM, WINDOW, CAUSAL or WINDOW)
+    for start in range(first, last, BM):
         rows = start + tl.arange(0, BM)
         real = rows < N
         planes = ()
         for h in tl.static_range(H):
             q = tl.load(Q + b * q_b + h * q_h + rows[:, None].to(tl.int64) * q_n + dims[None, :],
                         mask=real[:, None] & (dims < D)[None, :], other=0.0)  # fmt: skip
-            k = tl.load(K + b * k_b + h * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
+            k = tl.load(K + b * k_b + h // R * k_h + cols[None, :].to(tl.int64) * k_n + dims[:, None],
                         mask=inside[None, :] & (dims < D)[:, None], other=0.0)  # fmt: skip
             s = block_scores(
                 tl.dot(q, k, input_precision=PRECISION), rows[:, None], cols[None, :], b, h, N, M, scale, softcap,
-                ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k, HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, EVEN,
+                window, ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
+                HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, WINDOW, EVEN,
             )  # fmt: skip
             lse = tl.load(LSE + (b * H + h) * N + rows, mask=real, other=1e30)
             planes = planes + (tl.exp2(s * c - lse[:, None]),)  # noqa: RUF005  Triton unpacks no tuples

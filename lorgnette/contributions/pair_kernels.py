@@ -65,7 +65,7 @@ def _draw(GROUP, START, KEY, SIZE, HALF, BITS, INDEX, COUNT, BLOCK: tl.constexpr
 @no_type_check
 def _weigh(
     Q, q_b, q_h, q_n, K, k_b, k_h, k_n, LSE, NORM, TEXT, HEAD, QUERY, KEY, NUMBER, OUT,
-    factor, COUNT, H, N, M, D, DP: tl.constexpr, BLOCK: tl.constexpr,
+    factor, COUNT, H, R, N, M, D, DP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Of each pair: its number, 2^(q·k − log-sum), and the norm of its key."""
     item, dims = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, DP)
@@ -74,7 +74,7 @@ def _weigh(
     i, j = tl.load(QUERY + item, mask=real, other=0), tl.load(KEY + item, mask=real, other=0)
     mask = real[:, None] & (dims < D)[None, :]
     q = tl.load(Q + (b * q_b + h * q_h + i * q_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
-    k = tl.load(K + (b * k_b + h * k_h + j * k_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
+    k = tl.load(K + (b * k_b + h // R * k_h + j * k_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
     lse = tl.load(LSE + (b * H + h) * N + i, mask=real, other=1e30)
     weight = tl.exp2(tl.sum(q * k, 1) * factor - lse)
     norm = tl.load(NORM + (b * H + h) * M + j, mask=real, other=0.0)
@@ -96,7 +96,7 @@ def weighed(
         _weigh[triton.cdiv(count, 32),](
             query, *query.stride()[:3], key, *key.stride()[:3], log_sum, norms.float().contiguous(),
             pairs.text, pairs.head, pairs.query, pairs.key, pairs.number, out,
-            scores.scale * 1.4426950408889634, count, heads, queries, keys, dim,
+            scores.scale * 1.4426950408889634, count, heads, heads // key.shape[1], queries, keys, dim,
             DP=triton.next_power_of_2(max(dim, 16)), BLOCK=32,
         )  # fmt: skip
     return out

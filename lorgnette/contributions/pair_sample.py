@@ -49,7 +49,8 @@ class Pairs:
             module = import_module("lorgnette.contributions.pair_kernels")
             self.values = module.weighed(self, scores, log_sum, norms)
             return
-        dot = (scores.query[text, head, query].float() * scores.key[text, head, key].float()).sum(-1) * scores.scale
+        group = head // (scores.shape[1] // scores.key.shape[1])
+        dot = (scores.query[text, head, query].float() * scores.key[text, group, key].float()).sum(-1) * scores.scale
         if scores.softcap is not None:
             dot = scores.softcap * torch.tanh(dot / scores.softcap)
         if scores.bias is not None:
@@ -181,7 +182,7 @@ class PairSample:
 
 def padded_only(scores: Scores) -> bool:
     """True if nothing but padding is hidden, the same for all heads and queries."""
-    return not scores.causal and (scores.allowed is None or scores.allowed.shape[1:3] == (1, 1))
+    return scores.rows_alike and (scores.allowed is None or scores.allowed.shape[1] == 1)
 
 
 class _Groups:
@@ -212,11 +213,13 @@ class _Groups:
 
 def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:
     """Whether each query may see its key."""
-    out = torch.ones_like(text, dtype=torch.bool)
-    if scores.allowed is not None:
-        out &= scores.allowed.expand(scores.shape)[text, head, query, key]
-    if scores.causal:
-        out &= key <= query + (scores.shape[3] - scores.shape[2])
+    mask, band = scores.hidden
+    distance = query + (scores.shape[3] - scores.shape[2]) - key
+    out = distance >= 0 if band.causal else torch.ones_like(text, dtype=torch.bool)
+    if band.window is not None:
+        out &= distance.abs() <= band.window
+    if mask is not None:
+        out &= mask.expand(scores.shape)[text, head, query, key]
     return out
 
 
@@ -224,14 +227,6 @@ def visible_pairs(
     scores: Scores, asked: Bool[Tensor, "text query"], kinds: Bool[Tensor, "text kind key"]
 ) -> Float[Tensor, " kind"]:
     """Number of pairs of a query and a key that it may see, for each kind of key, of one head."""
-    batch, _, queries, keys = scores.shape
-    if not scores.causal and (scores.allowed is None or scores.allowed.shape[2] == 1):
+    if scores.rows_alike:
         return (asked.sum(-1)[:, None] * kinds.sum(-1)).sum(0).double()
-    allowed = (
-        torch.ones(1, 1, device=asked.device, dtype=torch.bool) if scores.allowed is None else scores.allowed[:, 0]
-    )
-    if scores.causal:
-        last = torch.arange(queries, device=asked.device)[:, None] + (keys - queries)
-        allowed = allowed & (torch.arange(keys, device=asked.device) <= last)
-    per_key = (allowed.expand(batch, queries, keys) & asked[..., None]).sum(1)
-    return (per_key[:, None] * kinds).sum((0, 2)).double()
+    return (scores.askers(asked)[:, None] * kinds).sum((0, 2)).double()

@@ -17,7 +17,7 @@ def norm_kernels(call: Call) -> ModuleType | None:
     if call.kernels(Wanted()) is None:
         return None
     module = import_module("lorgnette.contributions.kernels")
-    return None if module.refusal(call.scores, call.value) is not None else module
+    return None if module.refusal(call.scores, call.grouped_value) is not None else module
 
 
 def transformed_norms_of(call: Call, maps: Projections) -> Float[Tensor, "batch head key"]:

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, prepare_padding_mask, sdpa_mask
 
 from lorgnette.attending import attend
+from lorgnette.attending.band import Band, BandMask
+from lorgnette.models.mask_functions import band_of
 
 # Not a name with "flash" in it: transformers would take it for a kernel to download.
 NAME = "lorgnette"
@@ -17,20 +20,40 @@ def attention_mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: int = 0,
+    q_offset: int | Tensor = 0,
     kv_offset: int = 0,
     mask_function: Callable[..., Any] = bidirectional_mask_function,
     attention_mask: Tensor | None = None,
-    **kwargs: object,
+    **kwargs: Any,
 ) -> Tensor | None:
-    """The mask for `attend`: [batch 1 1 key] where every row may see the same keys, n×n only for causal and windows."""
-    if mask_function is not bidirectional_mask_function:
+    """The mask for `attend`: padding [batch 1 1 key] where all rows may see the same keys, with a band a `BandMask`.
+
+    Anything else (packed texts, chunks, a static cache) is n×n, as transformers makes it.
+    """
+    band = band_of(mask_function)
+    # The last query stands at the last key: what `Band` means by a row's position.
+    aligned = isinstance(q_offset, int) and q_offset - kv_offset == kv_length - q_length
+    if band is None or (band and not aligned) or torch.compiler.is_compiling():
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
-    if padding is None:
+    if padding is not None:
+        padding = padding[:, kv_offset : kv_offset + kv_length].bool()[:, None, None]
+        padding = None if bool(padding.all()) else padding
+    if band.window is not None and band.window >= kv_length - 1:
+        band = Band(band.causal)
+    if not band:
+        return padding
+    if padding is None and band == Band(causal=True) and _left_to_attend(q_length, kv_length, **kwargs):
         return None
-    padding = padding[:, kv_offset : kv_offset + kv_length].bool()
-    return None if bool(padding.all()) else padding[:, None, None, :]
+    return BandMask((batch_size, 1, q_length, kv_length), padding, band, kwargs.get("device", "cpu"))
+
+
+def _left_to_attend(
+    queries: int, keys: int, allow_is_causal_skip: bool = True, local_size: int | None = None, **_: object
+) -> bool:
+    """Whether the model relies on the attention function for causality, as it may with sdpa."""
+    short = local_size is None or keys < local_size
+    return allow_is_causal_skip and short and (queries == 1 or queries == keys)
 
 
 AttentionInterface.register(NAME, attend)

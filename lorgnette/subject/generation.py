@@ -195,7 +195,7 @@ class _StepRows(Tap):
         allowed = call.scores.visible_keys().expand(-1, -1, rows, call.key.shape[2])
         key, value = (tensor[:, :, -rows:].clone() for tensor in (call.key, call.value))
         # Only what the scores have beside queries and keys: the cache of every step would be a square of the text.
-        bare = replace(call.scores, query=call.query, key=key, allowed=None)
+        bare = replace(call.scores, query=call.query, key=key, allowed=None, causal=False)
         step = _Step(call.query, key, value, call.weights, call.context, allowed, bare)
         self.steps.setdefault(call.site, []).append(step)
 
@@ -210,7 +210,7 @@ def _joined(site: Site, steps: list[_Step]) -> Call:
     if first.bias is not None:
         bias = _placed([step.scores.bias.expand_as(step.weights) for step in steps if step.scores.bias is not None])
     allowed = _placed([step.allowed for step in steps])
-    scores = replace(first, query=query, key=key, allowed=allowed, bias=bias, causal=False)
+    scores = replace(first, query=query, key=key, allowed=allowed, bias=bias)
     call = Call(site, scores, value)
     call.weights, call.context = _placed([step.weights for step in steps]), context
     return call

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.call import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix
@@ -169,3 +170,27 @@ def test_where_a_block_does_not_fit_the_sweep_is_used(monkeypatch):
         entropy.double(), by_matrix(scores, value, wanted(scores))["entropy"], rtol=1e-5, atol=1e-5
     )
     assert call.paths == {"the sweep"}
+
+
+BANDS = {"causal": Band(causal=True), "causal window": Band(causal=True, window=4), "window": Band(window=3)}
+
+
+@pytest.mark.parametrize(("side", "keys", "softcap"), [("none", 45, 3.0), ("left", 37, None), ("right", 45, None)])
+@pytest.mark.parametrize("name", BANDS)
+def test_bands_with_padding_and_grouped_keys(name, side, keys, softcap):
+    """Windows far smaller than a text of several blocks, so that whole blocks of keys lie outside them."""
+    scores, value = scores_and_value(queries=37, keys=keys, softcap=softcap)
+    padding = torch.ones(2, 1, 1, keys, dtype=torch.bool, device=DEVICE)
+    padding[1, ..., :20] = side != "left"
+    padding[1, ..., -20:] = side != "right"
+    mask = BandMask((2, 1, 37, keys), None if side == "none" else padding, BANDS[name], DEVICE)
+    scores, value = replace(scores, allowed=mask, key=scores.key[:, :1]), value[:, :1]
+    want = wanted(scores, positions=True)
+    written_out = replace(scores, allowed=mask.whole, key=scores.key.repeat_interleave(2, 1))
+    exact = by_matrix(written_out, value.repeat_interleave(2, 1), want)
+    mine = kernels.measured(scores, value, want)
+    for statistic in (*STATISTICS, "context"):
+        torch.testing.assert_close(mine[statistic].double(), exact[statistic], rtol=1e-5, atol=1e-5, msg=statistic)
+    real = exact["peak"] > 0
+    assert torch.equal(mine["peak_position"][real], exact["peak_position"][real])
+    assert mask.intact

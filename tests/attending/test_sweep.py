@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorgnette.attending import sweep
-from lorgnette.attending.scores import Scores, causal_keys, dense, softmax
+from lorgnette.attending.band import Band
+from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.attending.sweep import Wanted, from_matrix, swept
 
 
@@ -188,7 +189,7 @@ def test_visible_counts_keys():
     assert scores.visible().tolist() == [[[3] * 5], [[5] * 5]]
     scores, _ = case(0, mask="causal", queries=3)
     assert scores.visible().tolist() == [[[3, 4, 5]]] * 2
-    assert causal_keys(slice(1, 3), 3, 5, torch.device("cpu")).sum(-1).tolist() == [4, 5]
+    assert Band(causal=True).keys(slice(1, 3), 3, 5, torch.device("cpu")).sum(-1).tolist() == [4, 5]
 
 
 def test_memory_of_a_sweep_is_one_block(monkeypatch):

@@ -1,9 +1,12 @@
 """The kernels of norms against matrices in float64: on a GPU, or in Triton's interpreter where there is none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
@@ -46,7 +49,7 @@ def test_gram_matrices(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", ["plain", "causal", "padding", "cross"])
+@pytest.mark.parametrize("case", ["plain", "causal", "padding", "cross", "window of grouped keys"])
 def test_norms_of_all_heads_summed_over_queries(case, dtype):
     keys = 9 if case == "cross" else 19
     query, key = normal(2, HEADS, 19, DIM, dtype=dtype), normal(2, HEADS, keys, DIM, dtype=dtype, seed=1)
@@ -56,6 +59,11 @@ def test_norms_of_all_heads_summed_over_queries(case, dtype):
         allowed = torch.ones(2, 1, 1, keys, dtype=torch.bool, device=DEVICE)
         allowed[1, ..., 12:] = False
     scores = Scores(query, key, 0.3, allowed, causal=case == "causal")
+    if case == "window of grouped keys":
+        mask = BandMask((2, 1, 19, keys), None, Band(causal=True, window=2), DEVICE)
+        scores = replace(scores, key=key[:, :1], allowed=mask)
+        key, allowed = key[:, :1].expand(-1, HEADS, -1, -1), mask.whole
+        value = value[:, :1].expand(-1, HEADS, -1, -1)
     log_sum = rows.measured(scores, value, Wanted(log_sum=True))["log_sum"]
     parts = around(output)
     products = [parts.products, parts.normed_products]
@@ -111,6 +119,8 @@ def test_the_same_pairs_are_drawn():
 
 def test_weights_of_drawn_pairs():
     query, key, norms = normal(2, 3, 9, 20), normal(2, 3, 11, 20, seed=1), normal(2, 3, 11, seed=2).abs()
+    key[:, 1] = key[:, 0]
+    key[:, 2] = key[:, 0]
     scores = Scores(query, key, 0.4)
     make = torch.Generator().manual_seed(0)
     index = [torch.randint(0, size, (50,), generator=make).to(DEVICE) for size in (2, 3, 9, 11, 1)]
@@ -121,3 +131,5 @@ def test_weights_of_drawn_pairs():
     close(mine[1], softmax(dense(scores)).double()[text, head, row, column])
     close(mine[2], norms.double()[text, head, column])
     assert torch.equal(mine[0], number)
+    grouped = replace(scores, key=key[:, :1])
+    assert torch.equal(pair_kernels.weighed(Pairs(*index, number, number), grouped, log_sum.float(), norms)[1], mine[1])

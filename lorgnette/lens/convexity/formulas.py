@@ -44,9 +44,8 @@ def direction(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim
 def cone(scores: Scores, value: Float[Tensor, "batch head key dim"]) -> Cone:
     """The cone of the values around their mean, of what each row may see; values of length zero have no angle."""
     value = value.double()
-    if not scores.causal and (scores.allowed is None or scores.allowed.shape[2] == 1):
-        every = torch.ones(1, 1, 1, value.shape[2], dtype=torch.bool, device=value.device)
-        return _cone(every if scores.allowed is None else scores.allowed, value)
+    if scores.rows_alike:
+        return _cone(scores.visible_keys()[:, :, :1], value)
     batch, heads, rows, keys = scores.shape
     step = max(1, BLOCK // (batch * heads * keys))
     parts = []

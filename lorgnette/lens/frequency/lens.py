@@ -222,10 +222,7 @@ def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float
 
 def _askers(call: Call, asked: Tensor) -> Tensor:
     """How many queries may see each key: [batch key]."""
-    scores = call.scores
-    if not scores.causal and (scores.allowed is None or scores.allowed.shape[2] == 1):
-        return asked.sum(-1, keepdim=True)
-    return (scores.visible_keys().any(1) & asked[..., None]).sum(1)
+    return asked.sum(-1, keepdim=True) if call.scores.rows_alike else call.scores.askers(asked)
 
 
 def _plain(word: str) -> str:
