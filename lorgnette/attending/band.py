@@ -1,11 +1,13 @@
 """Masks without memory: padding and a band along the diagonal. The n×n mask is made only if something reads it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
 
@@ -90,25 +92,25 @@ class BandMask(Tensor):
             self._whole = (seen if self.padding is None else seen & self.padding).expand(self.shape)
         return self._whole
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        return self.whole.numpy(*args, **kwargs)
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        return self.whole.numpy(force=force)
 
-    def tolist(self) -> Any:
-        return self.whole.tolist()
+    def tolist(self) -> list[object]:
+        return list(self.whole.tolist())
 
-    def __deepcopy__(self, memo: Any) -> Tensor:
+    def __deepcopy__(self, memo: object) -> Tensor:
         return self.whole.clone()
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls,
-        func: Callable[..., Any],
+        func: OpOverload,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         # Whoever writes to it, or gets a view through which one could write, makes it an ordinary mask.
-        exposed = any(argument.alias_info is not None for argument in func._schema.arguments)  # type: ignore[attr-defined]
+        exposed = any(argument.alias_info is not None for argument in func._schema.arguments)
 
         def opened(mask: BandMask) -> Tensor:
             mask.intact = mask.intact and not exposed

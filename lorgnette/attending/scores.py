@@ -76,9 +76,10 @@ class Scores:
     def _visible(self) -> Int[Tensor, "batch 1 query"]:
         batch, _, queries, keys = self.shape
         mask, band = self.hidden
-        if mask is not None and mask.shape[1:3] != (1, 1):
+        if mask is not None and (not band or mask.shape[1:3] != (1, 1)):
             # A key that no head may see is what padding, causality and windows give; a mask per head is not.
-            return self.visible_keys().sum(-1).amax(1, keepdim=True).expand(batch, 1, queries)
+            seen = self.visible_keys() if band else mask.expand(-1, -1, -1, keys)
+            return seen.sum(-1).amax(1, keepdim=True).expand(batch, 1, queries)
         first, behind = band.limits(queries, keys, self.query.device)
         if mask is None:
             return (behind - first).expand(batch, 1, queries)
@@ -176,23 +177,19 @@ def softmax(
 
 def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dropout: float = 0.0) -> Tensor:
     """softmax(scores) v by torch's own kernel, which never builds the matrix; caps and sinks it does not take."""
-    value = per_query_head(value, scores.shape[1])
+    heads = scores.shape[1]
     if scores.softcap is not None or scores.sink is not None:
-        return mixed(softmax(dense(scores), scores.sink), value, dropout)
+        return mixed(softmax(dense(scores), scores.sink), per_query_head(value, heads), dropout)
     bare = scores.allowed is None and scores.bias is None
     mask = None if bare else whole_mask(scores)
     if scores.bias is not None:
         bias = scores.bias if mask is None else scores.bias.masked_fill(~mask, torch.finfo(scores.bias.dtype).min)
         mask = bias.to(scores.query.dtype)
-    key = per_query_head(scores.key, scores.shape[1])
+    # On a CPU torch reads grouped keys in place, bit for bit the same; on a GPU it may build the matrix for them.
+    grouped = scores.key.is_cpu and scores.key.shape[1] != heads
+    key, value = (each if grouped else per_query_head(each, heads) for each in (scores.key, value))
     return F.scaled_dot_product_attention(
-        scores.query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=bare and scores.causal,
-        scale=scores.scale,
+        scores.query, key, value, mask, dropout, bare and scores.causal, scale=scores.scale, enable_gqa=grouped
     )
 
 

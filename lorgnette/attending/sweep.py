@@ -223,13 +223,13 @@ class _Sweep:
 
     def _hidden(self, b: slice, h: slice, r: slice, k: slice) -> Tensor | None:
         """What is added to the scores of a block, so that nobody sees what is hidden."""
-        mask = None if self.mask is None else part(self.mask, b, h, r)[..., k]
+        mask = None if self.mask is None else part(self.mask, b, h, r)
         if not self.band:
             return mask
         if self.near is None or self.near[0] != r:
             near = self.band.keys(r, *self.scores.shape[2:], self.query.device)[:, k]
             self.near = r, self._added(near)[None, None]
-        return self.near[1] if mask is None else torch.minimum(mask, self.near[1])
+        return self.near[1] if mask is None else torch.minimum(mask[..., k], self.near[1])
 
     def _block_scores(self, b: slice, h: slice, r: slice, k: slice) -> tuple[Tensor, Tensor]:
         """The block of scores in base 2, and a buffer of its shape."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -21,7 +20,7 @@ _EXAMPLE = 3
 """The window of the examples that a function is compared with."""
 
 
-def band_of(mask_function: Callable[..., Any]) -> Band | None:
+def band_of(mask_function: Callable[..., Tensor]) -> Band | None:
     """The band that this function describes; None if it is anything else, or not known to be one."""
     numbers: list[int] = []
     make = _known().get(_anatomy(mask_function, numbers))
@@ -47,7 +46,7 @@ def _known() -> dict[object, Callable[..., Band]]:
 
     A later version that counts its windows otherwise fails here, and its masks are made by transformers.
     """
-    examples: list[tuple[Callable[..., Any], Callable[..., Band], tuple[int, ...]]] = [
+    examples: list[tuple[Callable[..., Tensor], Callable[..., Band], tuple[int, ...]]] = [
         (bidirectional_mask_function, Band, ()),
         (causal_mask_function, lambda: Band(causal=True), ()),
         (sliding_window_causal_mask_function(_EXAMPLE), lambda size: Band(causal=True, window=size - 1), (_EXAMPLE,)),
