@@ -28,9 +28,6 @@ def _begin() -> None:
     # Errors of the hub and of transformers come back as ours, in one line; their log lines would only surround it.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    # Threads that wait for one another sleep instead of spinning. Beside other work on the same cores, training a small
-    # classifier takes twenty times as long with spinning threads. OpenMP reads this when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # Marian works without it
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that knows no emoji gets its number

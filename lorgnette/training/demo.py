@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lorgnette.training.run import Trained, train
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.types import Json
@@ -28,4 +30,12 @@ def quick(out: str | Path, **changes: Any) -> Trained:
     exactly half of the minimal pairs are right.
     """
     overrides = {**DEMO["overrides"], **changes.pop("overrides", {})}
-    return train(TrainingSettings(**{**DEMO, **changes, "overrides": overrides, "out": out}))
+    settings = TrainingSettings(**{**DEMO, **changes, "overrides": overrides, "out": out})
+    # Ten seconds on one thread. Two take seven on idle cores, but minutes if something else runs on one of them: in a
+    # model this small, threads mostly wait for one another, and they wait spinning.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return train(settings)
+    finally:
+        torch.set_num_threads(threads)
