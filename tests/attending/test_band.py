@@ -39,7 +39,10 @@ def padding(kind: str, keys: int) -> torch.Tensor | None:
 def both(band: Band, side: str, *, queries=11, keys=11, groups=2, bias=False, softcap=None, dtype=torch.float64):
     """The same scores with a `BandMask` and grouped keys, and with everything written out; and the values of each."""
     make = torch.Generator().manual_seed(7)
-    normal = lambda *shape: torch.randn(*shape, generator=make).to(dtype)  # noqa: E731
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=make).to(dtype)
+
     query, key, value = normal(2, 4, queries, 8), normal(2, groups, keys, 8), normal(2, groups, keys, 6)
     added = normal(1, 4, queries, keys) if bias else None
     padded = padding(side, keys)
@@ -133,7 +136,10 @@ def test_blocks_of_weights_and_the_entropys_gradient(band, monkeypatch):
 def test_a_touched_mask_is_the_whole_mask():
     """Whatever a model does with its mask, it gets the numbers of the n×n mask."""
     padded = padding("right", 5)
-    new = lambda: BandMask((2, 1, 5, 5), padded, Band(causal=True, window=2), CPU)  # noqa: E731
+
+    def new():
+        return BandMask((2, 1, 5, 5), padded, Band(causal=True, window=2), CPU)
+
     whole = new().whole.clone()
     assert (new().shape, new().dtype, new().device, new().ndim, len(new())) == ((2, 1, 5, 5), torch.bool, CPU, 4, 2)
     reading = [
@@ -156,7 +162,10 @@ def test_a_touched_mask_is_the_whole_mask():
 
 
 def test_a_mask_that_may_have_been_written_to_is_no_longer_compact():
-    new = lambda: BandMask((2, 1, 5, 5), padding("left", 5), Band(causal=True), CPU)  # noqa: E731
+
+    def new():
+        return BandMask((2, 1, 5, 5), padding("left", 5), Band(causal=True), CPU)
+
     query, key = torch.rand(2, 2, 1, 5, 4)
     for touch in (lambda m: m[:, :, 0].fill_(True), lambda m: m.logical_and_(torch.eye(5, dtype=torch.bool))):
         mask, whole = new(), new().whole.clone()
