@@ -59,7 +59,7 @@ def _words(encoder: Encoder, text: str, ends: list[int], special: list[bool]) ->
     """The word of each piece, numbered from 0, by the words that the tokenizer sees in the text."""
     cut = encoder.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     places = cut["offset_mapping"]
-    number, names = by_tokenizer(cut.word_ids(), cut.sequence_ids(), places, 0, text)
+    number, names = by_tokenizer([text], [cut.word_ids()], [places])[0]
     owner = [-1] * (len(text) + 1)
     for (start, end), word in zip(places, number, strict=True):
         owner[start:end] = [word] * (end - start)

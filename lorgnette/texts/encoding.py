@@ -16,7 +16,7 @@ from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
 from lorgnette.texts.sides import Encoded, Side, WordMap, positions_within, uncut
 from lorgnette.texts.token_kinds import TokenKinds
-from lorgnette.texts.word_maps import by_offset, by_tokenizer
+from lorgnette.texts.word_maps import by_offset, of_sequence, word_maps
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class Encoder:
             cut = self._cut(texts, offsets=words)
         except Exception:  # one of them cannot be cut: it is named when each is tried by itself
             cut, together = [], []
-        sides = {
-            id(example): self._fit(example, self._whole(encoding, text, example.words, found=words), truncate)
-            for example, encoding, text in zip(together, cut, texts, strict=False)
-        }
+        whole = [self._whole(*one) for one in zip(cut, texts, (example.words for example in together), strict=False)]
+        if words:
+            self._find_words(whole, cut)
+        sides = {id(example): self._fit(example, side, truncate) for example, side in zip(together, whole, strict=True)}
         return [
             Encoded(example, sides[id(example)]) if id(example) in sides else self.encode(example, truncate=truncate)
             for example in examples
@@ -94,31 +94,28 @@ class Encoder:
             getattr(own, name) is getattr(PreTrainedTokenizerFast, name) for name in ("__call__", "_encode_plus")
         )
 
-    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None, *, found: bool) -> Side:
-        """One text, which has no pair, with a word map that is made when it is wanted, or now (`found`)."""
+    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None) -> Side:
+        """One text, which has no pair, with a word map that is made when it is wanted."""
         special = list(map(bool, cut.special_tokens_mask))
         types = cut.type_ids if "token_type_ids" in self.tokenizer.model_input_names else None
-        side = Side.later(cut.ids, special, types, partial(self._words_of, text, words))
-        if found:
-            vars(side).update(zip(("word", "words"), self._words_of(text, words, cut), strict=True))
-        return side
+        return Side.later(cut.ids, special, types, partial(self._words_of, text, words))
 
-    def _words_of(self, text: str, words: tuple[str, ...] | None, cut: "Encoding | None" = None) -> WordMap:
+    def _words_of(self, text: str, words: tuple[str, ...] | None) -> WordMap:
         """The word map of one text that has no pair."""
-        cut = self._cut([text], offsets=True)[0] if cut is None else cut
-        if words is None:
-            place, names = by_tokenizer(cut.word_ids, cut.sequence_ids, cut.offsets, 0, text)
-        else:
-            place, names = by_offset(cut.offsets, cut.sequence_ids, words), list(words)
-        return np.where(cut.special_tokens_mask, -1, place).tolist(), tuple(names)
+        return word_maps(self._cut([text], offsets=True), [(text, words)])[0]
+
+    def _find_words(self, sides: Sequence[Side], cuts: "Sequence[Encoding]") -> None:
+        """Make the word maps of texts without pairs, now and together."""
+        for side, (word, words) in zip(
+            sides, word_maps(cuts, [vars(side)["_words"].args for side in sides]), strict=True
+        ):
+            vars(side).update(word=word, words=words)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
         """Make the word maps of several sides, in one call of the tokenizer."""
         waiting = [side for side in map(uncut, sides) if "_words" in vars(side) and "word" not in vars(side)]
         texts = [vars(side)["_words"].args[0] for side in waiting]
-        for side, cut in zip(waiting, self._cut(texts, offsets=True), strict=True):
-            word, words = vars(side)["_words"](cut=cut)
-            vars(side).update(word=word, words=words)
+        self._find_words(waiting, self._cut(texts, offsets=True))
         return sides
 
     def _encode(self, example: Example, truncate: bool) -> Encoded:
@@ -160,20 +157,19 @@ class Encoder:
         if bare and parts is not None:  # the template brings its own special tokens
             special = [p == TEMPLATE and i in self.specials for p, i in zip(parts, encoding["input_ids"], strict=True)]
         if words is None:
-            ids_of_words = encoding.word_ids()
-            first, names = by_tokenizer(ids_of_words, owner, encoding["offset_mapping"], 0, text)
+            first, names = of_sequence(encoding, 0, text)
         else:
             first = by_offset(encoding["offset_mapping"], owner, words)
-            names = list(words)
+            names = words
         word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
         if pair is not None:
             if pair_words:
-                second, more = by_offset(encoding["offset_mapping"], owner, pair_words, 1), list(pair_words)
+                second, more = by_offset(encoding["offset_mapping"], owner, pair_words, 1), pair_words
             else:
-                second, more = by_tokenizer(encoding.word_ids(), owner, encoding["offset_mapping"], 1, pair)
+                second, more = of_sequence(encoding, 1, pair)
             word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
             names += more
-        return Side(encoding["input_ids"], special, word, tuple(names), encoding.get("token_type_ids"), parts=parts)
+        return Side(encoding["input_ids"], special, word, names, encoding.get("token_type_ids"), parts=parts)
 
     def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
         if pair is not None:

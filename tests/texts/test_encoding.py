@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny import bert, gpt2, marian
 
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import spans
 from lorgnette.texts.example import Example
-from lorgnette.texts.word_maps import _runs
 
 
 def test_words_of_plain_text():
@@ -229,21 +226,6 @@ def test_padding_is_the_configs_where_the_tokenizer_has_none():
 
     batch = Subject(subject.model, subject.tokenizer).encode(["the cat sat", "cat"])
     assert batch.inputs["input_ids"][1, 1:].tolist() == [7, 7]
-
-
-def runs_by_hand(text):
-    """For each character the number of its run between white space, one character at a time."""
-    out, number, inside = [], 0, False
-    for character in text:
-        number += inside and character.isspace()
-        inside = not character.isspace()
-        out.append(number)
-    return [*out, number]
-
-
-@given(st.text(alphabet=st.sampled_from("ab .\t\n\u2003\u3000é😀"), max_size=30))
-def test_runs_between_white_space_are_those_counted_by_hand(text):
-    assert _runs(text).tolist() == runs_by_hand(text)
 
 
 @pytest.mark.parametrize("maker", [bert, gpt2, marian])
