@@ -1,6 +1,6 @@
 """The one bounded random sample, as states that merge: the items, or whole groups of items, of smallest hash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,6 +38,11 @@ NAME = Column(dtype=torch.uint8, ragged=True)
 """A text, as its bytes."""
 
 
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The same on a device; nobody waits for a GPU."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 class HashSample:
     """Keeps of each stratum the `size` items of smallest number, with whatever belongs to them; None keeps all.
 
@@ -69,6 +74,8 @@ class HashSample:
     ) -> None:
         self.lens, self.name, self.columns = lens, name, dict(columns)
         self.size, self.strata, self.each = size, strata, each
+        self._settled: Tensor | None = None
+        """The index as it was last sorted and cut; that of the lens may be another since, by a merge say."""
         self.ragged: list[str] = [column for column, kind in self.columns.items() if kind.ragged]
         index = torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64)
         lens.state(f"{name}_index", index, "cat", in_place=False)
@@ -89,20 +96,27 @@ class HashSample:
                 out[stratum] = float(numbers.max())
         return out
 
-    def wanted(
-        self, numbers: Int[Tensor, " item"], items: Int[Tensor, " item"] | None = None, stratum: int = 0
-    ) -> Bool[Tensor, " item"]:
-        """Which of these items are kept, as far as is known: only these need be added, with their columns.
+    def offer(
+        self,
+        numbers: Int[Tensor, " item"],
+        make: "Callable[[Int[Tensor, ' kept']], Mapping[str, Tensor | Sequence[Tensor]]]",
+        items: Int[Tensor, " item"] | None = None,
+        stratum: int = 0,
+    ) -> None:
+        """Offer items whose columns are made only where they are kept: `make` is told which, by place, and makes them.
 
-        It also notes the first group that does not fit, all of whose items must have been offered here.
+        All items of a group that come in one batch must be offered in one call.
         """
-        old = self._state("index")
-        new = torch.zeros(len(numbers), old.shape[1], dtype=torch.int64)
-        new[:, STRATUM], new[:, NUMBER], new[:, ITEM] = stratum, numbers, numbers if items is None else items
-        _, order = self._sampled(torch.cat([old, new]), settle=True)
-        out = torch.zeros(len(old) + len(new), dtype=torch.bool)
-        out[order] = True
-        return out[len(old) :]
+        old, items = self._state("index"), numbers if items is None else items
+        some = self._open(numbers, items, stratum).nonzero()[:, 0]
+        if not len(some) and old is self._settled:
+            return
+        new = self._indexed(numbers[some], items[some], stratum)
+        index, order = self._sampled(torch.cat([old, new]), settle=True)
+        come = order >= len(old)
+        kept = some[order[come] - len(old)]
+        order[come] = len(old) + torch.arange(len(kept))  # behind those that are there, in the order of the sample
+        self._keep(torch.cat([old, index[come]]), make(kept), order)
 
     def add(
         self,
@@ -112,21 +126,49 @@ class HashSample:
         **columns: Tensor | Sequence[Tensor],
     ) -> None:
         """Offer items with all their columns; a ragged one is a list of tensors."""
-        new = torch.zeros(len(numbers), LENGTHS + len(self.ragged), dtype=torch.int64)
-        new[:, STRATUM] = stratum
-        new[:, NUMBER], new[:, ITEM] = numbers, numbers if items is None else items
-        for place, name in enumerate(self.ragged, LENGTHS):
-            new[:, place] = torch.tensor([len(part) for part in columns[name]], dtype=torch.int64)
+        new = self._indexed(numbers, numbers if items is None else items, stratum)
         joined = torch.cat([self._state("index"), new])
-        values = {name: torch.cat([self._state(name), *self._rows(name, columns[name])]) for name in self.columns}
-        if self.size is None and self.each is None:  # all are kept: they are put in order when they are read
-            for name, value in {"index": joined, **values}.items():
-                self._set(name, value)
-            return
-        index, order = self._sampled(joined, settle=True)
-        self._set("index", index)
+        everything = self.size is None and self.each is None  # which is put in order when it is read
+        self._keep(joined, columns, None if everything else self._sampled(joined, settle=True)[1])
+
+    def _indexed(self, numbers: Tensor, items: Tensor, stratum: int | Tensor) -> Int[Tensor, "item column"]:
+        index = torch.zeros(len(numbers), LENGTHS + len(self.ragged), dtype=torch.int64)
+        index[:, STRATUM] = stratum
+        index[:, NUMBER], index[:, ITEM] = numbers, items
+        return index
+
+    def _open(self, numbers: Int[Tensor, " item"], items: Int[Tensor, " item"], stratum: int) -> Bool[Tensor, " item"]:
+        """Which items may get in: cheap, so that the many that cannot are not sorted."""
+        index = self._state("index")
+        out = torch.ones_like(numbers, dtype=torch.bool) if self.each is None else numbers < self._state("bar")[stratum]
+        own = index[index[:, STRATUM] == stratum]
+        if index is not self._settled or not len(own):
+            return out
+        if self.each is None:
+            return numbers < own[-1, NUMBER] if self.size is not None and len(own) >= self.size else out
+        groups, sizes = torch.unique_consecutive(own[:, NUMBER], return_counts=True)
+        last = own[sizes.cumsum(0) - 1, ITEM]
+        some = out.nonzero()[:, 0]
+        at = torch.searchsorted(groups, numbers[some]).clamp(max=len(groups) - 1)
+        full = (groups[at] == numbers[some]) & (sizes[at] >= self.each)
+        out[some] = ~(full & (items[some] >= last[at]))
+        return out
+
+    def _keep(
+        self,
+        joined: Int[Tensor, "item column"],
+        columns: Mapping[str, Tensor | Sequence[Tensor]],
+        order: Int[Tensor, " kept"] | None,
+    ) -> None:
+        """Put columns behind those that are there, and keep the items of this order, or all as they come."""
+        there = len(self._state("index"))
+        for place, name in enumerate(self.ragged, LENGTHS):
+            joined[there:, place] = torch.tensor([len(part) for part in columns[name]], dtype=torch.int64)
         for name in self.columns:
-            self._set(name, self._picked(name, values[name], joined, order))
+            values = torch.cat([self._state(name), *self._rows(name, columns[name])])
+            self._set(name, values if order is None else self._picked(name, values, joined, order))
+        self._settled = None if order is None else joined[order]
+        self._set("index", joined if self._settled is None else self._settled)
 
     def rows(self, stratum: int | None = None) -> "Rows":
         """The sample, by stratum, number and item; of one stratum or of all."""
@@ -185,7 +227,7 @@ class HashSample:
 
     def _picked(self, name: str, values: Tensor, index: Int[Tensor, "item column"], order: Tensor) -> Tensor:
         if name not in self.ragged:
-            return values[order.to(values.device)]
+            return values[moved(order, values.device)]
         lengths = index[:, LENGTHS + self.ragged.index(name)]
         starts = (lengths.cumsum(0) - lengths)[order]
         wide = lengths[order]

@@ -40,15 +40,8 @@ def items(count, strata=1, seed=0, groups=None):
 
 
 def offer(one, some):
-    stratum, number, item, names = zip(*some, strict=True)
-    one.add(
-        torch.tensor(number),
-        torch.tensor(item),
-        torch.tensor(stratum),
-        id=as_names(names),
-        value=torch.tensor([[float(len(n)), float(i % 97)] for n, i in zip(names, item, strict=True)]),
-        list=[torch.arange(i % 4) for i in item],
-    )
+    stratum, number, item, _ = zip(*some, strict=True)
+    one.add(torch.tensor(number), torch.tensor(item), torch.tensor(stratum), **columns(some))
 
 
 def held(one):
@@ -97,16 +90,54 @@ def test_columns_go_with_their_items():
         assert (name, value.tolist(), listed.tolist()) == (own, [len(own), item % 97], list(range(item % 4)))
 
 
-def test_only_what_is_wanted_need_be_made_and_the_limit_says_so():
+def columns(some):
+    _, _, item, names = zip(*some, strict=True) if some else ((),) * 4
+    value = [[float(len(n)), float(i % 97)] for n, i in zip(names, item, strict=True)]
+    return {"id": as_names(names), "value": torch.tensor(value), "list": [torch.arange(i % 4) for i in item]}
+
+
+def offer_in_part(one, some, made):
+    """Columns only of what is kept, by stratum as a lens has it; `made` counts them."""
+    for stratum in {item[0] for item in some}:
+        mine = [item for item in some if item[0] == stratum]
+
+        def make(kept, mine=mine):
+            made.append(len(kept))
+            return columns([mine[place] for place in kept.tolist()])
+
+        one.offer(torch.tensor([i[1] for i in mine]), make, torch.tensor([i[2] for i in mine]), stratum)
+
+
+@pytest.mark.parametrize("options", [{"size": 17}, {"size": 50, "each": 4}, {"size": 12, "each": 1}, {"size": None}])
+@pytest.mark.parametrize("batch", [1, 7, 60])
+def test_columns_are_made_only_of_what_is_kept(options, batch):
+    """Items in part are the items of `add`, also after a merge; and most columns are never made."""
+    everything = items(240, strata=2, groups=20 if "each" in options else None)
+    (whole, added), (other, offered) = sample(strata=2, **options), sample(strata=2, **options)
+    made = []
+    for number, some in enumerate(parts(everything, batch)):
+        if number == 2:  # what another process had
+            for holder in (whole, other):
+                more, second = sample(strata=2, **options)
+                offer(second, items(40, strata=2, seed=1, groups=20 if "each" in options else None))
+                holder.merge(more)
+        offer(added, some)
+        offer_in_part(offered, some, made)
+    mine, plain = offered.rows(), added.rows()
+    assert torch.equal(mine.index, plain.index)
+    for name in ("id", "value", "list"):
+        assert torch.equal(mine[name], plain[name])
+    assert sum(made) < 240 or options["size"] is None
+    if options["size"] is not None:
+        offer_in_part(offered, [(0, 2**52, 2**52, "too late")], late := [])
+        assert not late
+
+
+def test_the_limit_says_what_still_gets_in():
     everything = items(100)
     _, one = sample(size=10)
-    offer(one, everything[:50])
-    limit = float(one.limits()[0])
-    numbers = torch.tensor([number for _, number, _, _ in everything[50:]])
-    wanted = one.wanted(numbers)
-    assert not bool((wanted & (numbers.double() >= limit)).any())
-    offer(one, [item for item, yes in zip(everything[50:], wanted.tolist(), strict=True) if yes])
-    assert [number for _, number, _ in held(one)] == sorted(number for _, number, _, _ in everything)[:10]
+    offer(one, everything)
+    assert float(one.limits()[0]) == sorted(number for _, number, _, _ in everything)[9]
 
 
 def test_without_a_size_all_are_kept():

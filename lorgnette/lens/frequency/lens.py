@@ -134,22 +134,23 @@ class Frequency(Lens):
             dtype=torch.int64,
         )
         stack = self.stacks.index(site.name)
-        wanted = self.sample.wanted(number, stratum=stack)
-        number, text, position = number[wanted], text[wanted], position[wanted]
-        both = torch.zeros(2, len(text), self.layers, dtype=torch.float64)
-        for layer, measured in layers.items():
-            for into, values in zip(both, measured, strict=True):
-                into[:, layer] = values[text, position]
-        ranks = [0] * len(text) if self.ranks is None else self._ranked(tokens, text, position)
-        self.sample.add(
-            number,
-            stratum=stack,
-            text=torch.tensor([text_key(i) >> 11 for i in ids])[text],
-            piece=tokens.ids.cpu()[text, position],
-            rank=torch.tensor(ranks, dtype=torch.float64),
-            weights=both[0],
-            norms=both[1],
-        )
+
+        def columns(kept: Int[Tensor, " kept"]) -> dict[str, Tensor]:
+            at, place = text[kept], position[kept]
+            both = torch.zeros(2, len(kept), self.layers, dtype=torch.float64)
+            for layer, measured in layers.items():
+                for into, values in zip(both, measured, strict=True):
+                    into[:, layer] = values[at, place]
+            ranks = [0] * len(kept) if self.ranks is None else self._ranked(tokens, at, place)
+            return {
+                "text": torch.tensor([text_key(i) >> 11 for i in ids])[at],
+                "piece": tokens.ids.cpu()[at, place],
+                "rank": torch.tensor(ranks, dtype=torch.float64),
+                "weights": both[0],
+                "norms": both[1],
+            }
+
+        self.sample.offer(number, columns, stratum=stack)
 
     def _counting(self, tokens: Tokens) -> Bool[Tensor, "text token"]:
         """The tokens that have a rank: with ranks of words, not special tokens, nor marks that the ranks leave out."""

@@ -1,11 +1,11 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
+from functools import partial
 from typing import ClassVar
 
-import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
@@ -16,7 +16,7 @@ from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
 from lorgnette.lens.geometry.cosine import contributions
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
-from lorgnette.lens.occurrences import occurrences, word_number, word_vectors
+from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_number, word_vectors
 from lorgnette.lens.places import Places
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
@@ -167,23 +167,24 @@ class Geometry(Lens):
         if not len(items):
             return
         at = self.stacks.index(stack)
-        # Of each text one word, that of the smallest number; items are in the order of the texts.
-        order = torch.from_numpy(np.lexsort((items.numpy(), where[:, 0].numpy())))
-        first = order[np.unique(where[order, 0].numpy(), return_index=True)[1]]
+        first = smallest_of_each(where[:, 0], items)  # of each text one word
         texts = torch.tensor([word_number(f"text {ids[text]}") for text in where[first, 0].tolist()])
         for sample, groups, numbers, places in (
             (self.by_word, words, items, where),
             (self.at_random, texts, items[first], where[first]),
         ):
-            wanted = sample.wanted(groups, numbers, at)
-            vectors = self._wide(word_vectors(tokens, places[wanted], states), states)
-            sample.add(groups[wanted], numbers[wanted], at, vectors=vectors)
+            sample.offer(groups, partial(self._vectors, tokens, places, states), numbers, at)
 
-    def _wide(self, vectors: Tensor, states: tuple[Tensor, ...]) -> Tensor:
-        """The states of a shorter or narrower stack, in the room of the largest."""
-        room = vectors.new_zeros(len(vectors), self.depth, self.width)
-        room[:, : len(states), : states[-1].shape[-1]] = vectors.unflatten(1, (len(states), -1))
-        return room
+    def _vectors(
+        self, tokens: Tokens, places: Int[Tensor, "item 2"], states: tuple[Tensor, ...], kept: Int[Tensor, " kept"]
+    ) -> dict[str, Float[Tensor, "kept depth width"]]:
+        """Of some words, in every state; those of a shorter or narrower stack in the room of the largest."""
+        vectors = word_vectors(tokens, places[kept], states).unflatten(1, (len(states), -1))
+        if vectors.shape[1:] != (self.depth, self.width):
+            room = vectors.new_zeros(len(vectors), self.depth, self.width)
+            room[:, : vectors.shape[1], : vectors.shape[2]] = vectors
+            vectors = room
+        return {"vectors": vectors}
 
     def compute(self) -> Result:
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
