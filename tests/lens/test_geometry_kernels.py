@@ -26,31 +26,40 @@ def close(mine, exact, tolerance):
     assert float((mine.double() - exact).abs().max()) <= tolerance * float(exact.abs().max())
 
 
-@pytest.mark.parametrize(("heads", "dim"), [(3, 20), (1, 40)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_directions(heads, dim, dtype):
+def some_clouds(count, heads, dim, dtype):
+    """Clouds of one shape; those with odd numbers lie otherwise in memory."""
     vectors, mask = cloud(heads, dim, dtype)
-    mine, exact = kernels.directions(vectors, mask), cosine.directions(vectors.double(), mask)
-    for field in fields(exact):
-        close(getattr(mine, field.name), getattr(exact, field.name), 1e-6)
+    return [vectors + 1 if number % 2 else vectors * (number + 1) for number in range(count)], mask
 
 
+@pytest.mark.parametrize(("count", "heads", "dim"), [(1, 3, 20), (3, 1, 40), (2, 3, 20)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_second_moments(dtype):
-    vectors, mask = cloud(2, 20, dtype)
-    flat = vectors.flatten(2)
-    texts = torch.where(mask[..., None], flat.float(), 0.0).sum(1)
-    other, half = flat + 1, torch.zeros_like(mask)
+def test_directions(count, heads, dim, dtype):
+    clouds, mask = some_clouds(count, heads, dim, dtype)
+    mine = kernels.directions(clouds, mask)
+    for number, vectors in enumerate(clouds):
+        exact = cosine.directions(vectors.double(), mask)
+        for field in fields(exact):
+            part = getattr(mine, field.name)[number * len(mask) : (number + 1) * len(mask)]
+            close(part, getattr(exact, field.name), 1e-6)
+
+
+@pytest.mark.parametrize("chunk", [16, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_second_moments(dtype, chunk, monkeypatch):
+    monkeypatch.setattr(kernels, "CHUNK", chunk)
+    clouds, mask = some_clouds(3, 2, 20, dtype)
+    half = torch.zeros_like(mask)
     half[0] = mask[0]
-    made = [
-        kernels.products(flat, mask, texts, mask.sum().double()),
-        kernels.products(other, half, torch.where(half[..., None], other.float(), 0.0).sum(1), half.sum().double()),
-    ]
-    (lower, _), (total, of_half) = kernels.second_moments(made)
-    close(of_half, other.double()[half].sum(0), 1e-6)
-    exact = flat.double()[mask]
-    close(total, exact.sum(0), 1e-6)
-    moment, n = exact.T @ exact, torch.tensor(float(len(exact)))
-    close(isotropy.mirrored(lower), moment, EXACT)
-    mine = isotropy.covariance(isotropy.mirrored(lower), total, n.to(DEVICE))
-    close(mine, isotropy.covariance(moment, exact.sum(0), n.to(DEVICE)), EXACT)
+    made, expected = [], []
+    for some, counts in ((clouds, mask), (clouds[1:2], half)):
+        flat = torch.stack(some).flatten(3).float()
+        texts = torch.where(counts[..., None], flat, 0.0).sum(2)
+        made.append(kernels.products(some, counts, texts, counts.sum().double()))
+        expected += [one.flatten(2).double()[counts] for one in some]
+    for lower, total, exact in zip(*kernels.second_moments(made), expected, strict=True):
+        close(total, exact.sum(0), 1e-6)
+        moment, n = exact.T @ exact, torch.tensor(float(len(exact)))
+        close(isotropy.mirrored(lower), moment, EXACT)
+        mine = isotropy.covariance(isotropy.mirrored(lower), total, n.to(DEVICE))
+        close(mine, isotropy.covariance(moment, exact.sum(0), n.to(DEVICE)), EXACT)

@@ -1,10 +1,11 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import groupby
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -37,14 +38,22 @@ LEAST_COSINE = 0.01
 """Of a mean cosine below this, no dimension can be said to make up a share."""
 
 
-class _Cloud(NamedTuple):
-    """What a batch gave of one kind of vector at one site; those of one call have the same turn."""
+class Cloud(NamedTuple):
+    """Some vectors of a batch: of one kind, at one site, and which tokens count."""
 
     site: Site
     kind: int
+    vectors: Float[Tensor, "batch token head dim"]
+    mask: Bool[Tensor, "batch token"]
+
+
+class _Held(NamedTuple):
+    """What a batch gave of some clouds of one shape; those of one call have the same turn."""
+
+    clouds: list[tuple[Site, int]]  # site and kind
     turn: int
-    place: int
-    directions: Directions
+    texts: int
+    directions: Directions  # of the texts of the first cloud, then those of the second, …
     products: Any
 
 
@@ -72,7 +81,7 @@ class Clouds:
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
-        self.held: list[_Cloud] = []
+        self.held: list[_Held] = []
         lens.moments_held.append(self)  # before the moments, which it hands its numbers to
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
@@ -85,21 +94,32 @@ class Clouds:
     def of(self, name: str) -> Tensor:
         return getattr(self.lens, f"{self.state}_{name}")
 
-    def add(self, site: Site, kinds: Sequence[tuple[Float[Tensor, "batch _ _ _"], Bool[Tensor, "batch _"]]]) -> None:
-        """Take in the vectors [batch token head dim] of each kind at one place, and which tokens count."""
-        at, turn = self.places.index(site), len(self.held)
-        for kind, (vectors, mask) in enumerate(kinds):
-            kernels, directions, products = _kernels(vectors), directions_of(vectors, mask), None
-            if self.covariances and kernels is not None:
-                products = kernels.products(vectors.flatten(2), mask, directions.total.flatten(1), self._items(mask))
-            elif self.covariances:
-                near = directions.total.sum(0).flatten() / mask.sum().clamp(min=1)
-                flat = vectors.flatten(2)
-                lower, total = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
-                width = slice(len(total))
-                self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
-                self.lens.add_later(f"{self.state}_moment_total", total, at, kind, width)
-            self.held.append(_Cloud(site, kind, turn, at * len(self.kinds) + kind, directions, products))
+    def add(self, clouds: Sequence[Cloud]) -> None:
+        """Take in some clouds; on a GPU those that are alike together, as each launch takes time."""
+        turn, kernels = len(self.held), _kernels(clouds[0].vectors)
+        if kernels is None:
+            for cloud in clouds:
+                self._add_one(cloud, turn)
+            return
+        for some in _alike(clouds, kernels.together):
+            vectors, mask, products = [cloud.vectors for cloud in some], some[0].mask, None
+            directions = kernels.directions(vectors, mask)
+            if self.covariances:
+                texts = directions.total.flatten(1).unflatten(0, (len(some), -1))
+                products = kernels.products(vectors, mask, texts, self._items(mask))
+            named = [(cloud.site, cloud.kind) for cloud in some]
+            self.held.append(_Held(named, turn, len(mask), directions, products))
+
+    def _add_one(self, cloud: Cloud, turn: int) -> None:
+        (site, kind, vectors, mask), found = cloud, directions(cloud.vectors, cloud.mask)
+        self.held.append(_Held([(site, kind)], turn, len(mask), found, None))
+        if self.covariances:
+            near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+            flat = vectors.flatten(2)
+            lower, total = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
+            at, width = self.places.index(site), slice(len(total))
+            self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
+            self.lens.add_later(f"{self.state}_moment_total", total, at, kind, width)
 
     def _items(self, mask: Bool[Tensor, "batch token"]) -> Float[Tensor, ""]:
         """How many vectors count, at least one; reckoned once for all clouds of a batch that have this mask."""
@@ -110,62 +130,68 @@ class Clouds:
     def commit(self) -> None:
         """Take what a batch gave into the sums, clouds of one shape together; the moments take theirs after this."""
         held, self.held, self._counted = self.held, [], None
-        alike: dict[torch.Size, list[_Cloud]] = {}
+        alike: dict[object, list[_Held]] = {}
         for one in held:
-            alike.setdefault(one.directions.units.shape, []).append(one)
-        within: dict[tuple[Site, int], list[tuple[Tensor, Tensor]]] = {}
+            alike.setdefault((one.texts, one.directions.units.shape[1:]), []).append(one)
+        within: dict[tuple[Site, int], dict[int, tuple[Tensor, Tensor]]] = {}
         for some in alike.values():
             values, weights = self._take(some)  # [cloud text head what]
-            if self._side_by_side(some):
-                sites = [cloud.site for cloud in some[:: len(self.kinds)]]
+            clouds = [(site, kind, one.turn) for one in some for site, kind in one.clouds]
+            if self._side_by_side(clouds):
+                sites = [site for site, _, _ in clouds[:: len(self.kinds)]]
                 parts = (part.unflatten(0, (len(sites), -1)).movedim(1, -1).unbind(3) for part in (values, weights))
                 sim, intra = zip(*parts, strict=True)  # [site text head kind]
                 self.moments.add_sites(sites, sim=sim, intra_similarity=intra)
                 continue
-            for cloud, value, weight in zip(some, values, weights, strict=True):
-                within.setdefault((cloud.site, cloud.turn), []).append((value, weight))
-        for (site, _), pairs in within.items():
+            for (site, kind, turn), *both in zip(clouds, values, weights, strict=True):
+                within.setdefault((site, turn), {})[kind] = (both[0], both[1])
+        for (site, _), by_kind in within.items():
+            pairs = [by_kind[kind] for kind in sorted(by_kind)]
             value, weight = (torch.stack(parts, -1) for parts in zip(*pairs, strict=True))  # [text head what kind]
             sim, intra = zip(value.unbind(2), weight.unbind(2), strict=True)
             self.moments.add(site, sim=sim, intra_similarity=intra)
 
-    def _side_by_side(self, clouds: "Sequence[_Cloud]") -> bool:
+    def _side_by_side(self, clouds: Sequence[tuple[Site, int, int]]) -> bool:
         """Whether these are all kinds of some sites, one site after the other."""
         kinds = list(range(len(self.kinds)))
-        sites = [cloud.site for cloud in clouds[:: len(kinds)]]
+        sites = [site for site, _, _ in clouds[:: len(kinds)]]
         whole = [(site, kind) for site in sites for kind in kinds]
-        return len(set(sites)) == len(sites) and [(cloud.site, cloud.kind) for cloud in clouds] == whole
+        return len(set(sites)) == len(sites) and [(site, kind) for site, kind, _ in clouds] == whole
 
-    def _take(self, clouds: "Sequence[_Cloud]") -> tuple[Tensor, Tensor]:
+    def _take(self, held: Sequence[_Held]) -> tuple[Tensor, Tensor]:
         """Add the sums of clouds of one shape; gives what holds within the texts of each, [cloud text head what]."""
         names = tuple(field.name for field in fields(Directions))
-        texts, heads, dim = clouds[0].directions.units.shape
-        whole = Directions(*(torch.cat([getattr(cloud.directions, name) for cloud in clouds]) for name in names))
-        each = lambda part: part.unflatten(0, (len(clouds), texts)).sum(1, dtype=torch.float64)  # noqa: E731
+        texts, (_, heads, dim) = held[0].texts, held[0].directions.units.shape
+        whole = Directions(*(torch.cat([getattr(one.directions, name) for one in held]) for name in names))
+        each = lambda part: part.unflatten(0, (-1, texts)).sum(1, dtype=torch.float64)  # noqa: E731
         vectors = (whole.units, whole.units_all, whole.total, whole.squares, whole.squares_all)
         sums = torch.stack([*map(each, vectors)])
         counts = torch.stack([*map(each, (whole.count, whole.zeros, whole.energy, whole.count < 2))])
         of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
-        at = _places(tuple(cloud.place for cloud in clouds), of_sums.device)
+        at = self._places(held, of_sums.device)
         of_sums.flatten(1, 2)[:, :, :heads, :dim].index_add_(1, at, sums.to(of_sums))
         spread = of_counts.flatten(1, 2)
         spread[..., :heads].index_add_(1, at, counts[..., :-1].to(of_counts))
         spread[..., self.heads].index_add_(1, at, counts[..., -1].to(of_counts))
         setattr(self.lens, f"{self.state}_sums", of_sums)
         setattr(self.lens, f"{self.state}_counts", of_counts)
-        self._take_products([cloud for cloud in clouds if cloud.products is not None])
+        self._take_products([one for one in held if one.products is not None])
         values, weights = self._within(whole)
         return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
 
-    def _take_products(self, clouds: "Sequence[_Cloud]") -> None:
+    def _places(self, held: Sequence[_Held], device: torch.device) -> Tensor:
+        places = (self.places.index(site) * len(self.kinds) + kind for one in held for site, kind in one.clouds)
+        return _sent(tuple(places), device)
+
+    def _take_products(self, held: Sequence[_Held]) -> None:
         """Second moments from the products that kernels made, as many at a time as memory should hold."""
-        step = max(1, MOST // clouds[0].products.products.numel()) if clouds else 1
-        for start in range(0, len(clouds), step):
-            some = clouds[start : start + step]
+        step = max(1, MOST // held[0].products.products.numel()) if held else 1
+        for start in range(0, len(held), step):
+            some = held[start : start + step]
             module = import_module("lorgnette.lens.geometry.kernels")
-            lower, total = module.second_moments([cloud.products for cloud in some])
+            lower, total = module.second_moments([one.products for one in some])
             moment, totals = self.of("moment").flatten(0, 1), self.of("moment_total").flatten(0, 1)
-            at, width = _places(tuple(cloud.place for cloud in some), moment.device), total.shape[-1]
+            at, width = self._places(some, moment.device), total.shape[-1]
             moment[:, :width, :width].index_add_(0, at, lower.to(moment))
             totals[:, :width].index_add_(0, at, total.to(totals))
 
@@ -268,14 +294,16 @@ def _where_any(count: Tensor, measured: Tensor) -> Tensor:
     return torch.where(count > 1, measured.cpu(), torch.nan)
 
 
-def directions_of(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
-    """By kernels on a GPU that has them."""
-    kernels = _kernels(vectors)
-    return directions(vectors, mask) if kernels is None else kernels.directions(vectors, mask)
+def _alike(clouds: Sequence[Cloud], most: Callable[[Tensor], int]) -> Iterator[list[Cloud]]:
+    """Neighbours of one shape whose tokens count alike, at most so many at a time."""
+    by_shape = groupby(clouds, lambda cloud: (cloud.vectors.shape, cloud.vectors.stride(), id(cloud.mask)))
+    for some in (list(group) for _, group in by_shape):
+        step = most(some[0].vectors)
+        yield from (some[start : start + step] for start in range(0, len(some), step))
 
 
 @lru_cache(maxsize=64)
-def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
+def _sent(places: tuple[int, ...], device: torch.device) -> Tensor:
     """On the device, once: to send them waits for it."""
     return torch.tensor(places, device=device)
 

@@ -17,18 +17,29 @@ from torch import Tensor
 from lorgnette.attending.kernels import INTERPRETED
 from lorgnette.lens.geometry.cosine import Directions
 
-CHUNK = 2048
+CHUNK = 1024
 """Vectors whose products are summed in float32; over these sums in float64."""
+TOGETHER = 3
+"""Clouds of one shape that one launch takes: queries, keys and values of a call, or three hidden states."""
+MOST = 2**28
+"""Numbers of bfloat16 that the clouds of one launch may be cut into, unless one cloud has more."""
 
 
 @triton.jit
 @no_type_check
-def _lengths(X, x_b, x_n, x_h, OUT, N, D, H, DP: tl.constexpr, BT: tl.constexpr):
-    """‖x‖² of every vector, [batch token head], and behind the heads that of all of them side by side."""
-    block, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
+def _picked(k, X0, X1, X2):
+    return tl.where(k == 0, X0, tl.where(k == 1, X1, X2))
+
+
+@triton.jit
+@no_type_check
+def _lengths(X0, X1, X2, x_b, x_n, x_h, OUT, B, N, D, H, DP: tl.constexpr, BT: tl.constexpr):
+    """‖x‖² of every vector, [cloud batch token head], and behind the heads that of all of them side by side."""
+    block, b, k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     tokens, dims = block * BT + tl.arange(0, BT), tl.arange(0, DP)
     mask = (tokens < N)[:, None] & (dims < D)[None, :]
-    at, out = X + b * x_b + tokens[:, None].to(tl.int64) * x_n + dims[None, :], OUT + (b * N + tokens) * (H + 1)
+    at = _picked(k, X0, X1, X2) + b * x_b + tokens[:, None].to(tl.int64) * x_n + dims[None, :]
+    out = OUT + ((k * B + b) * N + tokens) * (H + 1)
     together = tl.zeros([BT], tl.float32)
     for h in range(H):
         x = tl.load(at + h * x_h, mask=mask, other=0.0).to(tl.float32)
@@ -41,15 +52,16 @@ def _lengths(X, x_b, x_n, x_h, OUT, N, D, H, DP: tl.constexpr, BT: tl.constexpr)
 @triton.jit
 @no_type_check
 def _sums(
-    X, x_b, x_n, x_h, LENGTHS, MASK, OUT, COUNTS, step, each, N, D, H,
+    X0, X1, X2, x_b, x_n, x_h, LENGTHS, MASK, OUT, COUNTS, step, each, B, N, D, H,
     PARTS: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """Of one text and some dimensions of a head: Σ w x, Σ w' x, Σ x, Σ (w x)², Σ (w' x)²; w = 1/‖x‖, w' of all.
 
     And of the head, and of all of them: Σ ‖x‖², how many vectors have a direction, and how many have none.
     """
-    program, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    h = (program // PARTS).to(tl.int64)
+    program, b, k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    h, row = (program // PARTS).to(tl.int64), k * B + b
+    at = _picked(k, X0, X1, X2) + b * x_b + h * x_h
     dims = (program % PARTS) * DP + tl.arange(0, DP)
     units, joint, total = tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32)
     squares, joint_squares = tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32)
@@ -63,10 +75,9 @@ def _sums(
         tokens = start + tl.arange(0, BT)
         real = tokens < N
         mask = real[:, None] & (dims < D)[None, :]
-        x = tl.load(X + b * x_b + h * x_h + tokens[:, None].to(tl.int64) * x_n + dims[None, :], mask=mask, other=0.0)
-        x = x.to(tl.float32)
-        at = LENGTHS + (b * N + tokens) * (H + 1)
-        own, ours = tl.load(at + h, mask=real, other=0.0), tl.load(at + H, mask=real, other=0.0)
+        x = tl.load(at + tokens[:, None].to(tl.int64) * x_n + dims[None, :], mask=mask, other=0.0).to(tl.float32)
+        lengths = LENGTHS + (row * N + tokens) * (H + 1)
+        own, ours = tl.load(lengths + h, mask=real, other=0.0), tl.load(lengths + H, mask=real, other=0.0)
         counts = tl.load(MASK + b * N + tokens, mask=real, other=0) != 0
         has, have = counts & (own > 0), counts & (ours > 0)
         mine = x * tl.where(has, tl.rsqrt(tl.where(has, own, 1.0)), 0.0)[:, None]
@@ -82,7 +93,7 @@ def _sums(
         energy_all += tl.where(have, ours, 0.0)
         count_all += have.to(tl.float32)
         zeros_all += (counts & (ours <= 0)).to(tl.float32)
-    out, of = OUT + (b * H + h) * D + dims, COUNTS + b * (H + 1)
+    out, of = OUT + (row * H + h) * D + dims, COUNTS + row * (H + 1)
     tl.store(out, units, mask=dims < D)
     tl.store(out + step, joint, mask=dims < D)
     tl.store(out + 2 * step, total, mask=dims < D)
@@ -100,49 +111,56 @@ def _sums(
 
 @triton.jit
 @no_type_check
-def _centred(X, x_b, x_n, MASK, NEAR, HIGH, LOW, N, T, E, EP: tl.constexpr, BT: tl.constexpr):
-    """x − s as two bfloat16 numbers, zero where a vector does not count."""
-    rows, dims = tl.program_id(0) * BT + tl.arange(0, BT), tl.arange(0, EP)
-    mask = (rows < T)[:, None] & (dims < E)[None, :]
+def _centred(X0, X1, X2, x_b, x_n, MASK, NEAR, OUT, N, T, E, CHUNK: tl.constexpr, EP: tl.constexpr, BT: tl.constexpr):
+    """x − s as two bfloat16 numbers h and l, zero where a vector does not count: chunks of h, h again, and 2 l."""
+    rows, dims, k = tl.program_id(0) * BT + tl.arange(0, BT), tl.arange(0, EP), tl.program_id(1)
+    inside = (dims < E)[None, :]
     b, n = (rows // N).to(tl.int64), (rows % N).to(tl.int64)
-    x = tl.load(X + (b * x_b + n * x_n)[:, None] + dims[None, :], mask=mask, other=0.0).to(tl.float32)
-    x -= tl.load(NEAR + dims, mask=dims < E, other=0.0)[None, :]
     counts = tl.load(MASK + rows, mask=rows < T, other=0) != 0
-    x = tl.where(counts[:, None] & mask, x, 0.0)
+    at = _picked(k, X0, X1, X2) + (b * x_b + n * x_n)[:, None] + dims[None, :]
+    x = tl.load(at, mask=counts[:, None] & inside, other=0.0).to(tl.float32)
+    x = tl.where(counts[:, None], x - tl.load(NEAR + k * E + dims, mask=dims < E, other=0.0)[None, :], 0.0)
     high = x.to(tl.bfloat16)
-    at = rows[:, None].to(tl.int64) * E + dims[None, :]
-    tl.store(HIGH + at, high, mask=mask)
-    tl.store(LOW + at, (x - high.to(tl.float32)).to(tl.bfloat16), mask=mask)
+    chunk = (k * tl.num_programs(0) * BT + rows).to(tl.int64) // CHUNK
+    out = OUT + (chunk * 3 * CHUNK + rows % CHUNK)[:, None] * E + dims[None, :]
+    tl.store(out, high, mask=inside)
+    tl.store(out + CHUNK * E, high, mask=inside)
+    tl.store(out + 2 * CHUNK * E, ((x - high.to(tl.float32)) * 2).to(tl.bfloat16), mask=inside)
 
 
-def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
-    """As `cosine.directions`, in float32; the squares are of each text, and to be summed."""
-    batch, tokens, heads, dim = vectors.shape
-    vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
-    new = partial(torch.empty, dtype=torch.float32, device=vectors.device)
-    lengths, out, counts = new(batch, tokens, heads + 1), new(5, batch, heads, dim), new(3, batch, heads + 1)
+def together(vectors: Float[Tensor, "batch token head dim"]) -> int:
+    """How many clouds of this shape one launch should take."""
+    return max(1, min(TOGETHER, MOST // max(1, 3 * vectors.numel())))
+
+
+def _pointers(vectors: Sequence[Tensor]) -> tuple[list[Tensor], tuple[int, ...]]:
+    """Up to three clouds as the kernels take them, and their strides, which must be the same."""
+    if any(some.stride() != vectors[0].stride() or some.stride(-1) != 1 for some in vectors):
+        vectors = [some.contiguous() for some in vectors]
+    return [vectors[min(number, len(vectors) - 1)] for number in range(TOGETHER)], vectors[0].stride()[:-1]
+
+
+def directions(
+    vectors: Sequence[Float[Tensor, "batch token head dim"]], mask: Bool[Tensor, "batch token"]
+) -> Directions:
+    """As `cosine.directions` of each cloud, one behind the other, in float32; the squares are of each text."""
+    (batch, tokens, heads, dim), clouds = vectors[0].shape, len(vectors)
+    new = partial(torch.empty, dtype=torch.float32, device=vectors[0].device)
+    lengths, out = new(clouds, batch, tokens, heads + 1), new(5, clouds * batch, heads, dim)
+    counts = new(3, clouds * batch, heads + 1)
     width = triton.next_power_of_2(max(dim, 16))
     part = min(width, 128)
     parts = triton.cdiv(dim, part)
-    at = (vectors, vectors.stride(0), vectors.stride(1), vectors.stride(2))
+    pointers, strides = _pointers(vectors)
     block = 16 if INTERPRETED else max(1, min(64, 8192 // width))
-    _lengths[triton.cdiv(tokens, block), batch](*at, lengths, tokens, dim, heads, DP=width, BT=block)
-    flags, block = mask.contiguous().view(torch.uint8), 16 if INTERPRETED else 64
-    _sums[heads * parts, batch](
-        *at,
-        lengths,
-        flags,
-        out,
-        counts,
-        out.stride(0),
-        counts.stride(0),
-        tokens,
-        dim,
-        heads,
-        PARTS=parts,
-        DP=part,
-        BT=block,
+    _lengths[triton.cdiv(tokens, block), batch, clouds](
+        *pointers, *strides, lengths, batch, tokens, dim, heads, DP=width, BT=block
     )
+    flags, block = mask.contiguous().view(torch.uint8), 16 if INTERPRETED else 64
+    _sums[heads * parts, batch, clouds](
+        *pointers, *strides, lengths, flags, out, counts, out.stride(0), counts.stride(0), batch, tokens, dim, heads,
+        PARTS=parts, DP=part, BT=block,
+    )  # fmt: skip
     return Directions(*out, *counts)
 
 
@@ -150,44 +168,44 @@ def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor
 class Products:
     """Products of some vectors less a vector near their mean: what `second_moments` makes second moments from."""
 
-    products: Float[Tensor, "dim dim"]
+    products: Float[Tensor, "cloud dim dim"]
     """h hᵀ + 2 h lᵀ, summed: its symmetric part is that of (h + l)(h + l)ᵀ less l lᵀ."""
-    shift: Float[Tensor, " dim"]
-    total: Float[Tensor, " dim"]
+    shift: Float[Tensor, "cloud dim"]
+    total: Float[Tensor, "cloud dim"]
     items: Float[Tensor, ""]
 
 
 def products(
-    vectors: Float[Tensor, "batch token dim"], mask: Bool[Tensor, "batch token"], texts: Float[Tensor, "batch dim"],
+    vectors: Sequence[Float[Tensor, "batch token _ _"]],
+    mask: Bool[Tensor, "batch token"],
+    texts: Float[Tensor, "cloud batch dim"],
     items: Float[Tensor, ""],
-) -> Products:  # fmt: skip
+) -> Products:
     """Of the `items` vectors that count, whose sums over texts are known: (h + l)(h + l)ᵀ ≈ h hᵀ + h lᵀ + l hᵀ.
 
     h and l are of bfloat16. What is left out, l lᵀ, is below 2⁻¹⁸ of the variance.
     """
-    batch, tokens, dim = vectors.shape
-    vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
-    total = texts.sum(0, dtype=torch.float64)
-    rows, shift = batch * tokens, (total / items).float()
-    whole = triton.cdiv(rows, CHUNK) * CHUNK
-    high, low = torch.empty(2, whole, dim, dtype=torch.bfloat16, device=vectors.device)
-    if whole > rows:
-        high[rows:], low[rows:] = 0, 0
-    block = 2 if INTERPRETED else 4
-    _centred[triton.cdiv(rows, block),](
-        vectors, vectors.stride(0), vectors.stride(1), mask.contiguous().view(torch.uint8), shift, high, low,
-        tokens, rows, dim, EP=triton.next_power_of_2(dim), BT=block,
+    pointers, strides = _pointers([some.flatten(2) for some in vectors])
+    (batch, tokens, dim), clouds = pointers[0].shape, len(vectors)
+    total = texts.sum(1, dtype=torch.float64)
+    shift = (total / items).float()
+    chunks = triton.cdiv(batch * tokens, CHUNK)
+    parts = torch.empty(clouds * chunks, 3, CHUNK, dim, dtype=torch.bfloat16, device=shift.device)
+    block = 16 if INTERPRETED else 4
+    _centred[chunks * CHUNK // block, clouds](
+        *pointers, *strides, mask.contiguous().view(torch.uint8), shift, parts, tokens, batch * tokens, dim,
+        CHUNK=CHUNK, EP=triton.next_power_of_2(dim), BT=block,
     )  # fmt: skip
-    high, low = (part.view(-1, min(CHUNK, whole), dim) for part in (high, low))
-    both = _bmm(high.mT, high).add_(_bmm(high.mT, low), alpha=2).sum(0, dtype=torch.float64)
-    return Products(both, shift, total, items)
+    # (h, h)ᵀ (h, 2 l): one product where h hᵀ and 2 h lᵀ would be two, and a sum.
+    both = _bmm(parts[:, :2].flatten(1, 2).mT, parts[:, 1:].flatten(1, 2))
+    return Products(both.unflatten(0, (clouds, chunks)).sum(1, dtype=torch.float64), shift, total, items)
 
 
 def second_moments(some: Sequence[Products]) -> tuple[Float[Tensor, "cloud dim dim"], Float[Tensor, "cloud dim"]]:
     """As `isotropy.second_moment`, of several clouds of one width."""
-    both, total = torch.stack([one.products for one in some]), torch.stack([one.total for one in some])
-    shift = torch.stack([one.shift for one in some]).double()
-    items = torch.stack([one.items for one in some]).double()[:, None]
+    both, total = torch.cat([one.products for one in some]), torch.cat([one.total for one in some])
+    shift = torch.cat([one.shift for one in some]).double()
+    items = torch.cat([one.items.double().expand(len(one.shift), 1) for one in some])
     # Σ x = n s + r, r = Σ (x − s): the same r that the moments are put back with, so that its rounding falls out.
     half = total - shift * (items / 2)
     moment = (both + both.mT).mul_(0.5)
@@ -201,4 +219,4 @@ def _bmm(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right, out_dtype=torch.float32)
 
 
-__all__ = ["Products", "directions", "products", "second_moments"]
+__all__ = ["Products", "directions", "products", "second_moments", "together"]

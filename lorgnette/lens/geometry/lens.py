@@ -12,7 +12,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Clouds
+from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Cloud, Clouds
 from lorgnette.lens.geometry.cosine import contributions
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
@@ -141,24 +141,28 @@ class Geometry(Lens):
         site = call.site
         asking, read = self._counting(batch.queries(site)), self._counting(batch.keys(site))
         vectors = ((call.query, asking), (call.key, read), (call.value, read))
-        self.heads_clouds.add(site, [(tensor.transpose(1, 2), mask) for tensor, mask in vectors])
+        clouds = [Cloud(site, kind, some.transpose(1, 2), mask) for kind, (some, mask) in enumerate(vectors)]
+        self.heads_clouds.add(clouds)
 
     def _counting(self, tokens: Tokens) -> Bool[Tensor, "batch token"]:
         if self.specials is True:
             return tokens.mask
-        ordinary = ~tokens.special
-        return tokens.mask & (ordinary | tokens.categories["cls"] if self.specials == "cls" else ordinary)
+        return tokens.ordinary | (tokens.mask & tokens.categories["cls"]) if self.specials else tokens.ordinary
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Take in the hidden states, now that they are all there."""
         with torch.no_grad():
             for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):
-                embedded = tokens.mask & ~tokens.special
+                embedded, counting = tokens.ordinary, self._counting(tokens)
                 if self.unknown is not None:
-                    embedded &= tokens.ids != self.unknown
-                for number, state in enumerate(states):
-                    mask = self._counting(tokens) if number else embedded
-                    self.state_clouds.add(Site(stack, "self", number), [(state[:, :, None], mask)])
+                    embedded = embedded & (tokens.ids != self.unknown)
+                masks = (counting if number else embedded for number in range(len(states)))
+                self.state_clouds.add(
+                    [
+                        Cloud(Site(stack, "self", number), 0, state[:, :, None], mask)
+                        for number, (state, mask) in enumerate(zip(states, masks, strict=True))
+                    ]
+                )
                 if self.words:
                     self._take_words(stack, tokens, [example.id for example in batch.examples], states)
 
