@@ -2,10 +2,15 @@
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
+from tiny import examples, subject
 
+import lorgnette as lo
+from lorgnette.lens.geometry import cloud as cloud_module
 from lorgnette.lens.geometry import cosine, isotropy
+from lorgnette.lens.geometry.lens import Geometry
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 from lorgnette.lens.geometry import kernels
@@ -63,3 +68,24 @@ def test_second_moments(dtype, chunk, monkeypatch):
         close(isotropy.mirrored(lower), moment, EXACT)
         mine = isotropy.covariance(isotropy.mirrored(lower), total, n.to(DEVICE))
         close(mine, isotropy.covariance(moment, exact.sum(0), n.to(DEVICE)), EXACT)
+
+
+@pytest.mark.parametrize(("family", "specials"), [("bert", True), ("llama", "cls"), ("marian", False)])
+def test_the_lens_is_the_same_without_kernels(family, specials, monkeypatch):
+    """Clouds that are worked out together go to their own places: heads in groups, and attention across too."""
+
+    def looked():
+        lens, watched = Geometry(specials=specials, words=False), subject(family, dtype=torch.float32)
+        watched.model.to(DEVICE)
+        return lo.look(watched, examples((9, 4, 6)), [lens], progress=False)["geometry"].data
+
+    monkeypatch.setattr(kernels, "CHUNK", 64)
+    monkeypatch.setattr(cloud_module, "_kernels", lambda vectors: None)
+    plain = looked()
+    monkeypatch.setattr(cloud_module, "_kernels", lambda vectors: kernels)
+    mine = looked()
+    assert set(mine) == set(plain)
+    for name, array in plain.items():
+        # There are fewer vectors than dimensions, so that ranks depend on what rounding leaves of zeros.
+        exact = 1e-2 if "effective_rank" in name else 1e-3 if "isoscore" in name else 1e-5
+        np.testing.assert_allclose(mine[name], array, rtol=exact, atol=1e-5, err_msg=name)
