@@ -10,8 +10,8 @@ from reproductions.heavy_lifting.readings import ARMS, SHARES, Readings
 
 WITHIN = 1.0
 """BLEU that may be lost."""
-_LOST = {24: Published(-0.54, "table 2, WMT, 36 of 144 heads"), 12: Published(-0.70, "table 2, WMT, 26 of 144 heads")}
-_GAPS = {24: Published(0.50, "table 2, WMT, 36 of 144 heads"), 12: Published(0.49, "table 2, WMT, 26 of 144 heads")}
+LOST = {24: Published(-0.54, "table 2, WMT, 36 of 144 heads"), 12: Published(-0.70, "table 2, WMT, 26 of 144 heads")}
+GAPS = {24: Published(0.50, "table 2, WMT, 36 of 144 heads"), 12: Published(0.49, "table 2, WMT, 26 of 144 heads")}
 _LIFT = Published("specialised heads do the heavy lifting and are pruned last", "title; section 6.3.2")
 PAIRS = (("gates", "confidence"), ("gates", "gradient"), ("confidence", "random"), ("gradient", "random"))
 
@@ -30,7 +30,7 @@ def _lost(readings: Readings) -> Iterator[Claim]:
                 text=f"with {SHARES[left]} of the heads, chosen by gates, less than {WITHIN:g} BLEU is lost",
                 estimate=mean_of(values),
                 bound=Bound.above(-WITHIN),
-                published=_LOST[left],
+                published=LOST[left],
                 note="against the whole model, trained as long; published: English-Russian, six layers",
             )
 
@@ -119,8 +119,8 @@ def _scratch(readings: Readings) -> Iterator[Claim]:
                 "scratch (BLEU, equal steps)",
                 estimate=mean_of(values),
                 bound=Bound.above(0),
-                published=_GAPS.get(left),
-                ours=left not in _GAPS,
+                published=GAPS.get(left),
+                ours=left not in GAPS,
                 note=f"loss lower by {number(sum(by_loss) / len(by_loss))}; step sizes are the same, stage by stage",
             )
 

@@ -9,6 +9,7 @@ from lorgnette.figures.charts import COLOURS
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 from reproductions.frame.statistics import mean_of
+from reproductions.heavy_lifting.claims import GAPS, LOST
 from reproductions.heavy_lifting.readings import ARMS, SHARES, Readings
 
 _FREE = "random heads of all layers"
@@ -22,7 +23,7 @@ def figures(cells: Finished) -> Iterator[Figure]:
         caption = f"Loss right after the cut, less that of the whole model; all sets are cut out of one model. {_MARKS}"
         charts = [_cut(readings, left) for left in after]
         yield Figure("cut", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
-    caption = f"BLEU less that of the whole model, equal steps for all. {_MARKS}"
+    caption = f"BLEU less that of the whole model, equal steps for all. {_MARKS} Crosses: published, on WMT."
     charts = [_bleu(readings, left) for left in readings.left]
     yield Figure("bleu", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
 
@@ -50,13 +51,28 @@ def _bleu(readings: Readings, left: int) -> Any:
     }
     draws = readings.draws(left).items()
     sets = {ARMS["random"]: [value - whole[seed] for seed, values in draws if seed in whole for value in values]}
-    return _rows(left, arms, sets, "BLEU less that of the whole model")
+    return _rows(left, arms, sets, "BLEU less that of the whole model", _published(left))
 
 
-def _rows(left: int, arms: Mapping[str, Sequence[float]], sets: Mapping[str, Sequence[float]], title: str) -> Any:
+def _published(left: int) -> dict[str, float]:
+    """Of the pruned model, and of one from scratch, about the same share of the heads."""
+    if left not in LOST:
+        return {}
+    lost = float(LOST[left].value)
+    return {ARMS["own"]: lost, ARMS["scratch"]: lost - float(GAPS[left].value)}
+
+
+def _rows(
+    left: int,
+    arms: Mapping[str, Sequence[float]],
+    sets: Mapping[str, Sequence[float]],
+    title: str,
+    printed: Mapping[str, float] | None = None,
+) -> Any:
     there = {way: values for way, values in arms.items() if values}
     dots = [{"way": way, "change": value} for way, values in there.items() for value in values]
     grey = [{"way": way, "change": value} for way, values in sets.items() for value in values]
+    crosses = [{"way": way, "change": value} for way, value in (printed or {}).items() if way in there]
     means = [
         {"way": way, "change": one.value, "low": one.low, "high": one.high}
         for way, values in there.items()
@@ -73,5 +89,8 @@ def _rows(left: int, arms: Mapping[str, Sequence[float]], sets: Mapping[str, Seq
         seeds.mark_circle(size=18, opacity=0.7, color=COLOURS[0]).encode(x=x, y=y),
         base.mark_rule(color=COLOURS[0], clip=True).encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y),
         base.mark_point(filled=True, size=60, opacity=1, color=COLOURS[0]).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=crosses))
+        .mark_point(shape="cross", angle=45, filled=True, size=60, color="black", opacity=1)
+        .encode(x=x, y=y),
     )
     return alt.layer(*layers)

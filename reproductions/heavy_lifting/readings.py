@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from lorgnette.errors import UserError
 from reproductions.frame.finished import Finished, Measured
 
 ROLES = ("positional", "syntactic", "rare")
@@ -21,12 +22,15 @@ ARMS = {
 }
 SHARES = {24: "a third", 12: "a sixth", 8: "a third", 4: "a sixth"}
 """Heads left, of 72 (of 24 in a quick run)."""
+_ALIKE = 1e-4
+"""How far apart two machines may find the loss of one model; two models that were trained apart differ by more."""
 
 
 class Readings:
     """Every list has a number for each seed, in the order of `seeds`: those that have all that is asked for."""
 
     def __init__(self, cells: Finished) -> None:
+        _of_one_model(cells)
         self.cells = cells
         self.left: list[int] = sorted(cells.labels("left", kind="gates"), reverse=True)
         self.seeds: list[int] = cells.labels("seed")
@@ -57,10 +61,10 @@ class Readings:
         sign = -1 if metric != "bleu" else 1
         return [sign * (one[seed] - other[seed]) for seed in self.seeds if seed in one and seed in other]
 
-    def lost(self, left: int) -> list[float]:
-        """BLEU of the gates' own model less that of the whole one, trained as long."""
-        own, whole = self.arm("own", left), self.whole()
-        return [own[seed] - whole[seed] for seed in self.seeds if seed in own and seed in whole]
+    def lost(self, left: int, name: str = "own") -> list[float]:
+        """BLEU of an arm, of the gates' own model if none is named, less that of the whole one, trained as long."""
+        arm, whole = self.arm(name, left), self.whole()
+        return [arm[seed] - whole[seed] for seed in self.seeds if seed in arm and seed in whole]
 
     def mean_over(self, first: str, second: str) -> list[float]:
         """The same as `over`, the mean over the numbers of heads that every seed has."""
@@ -138,6 +142,25 @@ class Readings:
     def _whole(self, seed: int) -> Mapping[str, Any] | None:
         cells = self.cells.of(kind="whole", seed=seed)
         return cells[0].result if cells else None
+
+
+def _of_one_model(cells: Finished) -> None:
+    """Refuses cells of a seed that were cut out of different models: their heads would not be all that differs."""
+    losses: dict[tuple[int, str], list[float]] = {}
+    for cell in cells:
+        kind, result = str(cell.labels["kind"]), cell.result
+        if kind == "whole":
+            losses.setdefault((_seed(cell), "T"), []).append(result["losses"]["trained"])
+            losses.setdefault((_seed(cell), "T + G"), []).append(result["losses"]["longer"])
+        elif "before" in result:
+            stage = {"gates": "T", "after": "T + G, on fewer sentences"}.get(kind, "T + G")
+            losses.setdefault((_seed(cell), stage), []).append(result["before"])
+    for (seed, stage), found in losses.items():
+        if max(found) - min(found) > _ALIKE:
+            raise UserError(
+                f"The cells of seed {seed} come from different models: the loss of the whole one after {stage} is "
+                f"{min(found)} in some and {max(found)} in others. Delete the cells of this seed and run them again."
+            )
 
 
 def _seed(cell: Measured) -> int:

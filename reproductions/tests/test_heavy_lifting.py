@@ -6,7 +6,9 @@ import xarray as xr
 from made_cells import finished
 
 from lorgnette.attending import Site
+from lorgnette.errors import UserError
 from reproductions.frame.page import Outcome
+from reproductions.frame.settings import Settings
 from reproductions.heavy_lifting import STUDY
 from reproductions.heavy_lifting.claims import claims
 from reproductions.heavy_lifting.measure import draws, highest
@@ -60,6 +62,32 @@ def test_what_is_cut_is_named_when_its_gates_are_there(cells):
     first = finished(STUDY, lambda labels: None if labels["kind"] == "gates" and labels["seed"] == 2 else cell(labels))
     assert {one.labels["seed"] for one in first.of(kind="scratch")} == {0, 1}
     assert {one.labels["seed"] for one in first.of(kind="whole")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "kind, stage", [("gates", "T is"), ("whole", "T \\+ G is"), ("random", "T \\+ G is"), ("after", "sentences is")]
+)
+def test_cells_of_two_models_are_refused(kind, stage):
+    """One cell of seed 1 comes from a model that was trained again, and has another loss before its heads go."""
+
+    def mixed(labels):
+        found = cell(labels)
+        other = labels["kind"] == kind and labels["seed"] == 1 and labels.get("left", 24) == 24
+        if other and kind == "whole":
+            return found | {"losses": {"trained": 0.9, "longer": 0.891}}
+        return found | {"before": found["before"] + 0.001} if other and labels.get("part") != 1 else found
+
+    with pytest.raises(UserError, match=rf"seed 1 come from different models: .* after .*{stage}"):
+        Readings(finished(STUDY, mixed))
+
+
+def test_committed_cells_of_a_seed_come_from_one_model():
+    committed = STUDY.finished(Settings(out=STUDY.home, partial=True, seeds=STUDY.seeds))
+    assert len(committed) == 39
+    trained = {c.labels["seed"]: c.result["losses"]["trained"] for c in committed.of(kind="whole")}
+    assert len(set(trained.values())) == 3  # seeds do differ
+    for each in committed.of(kind="gates"):
+        assert each.result["before"] == pytest.approx(trained[each.labels["seed"]], abs=1e-4)
 
 
 def test_half_of_the_random_sets_are_no_mean_over_them():
