@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reproductions.anisotropy_or_training.grid import FAST, SLOW, Setting
+from reproductions.anisotropy_or_training.grid import FAST, SLOW, WARM, Setting
 from reproductions.anisotropy_or_training.runs import HIGH, LESS, Runs
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
@@ -15,6 +15,7 @@ _SHOWN = {
     "glove": Setting("glove-100"),
     "padded": Setting("padded-300"),
     "padded_slow": Setting("padded-300", SLOW),
+    "padded_warm": Setting("padded-300", warmup=WARM),
     "narrow": Setting("random-100"),
     "narrow_slow": Setting("random-100", SLOW),
     "narrow_fast": Setting("random-100", FAST),
@@ -31,6 +32,9 @@ _READ = {
     "fast-{}": "holds",
     "untrained-{}": "holds",
     "learnt-less-{}": "cannot tell",
+    "warm-padded-300-yelphat": "holds",
+    "correlation-yelphat": "holds",
+    "correlation-hatexplain": "cannot tell",
 }
 """The verdicts for which the discussion was written."""
 

@@ -1,9 +1,11 @@
 """What the set-up says of the data, from the cells."""
 
 from collections.abc import Mapping
+from statistics import mean
 from typing import Any
 
 from reproductions.fosse2023 import STUDY
+from reproductions.fosse2023.classes.claims import ENOUGH, planted
 from reproductions.fosse2023.grid import CORPORA, NAMES
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
@@ -16,6 +18,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "encoders": _texts(cells, "encoders"),
         "many_classes": bool(cells.of(part="classes")),
         "tagging": _tagging(cells),
+        "unlearnt": _unlearnt(cells, 768, 4096),
         "whole": set(STUDY.headline) <= set(claims),
     }
 
@@ -36,3 +39,14 @@ def _tagging(cells: Finished) -> dict[str, Any]:
         tags = len(cell.value("tags"))
         return {"tags": tags, "train": counts["train"], "test": counts["test"], "left_out": left_out}
     return {}
+
+
+def _unlearnt(cells: Finished, width: int, classes: int) -> dict[str, Any]:
+    """The runs on planted classes that did not learn them all: how many, accuracy, mean cosine of two classes."""
+    runs = planted(cells).get((width, classes))
+    if runs is None:
+        return {}
+    every = zip(runs.array("accuracy").values.tolist(), runs.array("raw.mean").values.tolist(), strict=True)
+    low = [pair for pair in every if pair[0] < ENOUGH]
+    accuracy, cosine = map(mean, zip(*low, strict=True)) if low else (None, None)
+    return {"low": len(low), "runs": runs.array("accuracy").size, "accuracy": accuracy, "cosine": cosine}

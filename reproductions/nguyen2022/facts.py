@@ -25,6 +25,11 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "falling": falling,
         "both": [key for key in rising if key in falling],
         "outside": [key for key in places if _rises_less_than_published(claims[f"{key}-auroc-rises"])],
+        "strong": [
+            {"name": _name(place), "falls": claim.verdict == HOLDS, "undecided": claim.undecided}
+            for key, place in places.items()
+            if (claim := claims.get(f"{key}-strong-falls")) is not None
+        ],
         "steady": which("accuracy-steady"),
         "unsteady": which("accuracy-steady", FAILS),
     }
@@ -36,8 +41,12 @@ def _rises_less_than_published(claim: Claim) -> bool:
 
 def _place(curves: Curves, place: tuple[str, str]) -> dict[str, Any]:
     return {
-        "name": f"{NAMES[place[0]]} ({place[1]})",
+        "name": _name(place),
         "accuracy": float(curves.tested(place, "accuracy")[0].mean()),
         "collapsed": curves.collapsed(place),
         "unsharpened": curves.unsharpened(place),
     }
+
+
+def _name(place: tuple[str, str]) -> str:
+    return f"{NAMES[place[0]]} ({place[1]})"

@@ -65,7 +65,7 @@ def test_what_is_cut_is_named_when_its_gates_are_there(cells):
 
 
 @pytest.mark.parametrize(
-    "kind, stage", [("gates", "T is"), ("whole", "T \\+ G is"), ("random", "T \\+ G is"), ("after", "sentences is")]
+    ("kind", "stage"), [("gates", "T is"), ("whole", "T \\+ G is"), ("random", "T \\+ G is"), ("after", "sentences is")]
 )
 def test_cells_of_two_models_are_refused(kind, stage):
     """One cell of seed 1 comes from a model that was trained again, and has another loss before its heads go."""

@@ -9,7 +9,8 @@ from reproductions.fosse2023.classes.claims import planted
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 
-_X = alt.X("classes:Q", title="number of classes", scale=alt.Scale(type="log", base=2))
+_LABELLED = (2, 16, 128, 4096)
+"""Numbers of classes that the axis names: more would not fit under a small panel."""
 
 
 def figures(cells: Finished) -> Iterator[Figure]:
@@ -25,15 +26,17 @@ def figures(cells: Finished) -> Iterator[Figure]:
         for title, path in (("class means", "raw.largest"), ("centred", "centred.largest")):
             cosines += [{**where, "of": title, "cosine": value} for value in one.array(path).values.tolist()]
         cosines.append({**where, "of": "bound", "cosine": one.bound})
+    axis = alt.Axis(values=[n for n in _LABELLED if n <= max(classes for _, classes in runs)])
+    x = alt.X("classes:Q", title="number of classes", scale=alt.Scale(type="log", base=2), axis=axis)
     y = Axis("accuracy", "accuracy")
     yield Figure(
         "classes-accuracy",
-        seeds_and_means(accuracies, (), _X, y, colours("width", names), width=360, height=220),
+        seeds_and_means(accuracies, (), x, y, colours("width", names), width=360, height=220),
         "Accuracy on planted classes by their number and the width of the model; a dot is a seed.",
     )
     chart = alt.Chart(alt.Data(values=cosines), width=150, height=170).mark_line(point=alt.OverlayMarkDef(size=14))
     chart = chart.encode(
-        x=_X,
+        x=x,
         y=alt.Y("mean(cosine):Q", title="largest cosine", scale=alt.Scale(domain=[-1, 1])),
         color=colours("of", ["class means", "centred", "bound"]),
         column=alt.Column("width:N", sort=names, title=None),
