@@ -12,6 +12,8 @@ from lorgnette.lens.geometry.cosine import contributions, directions, intra_simi
 from lorgnette.lens.geometry.isotropy import (
     covariance,
     effective_rank,
+    effective_ranks,
+    eigenvalues_by_both,
     first_component_share,
     iso_score,
     mirrored,
@@ -200,3 +202,29 @@ def test_first_component_share():
         assert first_component_share(vectors)[k].item() == pytest.approx(expected, rel=1e-12)
         assert first_component_share(vectors[k].T).item() == pytest.approx(expected, rel=1e-12)
     assert first_component_share(torch.ones(4, 3)).item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 30])
+@pytest.mark.parametrize("cores", [0, 3])
+def test_eigenvalues_from_one_queue_are_those_of_each_matrix(count, cores):
+    """Every matrix is taken once, by whoever is free, and its eigenvalues come back at its place."""
+    make = torch.Generator().manual_seed(count)
+    some = [torch.randn(9 - number % 3, 4, dtype=torch.float64, generator=make) for number in range(count)]
+    moments = [vectors @ vectors.T for vectors in some]
+    for found, vectors in zip(eigenvalues_by_both(moments, cores), some, strict=True):
+        singular = torch.linalg.svdvals(vectors).flip(0)
+        torch.testing.assert_close(found[-4:], singular.square(), rtol=1e-12, atol=1e-12)
+        assert float(found[:-4].abs().max()) < 1e-12
+
+
+def test_many_stacks_of_matrices_have_their_ranks():
+    """Of several widths, by place and head, and of none at all."""
+    make = torch.Generator().manual_seed(0)
+    stacks = [
+        torch.randn(*shape, dtype=torch.float64, generator=make) for shape in ((3, 2, 5, 5), (2, 1, 7, 7), (0, 4, 4))
+    ]
+    moments = [stack @ stack.mT for stack in stacks]
+    for ranks, moment in zip(effective_ranks(moments), moments, strict=True):
+        assert ranks.shape == moment.shape[:-2]
+        for rank, matrix in zip(ranks.flatten(), moment.reshape(-1, *moment.shape[-2:]), strict=True):
+            torch.testing.assert_close(rank, effective_rank(matrix))

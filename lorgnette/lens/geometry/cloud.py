@@ -25,7 +25,7 @@ from lorgnette.lens.geometry.cosine import (
     intra_similarity,
     mean_pairwise_cosine,
 )
-from lorgnette.lens.geometry.isotropy import covariance, effective_ranks, iso_score, mirrored, second_moment
+from lorgnette.lens.geometry.isotropy import covariance, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.places import Places
 
@@ -55,6 +55,15 @@ class _Held(NamedTuple):
     texts: int
     directions: Directions  # of the texts of the first cloud, then those of the second, …
     products: Any
+
+
+class Moment(NamedTuple):
+    """Second moments of some places, of these heads, or of all heads side by side (−1)."""
+
+    places: list[int]
+    heads: slice
+    matrices: Float[Tensor, "place head dim dim"]
+    totals: Float[Tensor, "place head dim"]
 
 
 class Clouds:
@@ -221,8 +230,11 @@ class Clouds:
         """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""
         return self.moments.arrays()
 
-    def pooled(self) -> dict[str, xr.DataArray]:
-        """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts."""
+    def pooled(self, moments: Sequence[Moment], ranks: Sequence[Tensor]) -> dict[str, xr.DataArray]:
+        """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts.
+
+        `moments`: `second_moments`, and `ranks`: their effective ranks.
+        """
         sums, counts = self.of("sums").cpu(), self.of("counts").cpu()
         n, units, total = counts[COUNT], self._joint(sums, UNITS), self._joint(sums, TOTAL, TOTAL)
         pairs = n > 1
@@ -242,7 +254,7 @@ class Clouds:
             "rogue_3": (top.sum(-1) * share, n * clear),
         }
         if self.covariances:
-            cells |= self._isotropy(everything)
+            cells |= self._isotropy(everything, moments, ranks)
         out = {name: self.spread(torch.where(count > 0, value, torch.nan)) for name, (value, count) in cells.items()}
         out |= {f"{name}_count": self.spread(count, whole=True) for name, (_, count) in cells.items()}
         for name, row in (("vectors_count", COUNT), ("zero_vectors", ZEROS), ("short_texts", SHORT)):
@@ -256,25 +268,35 @@ class Clouds:
         all_heads = sums[own + 1 if together is None else together].flatten(-2)[..., None, :]
         return torch.cat([heads, all_heads], -2)
 
-    def _isotropy(self, count: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        iso, rank = torch.full_like(count, torch.nan), torch.full_like(count, torch.nan)
-        moment, totals = self.of("moment"), self.of("moment_total")
-        waiting: list[tuple[tuple[int, int, slice], Tensor]] = []
-        for at, site in enumerate(self.places.sites):
+    def second_moments(self) -> list[Moment]:
+        """Σ x xᵀ and Σ x, of all heads side by side and of each, for places of one shape together; none if not kept."""
+        shapes: dict[tuple[int, int], list[int]] = {}
+        for at, site in enumerate(self.places.sites if self.covariances else ()):
             for kind in range(len(self.kinds)):
-                heads, dim = self.shape(site, kind)
-                whole = mirrored(moment[at, kind, : heads * dim, : heads * dim])
-                blocks = whole.unflatten(0, (heads, dim)).unflatten(2, (heads, dim)).diagonal(dim1=0, dim2=2)
-                total = totals[at, kind, : heads * dim]
-                parts = [(slice(-1, None), whole[None], total[None])]
+                shapes.setdefault(self.shape(site, kind), []).append(at * len(self.kinds) + kind)
+        out: list[Moment] = []
+        for (heads, dim), places in shapes.items():
+            width = heads * dim
+            step = max(1, MOST // width**2)
+            for some in (places[start : start + step] for start in range(0, len(places), step)):
+                whole = mirrored(self.of("moment").flatten(0, 1)[some, :width, :width])
+                total = self.of("moment_total").flatten(0, 1)[some, :width]
+                out.append(Moment(some, slice(-1, None), whole[:, None], total[:, None]))
                 if heads > 1:  # one head is all of them
-                    parts.append((slice(0, heads), blocks.permute(2, 0, 1), total.unflatten(0, (heads, dim))))
-                for rows, matrix, one in parts:
-                    n = count[at, kind, rows]
-                    iso[at, kind, rows] = _where_any(n, iso_score(covariance(matrix, one, n.to(matrix.device))))
-                    waiting.append(((at, kind, rows), matrix))
-        for (place, _), some in zip(waiting, effective_ranks([matrix for _, matrix in waiting]), strict=True):
-            rank[place] = _where_any(count[place], some)
+                    blocks = whole.unflatten(1, (heads, dim)).unflatten(3, (heads, dim)).diagonal(dim1=1, dim2=3)
+                    own = blocks.permute(0, 3, 1, 2).contiguous()
+                    out.append(Moment(some, slice(0, heads), own, total.unflatten(1, (heads, dim))))
+        return out
+
+    def _isotropy(
+        self, count: Tensor, moments: Sequence[Moment], ranks: Sequence[Tensor]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        iso, rank = torch.full_like(count, torch.nan), torch.full_like(count, torch.nan)
+        for (places, rows, matrices, totals), found in zip(moments, ranks, strict=True):
+            n = count.flatten(0, 1)[places, rows]
+            scores = iso_score(covariance(matrices, totals, n.to(matrices.device)))
+            iso.flatten(0, 1)[places, rows] = _where_any(n, scores)
+            rank.flatten(0, 1)[places, rows] = _where_any(n, found)
         for at, site in enumerate(self.places.sites):
             for kind in range(len(self.kinds)):
                 if self.shape(site, kind)[0] == 1:

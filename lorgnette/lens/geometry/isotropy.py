@@ -1,8 +1,13 @@
 """How many directions a cloud of vectors uses: IsoScore, effective rank, explained variance, from second moments."""
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -14,7 +19,11 @@ from lorgnette.statistics.entropy import entropy
 STREAMS = 4
 """Streams of a GPU that find eigenvalues at the same time."""
 SMALL = 128
-CORES = min(16, os.cpu_count() or 1)
+CORES = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+MANY = 8
+"""So many cores help a GPU with large matrices."""
+LAST = 8
+"""So many matrices are left to the GPU, so that it need not wait for a core with the last."""
 BLOCK = 96
 """Columns at a time when only the lower triangle of a product is wanted."""
 
@@ -75,28 +84,64 @@ def iso_score(covariance: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*ba
     return torch.where(defined, (ratio - 1) / max(dim - 1, 1), torch.nan)
 
 
-def eigenvalues(matrices: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim"]:
-    """Of symmetric matrices, ascending. On a GPU several at a time, as one does not fill it; small ones on the CPU."""
-    flat = matrices.reshape(-1, *matrices.shape[-2:])
-    if not matrices.is_cuda or len(flat) < 2:
-        return torch.linalg.eigvalsh(matrices)
-    if flat.shape[-1] <= SMALL:
-        parts = flat.cpu().numpy()
-        with ThreadPoolExecutor(CORES) as pool:
-            found = pool.map(np.linalg.eigvalsh, np.array_split(parts, min(CORES, len(parts))))
-            return torch.from_numpy(np.concatenate(list(found))).to(matrices.device).view(matrices.shape[:-1])
-    ready, out = torch.cuda.current_stream().record_event(), flat.new_empty(flat.shape[:-1])
+def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_ _"]]:
+    """Of symmetric matrices, ascending; of those on a GPU, on the CPU: found by its cores, or by both at once."""
+    out, large = [torch.empty(0)] * len(stacks), []
+    for number, stack in enumerate(stacks):
+        if not stack.is_cuda or not len(stack):
+            out[number] = torch.linalg.eigvalsh(stack).cpu()
+        elif stack.shape[-1] <= SMALL:
+            flat = stack.cpu().numpy().reshape(-1, *stack.shape[-2:])
+            with ThreadPoolExecutor(CORES) as pool:
+                found = [*pool.map(np.linalg.eigvalsh, np.array_split(flat, min(CORES, len(flat))))]
+            out[number] = torch.from_numpy(np.concatenate(found)).view(stack.shape[:-1])
+        else:
+            large.append(number)
+    single = [list(stacks[number].reshape(-1, *stacks[number].shape[-2:])) for number in large]
+    cores = CORES - STREAMS if CORES >= MANY and find_spec("threadpoolctl") is not None else 0
+    values = iter(eigenvalues_by_both(list(chain.from_iterable(single)), cores))
+    for number, matrices in zip(large, single, strict=True):
+        out[number] = torch.stack(list(islice(values, len(matrices)))).view(stacks[number].shape[:-1])
+    return out
 
-    def some(which: slice) -> None:
-        stream = torch.cuda.Stream(matrices.device)
-        with torch.cuda.stream(stream):
-            stream.wait_event(ready)
-            out[which] = torch.linalg.eigvalsh(flat[which])
-            stream.synchronize()
 
-    with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(some, (slice(start, None, STREAMS) for start in range(min(STREAMS, len(flat))))))
-    return out.view(matrices.shape[:-1])
+def eigenvalues_by_both(matrices: Sequence[Float[Tensor, "_ _"]], cores: int) -> list[Float[Tensor, " _"]]:
+    """Large matrices, one after the other from one queue, by streams of their device and by so many CPU cores.
+
+    One matrix does not fill a GPU, which finds its eigenvalues in a tenth of the time of a core.
+    """
+    if not matrices:
+        return []
+    waiting, out, device = deque(range(len(matrices))), [torch.empty(0)] * len(matrices), matrices[0].device
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # streams and threads of their own read them now
+
+    def there() -> None:
+        with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
+            while (number := _next(waiting, 0)) is not None:
+                out[number] = torch.linalg.eigvalsh(matrices[number]).cpu()
+
+    def here() -> None:
+        while (number := _next(waiting, LAST)) is not None:
+            out[number] = torch.from_numpy(np.linalg.eigvalsh(matrices[number].cpu().numpy()))
+
+    with ThreadPoolExecutor(STREAMS + cores) as pool, _one_thread_each() if cores else nullcontext():
+        for done in [pool.submit(work) for work in (*(there,) * STREAMS, *(here,) * cores)]:
+            done.result()
+    return out
+
+
+def _next(waiting: deque[int], rest: int) -> int | None:
+    """The next of a queue that several threads read, unless no more than the rest is left."""
+    try:
+        return waiting.popleft() if len(waiting) > rest else None
+    except IndexError:  # another thread was faster
+        return None
+
+
+def _one_thread_each() -> AbstractContextManager[object]:
+    """Linear algebra on one core for each call: else as many threads as there are cores help each of the cores."""
+    return import_module("threadpoolctl").threadpool_limits(1, "blas")
 
 
 def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
@@ -104,24 +149,21 @@ def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*b
 
     The σ² are the eigenvalues of Σ x xᵀ. It is at most the number of vectors: compare like with like. NaN for nothing.
     """
-    values = eigenvalues(moment)
+    return effective_ranks([moment])[0].to(moment.device)
+
+
+def effective_ranks(moments: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_"]]:
+    """`effective_rank` of many stacks of matrices, found together."""
+    return [_effective_rank(values) for values in eigenvalues(moments)]
+
+
+def _effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
-    floor = values[..., -1:] * (64 * moment.shape[-1] * torch.finfo(moment.dtype).eps)
+    floor = values[..., -1:] * (64 * values.shape[-1] * torch.finfo(values.dtype).eps)
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()
     total = sigma.sum(-1, keepdim=True)
     share = sigma / torch.where(total > 0, total, 1.0)
     return torch.where(total[..., 0] > 0, entropy(share).exp(), torch.nan)
-
-
-def effective_ranks(moments: Sequence[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, " _"]]:
-    """`effective_rank` of many stacks of matrices; those of one shape together where that is faster."""
-    out: list[Tensor | None] = [None] * len(moments)
-    for shape in {moment.shape[1:] for moment in moments}:
-        alike = [number for number, moment in enumerate(moments) if moment.shape[1:] == shape]
-        ranks = effective_rank(torch.cat([moments[number] for number in alike]))
-        for number, some in zip(alike, ranks.split([len(moments[number]) for number in alike]), strict=True):
-            out[number] = some
-    return [some for some in out if some is not None]
 
 
 def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch"]:
@@ -131,5 +173,5 @@ def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Te
     if vectors.shape[-1] < vectors.shape[-2]:
         gram = vectors.transpose(-1, -2) @ vectors
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    first = eigenvalues(gram)[..., -1]
+    first = eigenvalues([gram])[0][..., -1].to(trace.device)
     return torch.where(trace > 0, first / torch.where(trace > 0, trace, 1.0), torch.nan)

@@ -1,6 +1,7 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Cloud, Clouds
 from lorgnette.lens.geometry.cosine import contributions
+from lorgnette.lens.geometry.isotropy import effective_ranks
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_number, word_vectors
@@ -192,12 +194,15 @@ class Geometry(Lens):
 
     def compute(self) -> Result:
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
-        clouds = self.heads_clouds.means() | self.heads_clouds.pooled()
+        # The eigenvalues of everything are found together: it is most of the work at the end.
+        moments = [clouds.second_moments() for clouds in (self.heads_clouds, self.state_clouds)]
+        ranks = effective_ranks([some.matrices for some in chain.from_iterable(moments)])
+        clouds = self.heads_clouds.means() | self.heads_clouds.pooled(moments[0], ranks[: len(moments[0])])
         variables: dict[str, xr.DataArray] = {}
         for name, array in clouds.items():
             variables[name] = array.isel({axes.HEAD: slice(0, self.heads)})
             variables[_tailed(name, "_all")] = array.isel({axes.HEAD: -1}, drop=True)
-        states = self.state_clouds.means() | self.state_clouds.pooled()
+        states = self.state_clouds.means() | self.state_clouds.pooled(moments[1], ranks[len(moments[0]) :])
         for name, array in states.items():
             variables[f"state_{name}"] = array.isel({axes.HEAD: 0, axes.VECTORS: 0}, drop=True)
         variables |= self._dimensions(variables["state_sim_corpus_count"])
