@@ -8,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorgnette.errors import UserError
-from lorgnette.lens.geometry.cosine import contributions, directions, intra_similarity, mean_pairwise_cosine, sim
+from lorgnette.lens.geometry.cosine import (
+    ENERGY,
+    SQUARES,
+    SQUARES_ALL,
+    UNITS_ALL,
+    ZEROS,
+    contributions,
+    directions,
+    intra_similarity,
+    mean_pairwise_cosine,
+    sim,
+)
 from lorgnette.lens.geometry.isotropy import (
     covariance,
     effective_rank,
@@ -86,9 +97,9 @@ def test_directions_are_what_the_pairs_say():
             intra = intra_similarity(args[0], found.total[text, head], args[1])
             assert intra.item() == pytest.approx(slow_intra(real[:, head]), abs=1e-14)
         together = real.flatten(1)
-        args = found.units_all[text].flatten(), found.count[text, -1]
+        args = found.sums[UNITS_ALL][text].flatten(), found.count[text, -1]
         assert mean_pairwise_cosine(*args).item() == pytest.approx(slow_sim(together), abs=1e-14)
-        assert found.energy[text, -1].item() == pytest.approx(float(together.square().sum()), rel=1e-14)
+        assert found.counts[ENERGY][text, -1].item() == pytest.approx(float(together.square().sum()), rel=1e-14)
 
 
 def test_contributions_sum_to_sim_and_are_those_of_the_pairs():
@@ -97,10 +108,10 @@ def test_contributions_sum_to_sim_and_are_those_of_the_pairs():
     everything = vectors[mask()]  # [item head dim]
     count = torch.tensor(float(len(everything)))
     for head in range(4):
-        each = contributions(found.units[:, head].sum(0), found.squares[:, head].sum(0), count)
+        each = contributions(found.units[:, head].sum(0), found.sums[SQUARES][:, head].sum(0), count)
         assert torch.allclose(each, slow_contributions(everything[:, head]), atol=1e-14)
         assert float(each.sum()) == pytest.approx(slow_sim(everything[:, head]), abs=1e-14)
-    each = contributions(found.units_all.sum(0).flatten(), found.squares_all.sum(0).flatten(), count)
+    each = contributions(found.sums[UNITS_ALL].sum(0).flatten(), found.sums[SQUARES_ALL].sum(0).flatten(), count)
     assert torch.allclose(each, slow_contributions(everything.flatten(1)), atol=1e-14)
 
 
@@ -109,11 +120,11 @@ def test_padding_and_vectors_without_a_direction_do_not_count():
     vectors[~mask()] = 1e9
     vectors[0, 2, 1] = 0.0
     found = directions(vectors, mask())
-    assert found.zeros[0].tolist() == [0, 1, 0, 0, 0]
+    assert found.counts[ZEROS][0].tolist() == [0, 1, 0, 0, 0]
     assert found.count[0].tolist() == [7, 6, 7, 7, 7]
     rest = vectors[0, [0, 1, 3, 4, 5, 6], 1]
     assert mean_pairwise_cosine(found.units[0, 1], found.count[0, 1]).item() == pytest.approx(slow_sim(rest), abs=1e-14)
-    assert found.zeros[1:].sum() == 0
+    assert found.counts[ZEROS][1:].sum() == 0
 
 
 def test_one_vector_has_no_pair():

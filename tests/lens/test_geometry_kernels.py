@@ -1,7 +1,5 @@
 """Sums over clouds by the kernels against those in float64: on a GPU, or in Triton's interpreter."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
@@ -44,9 +42,9 @@ def test_directions(count, heads, dim, dtype):
     mine = kernels.directions(clouds, mask)
     for number, vectors in enumerate(clouds):
         exact = cosine.directions(vectors.double(), mask)
-        for field in fields(exact):
-            part = getattr(mine, field.name)[number * len(mask) : (number + 1) * len(mask)]
-            close(part, getattr(exact, field.name), 1e-6)
+        texts = slice(number * len(mask), (number + 1) * len(mask))
+        for part, known in zip([*mine.sums, *mine.counts], [*exact.sums, *exact.counts], strict=True):
+            close(part[texts], known, 1e-6)
 
 
 @pytest.mark.parametrize("chunk", [16, 1024])

@@ -1,7 +1,6 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,18 +18,26 @@ from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cosine import (
+    COUNT,
+    ENERGY,
+    SQUARES,
+    SQUARES_ALL,
+    TOTAL,
+    UNITS,
+    ZEROS,
     Directions,
     contributions,
     directions,
     intra_similarity,
     mean_pairwise_cosine,
+    within_texts,
 )
 from lorgnette.lens.geometry.isotropy import covariance, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.places import Places
 
-UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
-COUNT, ZEROS, ENERGY, SHORT = range(4)
+SHORT = 3
+"""Behind the counts of `Directions`: texts with fewer than two vectors."""
 _EVERY = slice(None)
 MOST = 2**25
 """Numbers of second moments that are worked out together."""
@@ -141,7 +148,7 @@ class Clouds:
         held, self.held, self._counted = self.held, [], None
         alike: dict[object, list[_Held]] = {}
         for one in held:
-            alike.setdefault((one.texts, one.directions.units.shape[1:]), []).append(one)
+            alike.setdefault((one.texts, one.directions.sums.shape[2:]), []).append(one)
         within: dict[tuple[Site, int], dict[int, tuple[Tensor, Tensor]]] = {}
         for some in alike.values():
             values, weights = self._take(some)  # [cloud text head what]
@@ -169,13 +176,13 @@ class Clouds:
 
     def _take(self, held: Sequence[_Held]) -> tuple[Tensor, Tensor]:
         """Add the sums of clouds of one shape; gives what holds within the texts of each, [cloud text head what]."""
-        names = tuple(field.name for field in fields(Directions))
-        texts, (_, heads, dim) = held[0].texts, held[0].directions.units.shape
-        whole = Directions(*(torch.cat([getattr(one.directions, name) for one in held]) for name in names))
-        each = lambda part: part.unflatten(0, (-1, texts)).sum(1, dtype=torch.float64)  # noqa: E731
-        vectors = (whole.units, whole.units_all, whole.total, whole.squares, whole.squares_all)
-        sums = torch.stack([*map(each, vectors)])
-        counts = torch.stack([*map(each, (whole.count, whole.zeros, whole.energy, whole.count < 2))])
+        texts, (*_, heads, dim) = held[0].texts, held[0].directions.sums.shape
+        whole = Directions(
+            *(torch.cat([getattr(one.directions, name) for one in held], 1) for name in ("sums", "counts"))
+        )
+        short = (whole.count < 2).to(whole.counts.dtype)[None]
+        each = lambda part: part.unflatten(1, (-1, texts)).sum(2, dtype=torch.float64)  # noqa: E731
+        sums, counts = each(whole.sums), each(torch.cat([whole.counts, short]))
         of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
         at = self._places(held, of_sums.device)
         of_sums.flatten(1, 2)[:, :, :heads, :dim].index_add_(1, at, sums.to(of_sums))
@@ -185,7 +192,7 @@ class Clouds:
         setattr(self.lens, f"{self.state}_sums", of_sums)
         setattr(self.lens, f"{self.state}_counts", of_counts)
         self._take_products([one for one in held if one.products is not None])
-        values, weights = self._within(whole)
+        values, weights = (self._with_room(part) for part in within_texts(whole))
         return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
 
     def _places(self, held: Sequence[_Held], device: torch.device) -> Tensor:
@@ -204,27 +211,11 @@ class Clouds:
             moment[:, :width, :width].index_add_(0, at, lower.to(moment))
             totals[:, :width].index_add_(0, at, total.to(totals))
 
-    def _within(self, directions: Directions) -> tuple[Tensor, Tensor]:
-        """SIM and IntraSim of each text [text head-or-all what], and which of them are defined."""
-        joint = lambda own, together: torch.cat([own, together[:, None]], 1)  # noqa: E731
-        flat, length = directions.units_all.flatten(1), directions.total.flatten(1).double().norm(dim=-1)
-        sim = joint(
-            mean_pairwise_cosine(directions.units, directions.count[:, :-1]),
-            mean_pairwise_cosine(flat, directions.count[:, -1]),
-        )
-        intra = joint(
-            intra_similarity(directions.units, directions.total, directions.count[:, :-1]),
-            intra_similarity(flat, directions.total.flatten(1), directions.count[:, -1]),
-        )
-        lengths = joint(directions.total.double().norm(dim=-1), length)
-        enough = directions.count > 1
-        values = torch.stack([sim, intra], -1)
-        weights = torch.stack([enough, enough & (lengths > 0)], -1).double()
-        missing = self.heads + 1 - values.shape[1]  # heads that other places have
-        if missing:
-            room = values.new_zeros(len(values), missing, 2)
-            values, weights = (torch.cat([each[:, :-1], room, each[:, -1:]], 1) for each in (values, weights))
-        return values, weights
+    def _with_room(self, part: Float[Tensor, "text head_or_all what"]) -> Float[Tensor, "text all_heads what"]:
+        """With room for heads that other places have."""
+        missing = self.heads + 1 - part.shape[1]
+        room = part.new_zeros(len(part), missing, part.shape[2])
+        return torch.cat([part[:, :-1], room, part[:, -1:]], 1) if missing else part
 
     def means(self) -> dict[str, xr.DataArray]:
         """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""

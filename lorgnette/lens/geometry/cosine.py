@@ -12,6 +12,9 @@ from torch import Tensor
 
 from lorgnette.errors import UserError
 
+UNITS, UNITS_ALL, TOTAL, SQUARES, SQUARES_ALL = range(5)
+COUNT, ZEROS, ENERGY = range(3)
+
 
 @dataclass(frozen=True)
 class Directions:
@@ -21,14 +24,25 @@ class Directions:
     input is its own concatenation.
     """
 
-    units: Float[Tensor, "batch head dim"]  # Σ_i x_i^h / ‖x_i^h‖
-    units_all: Float[Tensor, "batch head dim"]  # Σ_i x_i / ‖x_i‖
-    total: Float[Tensor, "batch head dim"]  # Σ_i x_i
-    squares: Float[Tensor, "batch head dim"]  # Σ_i of the squared components of the unit vectors, per head
-    squares_all: Float[Tensor, "batch head dim"]
-    energy: Float[Tensor, "batch head_or_all"]  # Σ_i ‖x_i‖²
-    count: Float[Tensor, "batch head_or_all"]  # vectors that have a direction
-    zeros: Float[Tensor, "batch head_or_all"]  # vectors of length zero
+    sums: Float[Tensor, "5 batch head dim"]
+    """Σ_i of unit vectors of each head, of unit vectors of all heads, of the vectors; of the squared components of the
+    unit vectors of each head, and of all heads"""
+    counts: Float[Tensor, "3 batch head_or_all"]
+    """how many vectors have a direction, how many have length zero, and Σ_i ‖x_i‖²"""
+
+    @property
+    def units(self) -> Float[Tensor, "batch head dim"]:
+        """Σ_i x_i^h / ‖x_i^h‖."""
+        return self.sums[UNITS]
+
+    @property
+    def total(self) -> Float[Tensor, "batch head dim"]:
+        """Σ_i x_i."""
+        return self.sums[TOTAL]
+
+    @property
+    def count(self) -> Float[Tensor, "batch head_or_all"]:
+        return self.counts[COUNT]
 
 
 def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
@@ -44,15 +58,13 @@ def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor
     # Products and then a sum, not a matrix product: torch sums in cascades, which keeps float32 to 1e-7.
     units, squares = (vectors * own).sum(1), (squared * own.square()).sum(1)
     alone = heads == 1  # is its own concatenation
+    total = (vectors if bool(mask.all()) else vectors * mask[..., None, None]).sum(1)
+    units_all = units if alone else (vectors * joint).sum(1)
+    squares_all = squares if alone else (squared * joint.square()).sum(1)
+    counts = (here, mask[..., None] & ~here, lengths * here)
     return Directions(
-        units=units,
-        units_all=units if alone else (vectors * joint).sum(1),
-        total=(vectors if bool(mask.all()) else vectors * mask[..., None, None]).sum(1),
-        squares=squares,
-        squares_all=squares if alone else (squared * joint.square()).sum(1),
-        energy=(lengths * here).sum(1),
-        count=here.sum(1).to(vectors.dtype),
-        zeros=(mask[..., None] & ~here).sum(1).to(vectors.dtype),
+        torch.stack([units, units_all, total, squares, squares_all]),
+        torch.stack([count.sum(1).to(vectors.dtype) for count in counts]),
     )
 
 
@@ -61,9 +73,11 @@ def mean_pairwise_cosine(units: Float[Tensor, "*batch dim"], count: Float[Tensor
 
     Fosse et al. 2023 (who credit Ethayarajh 2019); `units` is Σ û over n vectors.
     """
-    n = count.double()
-    length = units.double().square().sum(-1)
-    return torch.where(n > 1, (length - n) / (n * (n - 1)).clamp(min=1), 0.0)
+    return _mean_cosine(units.double().square().sum(-1), count.double())
+
+
+def _mean_cosine(squared: Float[Tensor, "*batch"], n: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    return torch.where(n > 1, (squared - n) / (n * (n - 1)).clamp(min=1), 0.0)
 
 
 def intra_similarity(
@@ -74,9 +88,31 @@ def intra_similarity(
     Not SIM: for vectors of equal length it is √(SIM (1 − 1/n) + 1/n), never below 1/√n. A mean of zero has no
     direction: 0 there.
     """
-    units, total, n = units.double(), total.double(), count.double()
-    length = total.norm(dim=-1)
-    return (units * total).sum(-1) / (n * length).clamp(min=torch.finfo(torch.float64).tiny)
+    units, total = units.double(), total.double()
+    return _along((units * total).sum(-1), total.norm(dim=-1), count.double())
+
+
+def _along(
+    product: Float[Tensor, "*batch"], length: Float[Tensor, "*batch"], n: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    return product / (n * length).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def within_texts(
+    directions: Directions,
+) -> tuple[Float[Tensor, "batch head_or_all 2"], Float[Tensor, "batch head_or_all 2"]]:
+    """SIM and IntraSim of each text, of each head and of all together, and which of them are defined.
+
+    What all heads have in common is a sum over heads of what each has: few operations, as each takes time on a GPU.
+    """
+    sums, n = directions.sums[: TOTAL + 1].double(), directions.count.double()
+    squared, products = sums.square().sum(-1), (sums[:TOTAL] * sums[TOTAL]).sum(-1)  # [sum batch head]
+    joint = lambda own, heads: torch.cat([own, heads.sum(-1, keepdim=True)], -1)  # noqa: E731
+    length = joint(squared[TOTAL], squared[TOTAL]).sqrt()
+    sim = _mean_cosine(joint(squared[UNITS], squared[UNITS_ALL]), n)
+    intra = _along(joint(products[UNITS], products[UNITS_ALL]), length, n)
+    enough = n > 1
+    return torch.stack([sim, intra], -1), torch.stack([enough, enough & (length > 0)], -1).double()
 
 
 def contributions(

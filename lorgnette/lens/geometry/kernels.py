@@ -57,7 +57,7 @@ def _sums(
 ):  # fmt: skip
     """Of one text and some dimensions of a head: Σ w x, Σ w' x, Σ x, Σ (w x)², Σ (w' x)²; w = 1/‖x‖, w' of all.
 
-    And of the head, and of all of them: Σ ‖x‖², how many vectors have a direction, and how many have none.
+    And of the head, and of all of them: how many vectors have a direction, how many have none, and Σ ‖x‖².
     """
     program, b, k = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     h, row = (program // PARTS).to(tl.int64), k * B + b
@@ -100,13 +100,13 @@ def _sums(
     tl.store(out + 3 * step, squares, mask=dims < D)
     tl.store(out + 4 * step, joint_squares, mask=dims < D)
     if program % PARTS == 0:
-        tl.store(of + h, tl.sum(energy, 0))
-        tl.store(of + each + h, tl.sum(count, 0))
-        tl.store(of + 2 * each + h, tl.sum(zeros, 0))
+        tl.store(of + h, tl.sum(count, 0))
+        tl.store(of + each + h, tl.sum(zeros, 0))
+        tl.store(of + 2 * each + h, tl.sum(energy, 0))
     if program == 0:
-        tl.store(of + H, tl.sum(energy_all, 0))
-        tl.store(of + each + H, tl.sum(count_all, 0))
-        tl.store(of + 2 * each + H, tl.sum(zeros_all, 0))
+        tl.store(of + H, tl.sum(count_all, 0))
+        tl.store(of + each + H, tl.sum(zeros_all, 0))
+        tl.store(of + 2 * each + H, tl.sum(energy_all, 0))
 
 
 @triton.jit
@@ -161,7 +161,7 @@ def directions(
         *pointers, *strides, lengths, flags, out, counts, out.stride(0), counts.stride(0), batch, tokens, dim, heads,
         PARTS=parts, DP=part, BT=block,
     )  # fmt: skip
-    return Directions(*out, *counts)
+    return Directions(out, counts)
 
 
 @dataclass(frozen=True)

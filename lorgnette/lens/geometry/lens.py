@@ -13,8 +13,8 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.geometry.cloud import SQUARES, TOTAL, UNITS, Cloud, Clouds
-from lorgnette.lens.geometry.cosine import contributions
+from lorgnette.lens.geometry.cloud import Cloud, Clouds
+from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
 from lorgnette.lens.geometry.isotropy import effective_ranks
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
