@@ -40,7 +40,8 @@ NAME = Column(dtype=torch.uint8, ragged=True)
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """The same on a device; nobody waits for a GPU."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    sent = device.type == "cuda" and tensor.numel() > 0
+    return tensor.pin_memory().to(device, non_blocking=True) if sent else tensor.to(device)
 
 
 class HashSample:
