@@ -1,6 +1,6 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,6 +8,7 @@ from itertools import groupby
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 import xarray as xr
@@ -24,6 +25,7 @@ from lorgnette.lens.geometry.cosine import (
     SQUARES_ALL,
     TOTAL,
     UNITS,
+    UNITS_ALL,
     ZEROS,
     Directions,
     contributions,
@@ -227,37 +229,35 @@ class Clouds:
         `moments`: `second_moments`, and `ranks`: their effective ranks.
         """
         sums, counts = self.of("sums").cpu(), self.of("counts").cpu()
-        n, units, total = counts[COUNT], self._joint(sums, UNITS), self._joint(sums, TOTAL, TOTAL)
+        n, together = counts[COUNT], sums.flatten(-2)[..., None, :]
+        rows = ((sums, UNITS, SQUARES, n[..., :-1]), (together, UNITS_ALL, SQUARES_ALL, n[..., -1:]))
+        parts = [self._of_corpus(some[units], some[TOTAL], some[squares], m) for some, units, squares, m in rows]
+        sim, along, squared, first, three = (torch.cat(part, -1) for part in zip(*parts, strict=True))
         pairs = n > 1
-        sim = mean_pairwise_cosine(units, n)
-        each = contributions(units, self._joint(sums, SQUARES, SQUARES_ALL), n)
-        top = each.topk(min(3, each.shape[-1])).values
         share = torch.where(sim > LEAST_COSINE, 1 / torch.where(sim > LEAST_COSINE, sim, 1.0), torch.nan)
         clear = pairs & (sim > LEAST_COSINE)
-        leaning = (n > 0) & (total.norm(dim=-1) > 0)
         everything = n + counts[ZEROS]
-        mean_share = total.square().sum(-1) / (everything * counts[ENERGY]).clamp(min=torch.finfo(torch.float64).tiny)
         cells: dict[str, tuple[Tensor, Tensor]] = {
             "sim_corpus": (sim, n * pairs),
-            "along_mean": (intra_similarity(units, total, n), n * leaning),
-            "mean_share": (mean_share, n),
-            "rogue_1": (top[..., 0] * share, n * clear),
-            "rogue_3": (top.sum(-1) * share, n * clear),
+            "along_mean": (along, n * (squared > 0)),
+            "mean_share": (squared / (everything * counts[ENERGY]).clamp(min=torch.finfo(torch.float64).tiny), n),
+            "rogue_1": (first * share, n * clear),
+            "rogue_3": (three * share, n * clear),
         }
         if self.covariances:
             cells |= self._isotropy(everything, moments, ranks)
-        out = {name: self.spread(torch.where(count > 0, value, torch.nan)) for name, (value, count) in cells.items()}
-        out |= {f"{name}_count": self.spread(count, whole=True) for name, (_, count) in cells.items()}
-        for name, row in (("vectors_count", COUNT), ("zero_vectors", ZEROS), ("short_texts", SHORT)):
-            out[name] = self.spread(counts[row], whole=True)
-        return out
+        counted = {f"{name}_count": count for name, (_, count) in cells.items()}
+        counted |= {"vectors_count": counts[COUNT], "zero_vectors": counts[ZEROS], "short_texts": counts[SHORT]}
+        found = {name: torch.where(count > 0, value, torch.nan) for name, (value, count) in cells.items()}
+        return self._spread(found) | self._spread(counted, whole=True)
 
-    def _joint(self, sums: Tensor, own: int, together: int | None = None) -> Tensor:
-        """[site kind head-or-all dim]: the heads' sums padded to the width of all of them, then those of all."""
-        wide = sums.shape[-2] * sums.shape[-1]
-        heads = F.pad(sums[own], (0, wide - sums.shape[-1]))
-        all_heads = sums[own + 1 if together is None else together].flatten(-2)[..., None, :]
-        return torch.cat([heads, all_heads], -2)
+    def _of_corpus(self, units: Tensor, total: Tensor, squares: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        """Of heads, or of all side by side: SIM, IntraSim, ‖Σ x‖², and the largest and three largest contributions."""
+        each = contributions(units, squares, n)
+        room = self.heads * self.dim - each.shape[-1]
+        top = F.pad(each, (0, min(3, room))).topk(min(3, each.shape[-1] + room)).values  # other dimensions add nothing
+        squared = total.square().sum(-1)
+        return mean_pairwise_cosine(units, n), intra_similarity(units, total, n), squared, top[..., 0], top.sum(-1)
 
     def second_moments(self) -> list[Moment]:
         """Σ x xᵀ and Σ x, of all heads side by side and of each, for places of one shape together; none if not kept."""
@@ -298,9 +298,17 @@ class Clouds:
         """Heads and width of a kind of vector at a place."""
         return self.widths.get((self.places.index(site), kind), (self.heads, self.dim))
 
-    def spread(self, cells: Float[Tensor, "site kind head_or_all"], *, whole: bool = False) -> xr.DataArray:
-        array = self.places.grid(cells.transpose(1, 2), {axes.VECTORS: self.kinds})
-        return array.fillna(0).round().astype("int64") if whole else array
+    def _spread(
+        self, cells: Mapping[str, Float[Tensor, "site kind head_or_all"]], *, whole: bool = False
+    ) -> dict[str, xr.DataArray]:
+        """Each laid out as [stack layer head-or-all vectors]; together, as a labelled array takes time to make."""
+        stacked = torch.stack([*cells.values()], -1).transpose(1, 2)
+        grid = self.places.grid(stacked, {axes.VECTORS: self.kinds, "cell": None})
+        arrays = np.moveaxis(grid.values, -1, 0).copy()
+        if whole:
+            arrays = np.nan_to_num(arrays).round().astype(np.int64)
+        one = grid.isel(cell=0)
+        return {name: one.copy(deep=False, data=array) for name, array in zip(cells, arrays, strict=True)}
 
 
 def _where_any(count: Tensor, measured: Tensor) -> Tensor:
