@@ -265,6 +265,8 @@ class Geometry(Lens):
 
 def _with_all_stacks(array: xr.DataArray, stacks: list[str]) -> xr.DataArray:
     """The cross-attention has no hidden states of its own: missing there, counted zero."""
+    if array.indexes[axes.STACK].tolist() == stacks:
+        return array
     return array.reindex({axes.STACK: stacks}, fill_value=0 if array.dtype.kind == "i" else float("nan"))
 
 
