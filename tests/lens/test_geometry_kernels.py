@@ -73,7 +73,7 @@ def test_the_lens_is_the_same_without_kernels(family, specials, monkeypatch):
     """Clouds that are worked out together go to their own places: heads in groups, and attention across too."""
 
     def looked():
-        lens, watched = Geometry(specials=specials, words=False), subject(family, dtype=torch.float32)
+        lens, watched = Geometry(specials=specials, least=2), subject(family, dtype=torch.float32)
         watched.model.to(DEVICE)
         return lo.look(watched, examples((9, 4, 6)), [lens], progress=False)["geometry"].data
 
@@ -87,3 +87,14 @@ def test_the_lens_is_the_same_without_kernels(family, specials, monkeypatch):
         # There are fewer vectors than dimensions, so that ranks depend on what rounding leaves of zeros.
         exact = 1e-2 if "effective_rank" in name else 1e-3 if "isoscore" in name else 1e-5
         np.testing.assert_allclose(mine[name], array, rtol=exact, atol=1e-5, err_msg=name)
+
+
+def test_eigenvalues_where_the_matrices_are():
+    """Small and large ones, many and one: on a GPU each goes another way."""
+    make = torch.Generator().manual_seed(0)
+    shapes = ((5, 3, 7, 9), (12, 140, 150), (1, 150, 160), (0, 7, 7), (131, 140))
+    vectors = [torch.randn(*shape, dtype=torch.float64, generator=make) for shape in shapes]
+    found = isotropy.eigenvalues([(some @ some.mT).to(DEVICE) for some in vectors])
+    for values, some in zip(found, vectors, strict=True):
+        assert values.device.type == "cpu"
+        torch.testing.assert_close(values, torch.linalg.svdvals(some).square().flip(-1), rtol=1e-9, atol=1e-9)
