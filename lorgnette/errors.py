@@ -15,6 +15,10 @@ class UserError(Exception):
     """
 
 
+class Unreplayable(Exception):
+    """A pass cannot be recorded, or not be replayed for this batch, which then goes through the model as usual."""
+
+
 class CaptureError(UserError):
     """The attention of a model cannot be captured exactly."""
 

@@ -4,7 +4,7 @@
 """
 
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import triton
@@ -48,34 +48,32 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     """What the sweep gives, from the kernels; `refusal` must have said None."""
     batch, heads, queries, keys = scores.shape
     call = Launch(scores)
-    new = scores.query.new_empty
-    row = lambda dtype=torch.float32: new(batch, heads, queries, dtype=dtype)  # noqa: E731
-    out = Measured(
-        entropy=row() if wanted.entropy else None,
-        peak=row(),
-        peak_position=row(torch.int64) if wanted.peak and wanted.positions else None,
-        peak_among=row() if wanted.among is not None else None,
-        peak_among_position=row(torch.int64) if wanted.among is not None and wanted.positions else None,
-        at=new(batch, heads, queries, len(wanted.offsets), dtype=torch.float32) if wanted.offsets else None,
-        context=new(batch, heads, queries, value.shape[-1]) if wanted.context else None,
-    )
-    log_sum = row()
-    out.log_sum = log_sum if wanted.log_sum else None
+    new = partial(torch.empty, device=scores.query.device)
+    names = ["log_sum", "peak", *["entropy"] * wanted.entropy, *["peak_among"] * (wanted.among is not None)]
+    rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # at once: each call of torch takes its time
+    out = Measured(**dict(zip(names, rows.unbind(), strict=True)))
+    where = lambda asked: new(batch, heads, queries, dtype=torch.int64) if asked and wanted.positions else None  # noqa: E731
+    out.peak_position, out.peak_among_position = where(wanted.peak), where(wanted.among is not None)
+    out.at = new(batch, heads, queries, len(wanted.offsets), dtype=torch.float32) if wanted.offsets else None
+    if wanted.context:  # the heads of a token side by side, as the output projection reads them
+        out.context = new(batch, queries, heads, value.shape[-1], dtype=scores.query.dtype).transpose(1, 2)
+    log_sum = out["log_sum"]
     features = None if wanted.features is None else per_head(wanted.features).expand(batch, heads, keys, -1)
     if features is not None and features.dtype == torch.bool:
         features = features.to(scores.query.dtype)
     parts = [None] if features is None else list(features.split(FEATURES, dim=-1))
     masses = [call.rows(value, wanted, out, log_sum, parts[0])]
     for part in parts[1:]:
-        masses.append(call.rows(value, Wanted(features=part), Measured(peak=row()), row(), part))
+        again = torch.empty_like(rows[:2])
+        masses.append(call.rows(value, Wanted(features=part), Measured(peak=again[0]), again[1], part))
     if features is not None:
-        out.average = torch.cat([mass for mass in masses if mass is not None], dim=-1)
+        out.average = masses[0] if len(masses) == 1 else torch.cat([mass for mass in masses if mass is not None], -1)
     if wanted.received is not None:
         several = wanted.received.dim() == 3
         each = [call.columns(one, log_sum) for one in (wanted.received.unbind(-1) if several else (wanted.received,))]
         out.received = torch.stack(each, -1) if several else each[0]
-    if not wanted.peak:
-        out.peak = None
+    out.peak = out.peak if wanted.peak else None
+    out.log_sum = log_sum if wanted.log_sum else None
     return out
 
 
@@ -132,8 +130,8 @@ class Launch:
         row_statistics[triton.cdiv(self.queries, settings["BM"]), self.batch * self.heads](
             self.query, *self.query.stride()[:3], self.key, *self.key.stride()[:3], value, *value.stride()[:3],
             phi, *phi.stride(), given(among), offsets, *self.masks,
-            given(out.context), log_sum, given(out.entropy), out.peak, given(out.peak_position),
-            given(out.peak_among), given(out.peak_among_position), given(mass), given(out.at),
+            given(out.context), *given(out.context).stride()[:3], log_sum, given(out.entropy), out.peak,
+            given(out.peak_position), given(out.peak_among), given(out.peak_among_position), given(mass), given(out.at),
             *self.limits, self.heads, self.queries, self.keys, self.dim, value.shape[-1], columns,
             DP=width, EP=wide, FP=FEATURES, OFF=len(wanted.offsets) if out.at is not None else 0,
             CONTEXT=out.context is not None, ENTROPY=out.entropy is not None, FEAT=features is not None,
@@ -152,9 +150,19 @@ class Launch:
         column_sums[triton.cdiv(self.keys, settings["BM"]), self.batch * self.heads](
             self.query, *self.query.stride()[:3], self.key, *self.key.stride()[:3], log_sum, weights, out,
             *self.masks, *self.limits, self.heads, self.queries, self.keys, self.dim,
-            DP=width, EVEN=self.keys % settings["BM"] == 0, **self.flags, **settings,
+            DP=width, **self.by_key(), **settings,
         )  # fmt: skip
         return out
+
+    def by_key(self, *, heads_alike: bool = False) -> dict[str, bool | int | str]:
+        """Flags of kernels that give one number for each key: where rows see the same keys, nothing need be hidden.
+
+        What is hidden is put to zero at the end instead; keys behind the last are not written.
+        """
+        alike = self.flags["HAS_ALLOWED"] == 1
+        if alike and heads_alike and self.allowed is not None:
+            alike = self.allowed.stride(1) == 0
+        return {**self.flags, "EVEN": True, "KEYS": alike, "HAS_ALLOWED": 0 if alike else self.flags["HAS_ALLOWED"]}
 
 
 @lru_cache(maxsize=64)
@@ -176,8 +184,10 @@ def _row_blocks(width: int, dtype: torch.dtype, *, masses: bool) -> dict[str, in
         return {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
     if dtype == torch.float32:
         return {"BM": 64, "BN": 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
+    if width <= 64 and masses:  # with more registers fewer blocks run side by side
+        return {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3, "maxnreg": 168}
     if width <= 64:
-        return {"BM": 64 if masses else 128, "BN": 128 if masses else 64, "num_warps": 4, "num_stages": 3}
+        return {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 3}
     return {"BM": 64, "BN": 64 if width <= 128 else 32, "num_warps": 4, "num_stages": 2}
 
 

@@ -55,6 +55,13 @@ def block_scores(
 
 @triton.jit
 @no_type_check
+def key_seen(ALLOWED, base, a_k, cols, n_keys):
+    """Whether any row may see each key, where all rows see the same: what comes of the others is not looked at."""
+    return tl.load(ALLOWED + base + cols.to(tl.int64) * a_k, mask=cols < n_keys, other=0) != 0
+
+
+@triton.jit
+@no_type_check
 def band_limits(begin, end, ahead, behind, total, STEP: tl.constexpr, AHEAD: tl.constexpr, BEHIND: tl.constexpr):
     """Where a loop over blocks of STEP starts and stops that must reach from begin − behind to end + ahead."""
     first, last = 0, total
@@ -63,6 +70,13 @@ def band_limits(begin, end, ahead, behind, total, STEP: tl.constexpr, AHEAD: tl.
     if AHEAD:
         last = tl.minimum(total, end + ahead)
     return first, last
+
+
+@triton.jit
+@no_type_check
+def not_below(values, least):
+    """The maximum of both; NaN stays NaN, which a GPU's usual maximum drops."""
+    return tl.maximum(values, least, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -90,7 +104,7 @@ def _bent_scores(
     if HAS_BIAS:
         at = BIAS + batch * b_b + head * b_h + rows.to(tl.int64) * b_q + cols.to(tl.int64) * b_k
         s += tl.load(at, mask=(cols < n_keys) & (rows < n_rows), other=0.0).to(tl.float32)
-    return tl.maximum(s * 1.4426950408889634, -1e30)
+    return not_below(s * 1.4426950408889634, -1e30)
 
 
 @triton.jit
@@ -99,7 +113,7 @@ def row_statistics(
     Q, q_b, q_h, q_n, K, k_b, k_h, k_n, V, v_b, v_h, v_n,
     PHI, p_b, p_h, p_n, p_f, AMONG, OFFSETS,
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
-    OUT, LSE, ENT, PEAK, PEAK_AT, PEAKA, PEAKA_AT, MASS, AT,
+    OUT, o_b, o_h, o_n, LSE, ENT, PEAK, PEAK_AT, PEAKA, PEAKA_AT, MASS, AT,
     scale, softcap, window, H, N, M, D, E, F,
     DP: tl.constexpr, EP: tl.constexpr, FP: tl.constexpr, OFF: tl.constexpr,
     CONTEXT: tl.constexpr, ENTROPY: tl.constexpr, FEAT: tl.constexpr, HAS_AMONG: tl.constexpr, WHERE: tl.constexpr,
@@ -136,7 +150,10 @@ def row_statistics(
         else:
             top = tl.max(s, 1)
         m_new = tl.maximum(m, top)
-        d = s * c - (m_new * c)[:, None]
+        if EVEN and not HAS_ALLOWED and not CAUSAL and not WINDOW:
+            d = s * c - (m_new * c)[:, None]  # one instruction
+        else:  # −1e30 · c is not exact, and one instruction would not round it: where all is hidden, d must be 0
+            d = (s - m_new[:, None]) * c
         p = tl.exp2(d)
         shift = (m - m_new) * c
         alpha = tl.exp2(shift)
@@ -177,11 +194,13 @@ def row_statistics(
     tl.store(LSE + r, tl.where(some, lse, 1e30), mask=real)
     tl.store(PEAK + r, share, mask=real)
     if ENTROPY:
-        tl.store(ENT + r, tl.where(some, tl.maximum(0.6931471805599453 * (log_l - t * share), 0.0), 0.0), mask=real)
+        entropy = not_below(0.6931471805599453 * (log_l - t * share), 0.0)
+        tl.store(ENT + r, tl.where(some, entropy, 0.0), mask=real)
     if WHERE:
         tl.store(PEAK_AT + r, at_m.to(tl.int64), mask=real)
     if CONTEXT:
-        tl.store(OUT + r[:, None] * E + wide[None, :], (acc * share[:, None]).to(OUT.dtype.element_ty),
+        tl.store(OUT + b * o_b + h * o_h + rows[:, None].to(tl.int64) * o_n + wide[None, :],
+                 (acc * share[:, None]).to(OUT.dtype.element_ty),
                  mask=real[:, None] & (wide[None, :] < E))  # fmt: skip
     if FEAT:
         tl.store(MASS + r[:, None] * F + feats[None, :], mass * share[:, None],
@@ -212,7 +231,7 @@ def column_sums(
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
     scale, softcap, window, H, N, M, D, DP: tl.constexpr,
     HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, R: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, KEYS: tl.constexpr, R: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, bh = tl.program_id(0), tl.program_id(1)
@@ -237,4 +256,6 @@ def column_sums(
             HAS_CAP, HAS_ALLOWED, HAS_BIAS, CAUSAL, WINDOW, EVEN,
         )  # fmt: skip
         out += tl.sum(tl.exp2(s * c - lse[None, :]) * w[None, :], 1)
+    if KEYS:
+        out = tl.where(key_seen(ALLOWED, b * a_b + h * a_h, a_k, cols, M), out, 0.0)
     tl.store(OUT + bh.to(tl.int64) * M + cols, out, mask=cols < M)

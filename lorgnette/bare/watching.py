@@ -9,7 +9,7 @@ from lorgnette.bare.batch import refuse_unmasked
 from lorgnette.bare.interventions import Model
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.looking.look import Looking
+from lorgnette.looking.passes import Looking
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch

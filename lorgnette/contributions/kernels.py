@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending.kernels import INTERPRETED, Launch
-from lorgnette.attending.programs import band_limits, block_scores, unit
+from lorgnette.attending.programs import band_limits, block_scores, key_seen, not_below, unit
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
@@ -65,7 +65,7 @@ def _pair_norms(
     ALLOWED, a_b, a_h, a_q, a_k, BIAS, b_b, b_h, b_q, b_k,
     scale, softcap, window, N, M, D, zero, H: tl.constexpr, DP: tl.constexpr, TWO: tl.constexpr,
     HAS_CAP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_BIAS: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, R: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EVEN: tl.constexpr, KEYS: tl.constexpr, R: tl.constexpr,
     PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     block, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -103,10 +103,13 @@ def _pair_norms(
             if TWO:
                 total2 += row2 * planes[h]
         w1 = tl.load(W1 + b * N + rows, mask=real, other=0.0)
-        out1 += tl.sum(tl.sqrt(tl.maximum(total1, 0.0)) * w1[:, None], 0)
+        out1 += tl.sum(tl.sqrt(not_below(total1, 0.0)) * w1[:, None], 0)
         if TWO:
             w2 = tl.load(W2 + b * N + rows, mask=real, other=0.0)
-            out2 += tl.sum(tl.sqrt(tl.maximum(total2, 0.0)) * w2[:, None], 0)
+            out2 += tl.sum(tl.sqrt(not_below(total2, 0.0)) * w2[:, None], 0)
+    if KEYS:
+        seen = key_seen(ALLOWED, b * a_b, a_k, cols, M)
+        out1, out2 = tl.where(seen, out1, 0.0), tl.where(seen, out2, 0.0)
     tl.store(OUT1 + b * M + cols, out1, mask=inside)
     if TWO:
         tl.store(OUT2 + b * M + cols, out2, mask=inside)
@@ -236,7 +239,7 @@ def _launch_pairs(
         grams[0], grams[-1], weights[0], weights[-1], out[0], out[-1], *launch.masks, *launch.limits,
         launch.queries, launch.keys, launch.dim, 0, H=launch.heads,
         DP=triton.next_power_of_2(max(launch.dim, 16)), TWO=len(grams) == 2,
-        EVEN=launch.keys % blocks["BN"] == 0, **launch.flags, **blocks,
+        **launch.by_key(heads_alike=True), **blocks,
     )  # fmt: skip
 
 

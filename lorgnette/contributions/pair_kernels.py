@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lorgnette.contributions.pair_sample import PairSample
 
 _BLOCK = 256
+_REST = 2**40
+"""The size of a group that is no group of pairs."""
 
 
 @triton.jit
@@ -105,8 +107,28 @@ def weighed(
 class DrawnPairs:
     """What may belong to the sample of the pairs of one batch, for all sites whose tokens read each other."""
 
+    number: Tensor
+    text: Tensor
+    kind: Tensor
+    head: Tensor
+    query: Tensor
+    key: Tensor
+
     def __init__(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> None:
         self.sample, self.batch, self.tokens = sample, batch, tokens
+        self.sites: list[Site] = [
+            site for site in sample.lens.sites if site.kind == "self" and batch.keys(site) is tokens
+        ]
+        self.room: list[int] | None = None
+        self.outgrown = False
+        self._draw()
+
+    def renew(self) -> bool:
+        """Draw again for the texts that the batch has now, into the same memory; False if there is too little."""
+        return self._draw()
+
+    def _draw(self) -> bool:
+        sample, batch, tokens = self.sample, self.batch, self.tokens
         lens, kinds = sample.lens, sample.kinds
         known = sample.limits_seen
         limits = np.full((len(lens.sites), len(kinds)), np.inf) if known is None else known.read(lens, sample.state)
@@ -114,7 +136,6 @@ class DrawnPairs:
         asked = host.mask.sum(-1).numpy()
         read = torch.stack([host.categories[name] & host.mask for name in kinds], 1)  # [text kind key]
         count = read.sum(-1).numpy()
-        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self" and batch.keys(site) is tokens]
         heads = np.array([len(lens.numbers[site]) for site in self.sites])
         sizes = heads[:, None, None] * asked[:, None] * count  # [site text kind]
         full = limits[[lens.position[site] for site in self.sites]]  # [site kind]
@@ -128,18 +149,32 @@ class DrawnPairs:
         assert sample.keys is not None
         _, places, every = sample.keys
         keys = every[:, [places.index(site) for site in self.sites]].view(np.int64).transpose(1, 0, 2)
-        self.ends = wanted.reshape(len(self.sites), -1).sum(1).cumsum().tolist()
-        self._make(sizes, wanted, below, keys, asked, count, read)
+        drawn = wanted.reshape(len(self.sites), -1).sum(1)
+        if self.room is None:
+            self.room = (drawn + drawn // 4 + 64).tolist()
+            self.ends = np.cumsum(self.room).tolist()
+        elif (drawn > self.room).any():
+            return False
+        self.outgrown = bool(4 * drawn.sum() < sum(self.room))
+        groups = np.stack([wanted, keys, sizes]).reshape(3, len(self.sites), -1)
+        # What is left of each site's room is a group of its own, whose pairs do not count.
+        rest = np.stack([self.room - drawn, 0 * drawn, _REST + 0 * drawn])[..., None]
+        groups = np.concatenate([groups, rest], -1)
+        texts, which = np.indices(sizes.shape[1:]).reshape(2, -1)
+        of_group = np.stack([texts, which, asked[texts], count[texts, which]])
+        of_group = np.concatenate([of_group, [[0], [0], [1], [1]]], -1)
+        bars = np.concatenate([below.reshape(len(self.sites), -1), np.full((len(self.sites), 1), -np.inf)], -1)
+        self._put(self._make(groups.reshape(3, -1), np.tile(of_group, len(self.sites)), bars.ravel(), read))
+        return True
 
-    def _make(self, sizes: Any, wanted: Any, below: Any, keys: Any, asked: Any, count: Any, read: Tensor) -> None:
-        device, total = self.tokens.ids.device, int(wanted.sum())
-        half = np.maximum(1, np.ceil(np.log2(np.maximum(sizes, 2)) / 2)).astype(np.int64)
-        whole = np.stack([wanted, np.cumsum(wanted).reshape(wanted.shape) - wanted, keys, sizes, half]).reshape(5, -1)
-        texts, kinds = np.arange(sizes.size) // sizes.shape[2] % sizes.shape[1], np.arange(sizes.size) % sizes.shape[2]
-        rest = np.stack([texts, kinds, asked[texts], count[texts, kinds]])
-        table = torch.from_numpy(np.concatenate([whole, rest])).pin_memory().to(device, non_blocking=True)
-        wanted, start, key, size, halves, text, kind, asked, count = table
-        bars = torch.from_numpy(np.ascontiguousarray(below).ravel()).pin_memory().to(device, non_blocking=True)
+    def _make(self, groups: Any, of_group: Any, below: Any, read: Tensor) -> dict[str, Tensor]:
+        """Number and place of every pair, from how many each group gives, its key and size, its text and kind."""
+        device, total = self.tokens.ids.device, self.ends[-1] if self.ends else 0
+        half = np.maximum(1, np.ceil(np.log2(np.maximum(groups[2], 2)) / 2)).astype(np.int64)
+        begin = np.cumsum(groups[0]) - groups[0]
+        table = torch.from_numpy(np.concatenate([groups, [begin, half], of_group])).pin_memory()
+        wanted, key, size, start, halves, text, kind, asked, count = table.to(device, non_blocking=True)
+        bars = torch.from_numpy(below).pin_memory().to(device, non_blocking=True)
         group = torch.repeat_interleave(wanted, output_size=total)
         bits, index = torch.empty_like(group), torch.empty_like(group)
         if total:
@@ -149,13 +184,26 @@ class DrawnPairs:
         step = (-uniform.log() / (size[group] - rank) / UNIT).long() + 1
         sums = torch.cat([step.new_zeros(1), step.cumsum(0)])
         number = (sums[1:] - sums[start[group]]).double()
-        self.number = torch.where(number < bars[group], number, torch.inf)
         places = read.logical_not().to(device, torch.uint8).sort(stable=True, dim=-1).indices
         asking = self.tokens.mask.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
         rest, nth_key = index // count[group].clamp(min=1), index % count[group].clamp(min=1)
         head, nth_query = rest // asked[group].clamp(min=1), rest % asked[group].clamp(min=1)
-        self.text, self.kind, self.head = text[group], kind[group], head
-        self.query, self.key = asking[self.text, nth_query], places[self.text, self.kind, nth_key]
+        text, kind = text[group], kind[group]
+        return {
+            "number": torch.where(number < bars[group], number, torch.inf),
+            "text": text,
+            "kind": kind,
+            "head": torch.where(size[group] == _REST, 0, head),
+            "query": asking[text, nth_query],
+            "key": places[text, kind, nth_key],
+        }
+
+    def _put(self, made: dict[str, Tensor]) -> None:
+        """Into the memory of the first draw, which a recorded pass reads."""
+        for name, tensor in made.items():
+            old = vars(self).setdefault(name, tensor)
+            if old is not tensor:
+                old.copy_(tensor)
 
     def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
         """Whether these are the pairs of this batch."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
+from lorgnette.errors import Unreplayable
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.types import Json
@@ -88,6 +89,7 @@ class PairSample:
         start = torch.zeros(3, len(lens.sites), len(self.kinds), size, dtype=torch.float64)
         start[NUMBER] = torch.inf
         lens.state(state, start, smallest, on_device=True, in_place=False)
+        lens.stay.add(state)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
         self.held: list[tuple[int, Pairs, Tensor]] = []
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
@@ -105,6 +107,23 @@ class PairSample:
         rests = [(site, kind) for site in sites for kind in self.kinds]
         keys = text_keys([example.id for example in batch.examples], rests)
         self.keys = batch, sites, keys.reshape(len(batch.examples), len(sites), len(self.kinds))
+        if self.drawn is None or batch.target is not None:
+            return  # whether a GPU can draw them, the first batch says
+        known = self.drawn_for(batch)
+        if known is None:
+            self.drawn = vars(batch)[self._mine] = type(self.drawn)(self, batch, batch.source)
+        elif known.renew():
+            self.drawn = known
+        else:
+            raise Unreplayable
+
+    @property
+    def _mine(self) -> str:
+        return f"_pairs of {id(self)}"
+
+    def drawn_for(self, batch: Batch) -> Any:
+        """What was drawn on a GPU for a batch before: one whose pass was recorded, with other texts in it now."""
+        return vars(batch).get(self._mine)
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""

@@ -121,6 +121,27 @@ class Lens(torchmetrics.Metric):
         mine = type(self)
         return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "finish", "taps"))
 
+    @property
+    def replays(self) -> bool:
+        """Whether `update` only launches work for a GPU, so that it can be recorded once and replayed.
+
+        It must not wait for the GPU, decide by numbers there or keep anything of a batch but in the lists of `holds`.
+        """
+        return False
+
+    @property
+    def at_once(self) -> bool:
+        """Whether even its first `update` only launches work, because it makes nothing that later ones use again."""
+        return False
+
+    def outgrown(self, batch: Batch) -> bool:
+        """Whether the pass recorded of a batch does much work that is not needed any more: it is recorded again."""
+        return False
+
+    def holds(self) -> list[tuple[object, str]]:
+        """The lists, as owner and attribute, in which the numbers of a batch wait for `commit`."""
+        return [(self, "_sums_held"), *((moments, "held") for moments in self.moments_held)]
+
     def begin(self, batch: Batch) -> None:
         """A batch is about to be looked at; `look` says so."""
         if self.per_text is not None:

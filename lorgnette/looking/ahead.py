@@ -15,17 +15,22 @@ DEPTH = 8
 
 
 def prepared(
-    subject: Subject, stream: Iterable[list[Encoded]], wanted: Callable[[int], bool], *, words: bool = False
+    subject: Subject,
+    stream: Iterable[list[Encoded]],
+    wanted: Callable[[int], bool],
+    *,
+    words: bool = False,
+    step: int = 1,
 ) -> Iterator[tuple[list[Encoded], Batch | None]]:
     """Batches as texts and as tensors, in their order; no tensors of those that are not wanted.
 
-    `words`: on a GPU, also find their words, which a lens will want.
+    `words`: on a GPU, also find their words, which a lens will want. `step`: pad to multiples of it.
     """
     on_gpu = subject.device.type == "cuda"
 
     def made() -> Iterator[tuple[list[Encoded], Batch | None]]:
         for number, encoded in enumerate(stream):
-            batch = subject.encoder.collate(encoded) if wanted(number) else None
+            batch = subject.encoder.collate(encoded, step) if wanted(number) else None
             if batch is not None and on_gpu and words:
                 for side in filter(None, (batch.source, batch.target)):
                     side.words, side.word  # noqa: B018  made now, so that nobody waits for them

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
@@ -15,16 +14,15 @@ from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
 from lorgnette.looking.conclusion import concluded, name_of, provenance_of
 from lorgnette.looking.labelled import whole_model
-from lorgnette.looking.memory import let_go, out_of_memory
+from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
-from lorgnette.looking.progress import progress_bar, uninterrupted
+from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import BEFORE, LOOK, Keeper
 from lorgnette.looking.runs import Run
 from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json
 
@@ -139,11 +137,12 @@ def _through(
 
     with torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= any(lens.wants_words for lens in looking)
-        in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type)
-        stream = prepared(texts.subject, in_turn, mine, words=texts.words)
+        passes = Passes(texts.subject, looking)
+        in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
+        stream = prepared(texts.subject, in_turn, mine, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
-                _pass(texts.subject, encoded, looking, batch)
+                passes.take(encoded, batch)
             counts.batches = max(counts.batches, number + 1)
             counts.add(encoded)
             ids.add(encoded)
@@ -194,7 +193,7 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
     """One lens on a few texts: a `UserError` if it cannot look at such."""
     lens.bind(subject)
     with torch.no_grad(), evaluating(subject.model):
-        _pass(subject, encoded, [lens])
+        Passes(subject, [lens]).take(encoded)
 
 
 def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> None:
@@ -215,82 +214,6 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
     results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, None, None), (), None)
     for lens in waiting:
         lens.take(results)
-
-
-class Looking(Tap):
-    """Hands each call to the lenses."""
-
-    lenses: Sequence[Lens]
-    batch: Batch
-
-    def __init__(self, lenses: Sequence[Lens], batch: Batch) -> None:
-        self.lenses, self.batch = lenses, batch
-        self.wants_residual: bool = any(lens.wants_residual for lens in lenses)
-
-    def see(self, call: Call) -> None:
-        with torch.no_grad():
-            call.ask({id(lens): lens.wants(call, self.batch) for lens in self.lenses})
-        for lens in self.lenses if call.query.is_cuda else ():
-            lens.paths |= call.paths
-        for lens in self.lenses:
-            lens.update(call, self.batch)
-
-
-def _pass(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batch: Batch | None = None) -> None:
-    """One batch; if it does not fit into memory, its halves.
-
-    The halves run once the failed batch is forgotten: an exception holds, by its traceback, all that did not fit.
-    """
-    waiting = [encoded]
-    while waiting:
-        texts = waiting.pop()
-        if not _fitted(subject, texts, lenses, batch if texts is encoded else None):
-            let_go()
-            half = (len(texts) + 1) // 2
-            waiting += [texts[half:], texts[:half]]
-
-
-def _fitted(subject: Subject, encoded: list[Encoded], lenses: Sequence[Lens], batch: Batch | None) -> bool:
-    """Whether the batch went through; if memory ran out, the states are as before it."""
-    snapshots = [lens.snapshot() for lens in lenses]
-    try:
-        _look_at(subject, subject.collate(encoded) if batch is None else batch.to(subject.device), lenses)
-    except BaseException as error:
-        # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
-        for lens, states in zip(lenses, snapshots, strict=True):
-            lens.forget(states)
-        if not out_of_memory(error):
-            raise
-        if len(encoded) == 1:
-            raise _too_large(encoded[0], error) from error
-        return False
-    with uninterrupted():
-        for lens in lenses:
-            lens.commit()
-    return True
-
-
-def _look_at(subject: Subject, batch: Batch, lenses: Sequence[Lens]) -> None:
-    """One pass with the lenses looking on; none where all of them read tokens only."""
-    for lens in lenses:
-        lens.begin(batch)
-    hidden = any(lens.wants_hidden_states for lens in lenses)
-    own = [tap for lens in lenses for tap in lens.taps(batch)]
-    outputs = None
-    with torch.set_grad_enabled(any(lens.wants_gradients for lens in lenses)):
-        if not all(lens.tokens_only for lens in lenses):
-            with subject.tapped(*own, Looking(lenses, batch)):
-                outputs = subject.run(batch, output_hidden_states=hidden, return_dict=True)
-        for lens in lenses:
-            lens.finish(batch, outputs)
-
-
-def _too_large(text: Encoded, error: BaseException) -> UserError:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(
-        f"The text {text.example.id!r} ({text.tokens} tokens) does not fit into memory by itself ({first}). "
-        "Split it, use --truncate, or a machine with more memory."
-    )
 
 
 def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: bool) -> TokenizedTexts:

@@ -131,20 +131,27 @@ class UniqueIds:
 
 
 def batches(
-    texts: Iterable[Encoded], batch_tokens: int, counts: Counts, device: str = "cpu"
+    texts: Iterable[Encoded], batch_tokens: int, counts: Counts, device: str = "cpu", step: int = 1
 ) -> Iterator[list[Encoded]]:
-    """Texts in batches of similar length, in an order that depends on corpus and device; empty ones are counted."""
+    """Texts in batches of similar length, in an order that depends on corpus and device; empty ones are counted.
+
+    Lengths count in multiples of `step`, so that batches of one length have one number of texts.
+    """
     first = min(FIRST.get(device, FIRST["cpu"]), WINDOW)
     stream, size, seen = iter(texts), first, 0
-    while window := list(islice(stream, size)):
-        seen += len(window)
+    waiting: list[Encoded] = []
+    while (window := list(islice(stream, size))) or waiting:
+        seen, more = seen + len(window), len(window) == size
         size = min(2 * size if device == "cpu" else max(first, seen // 4), WINDOW)
         full = [text for text in window if len(text.source) > 0]
         counts.empty += len(window) - len(full)
-        full.sort(key=lambda text: (len(text.source), len(text.target or ())), reverse=True)
-        start = 0
+        full = sorted([*waiting, *full], key=lambda text: (len(text.source), len(text.target or ())), reverse=True)
+        start, stop = 0, 0
         while start < len(full):
             # Sorted by length: the first is the longest, and all are padded to it.
-            stop = start + max(1, batch_tokens // full[start].tokens)
+            stop = start + max(1, batch_tokens // (-(-full[start].tokens // step) * step))
+            if stop > len(full) and more:
+                break  # the next window fills it up
             yield full[start:stop]
             start = stop
+        waiting = full[start:]

@@ -1,6 +1,8 @@
 """Our name in transformers' attention interface: the attention function, and the masks that go with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -14,6 +16,20 @@ from lorgnette.models.mask_functions import band_of
 
 # Not a name with "flash" in it: transformers would take it for a kernel to download.
 NAME = "lorgnette"
+
+_PADDED: ContextVar[bool | None] = ContextVar("padded", default=None)
+"""Whether the texts of the pass have padding, where that is known without waiting for a GPU."""
+_ONE_MASK = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+@contextmanager
+def padding_known(inputs: Mapping[str, Tensor], padded: bool | None) -> Iterator[None]:
+    """Say whether these inputs have padding, for a pass with no mask but theirs."""
+    token = _PADDED.set(padded if set(inputs) <= _ONE_MASK else None)
+    try:
+        yield
+    finally:
+        _PADDED.reset(token)
 
 
 def attention_mask(
@@ -38,7 +54,7 @@ def attention_mask(
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length].bool()[:, None, None]
-        padding = None if bool(padding.all()) else padding
+        padding = padding if _is_padded(padding) else None
     if band.window is not None and band.window >= kv_length - 1:
         band = Band(band.causal)
     if not band:
@@ -46,6 +62,13 @@ def attention_mask(
     if padding is None and band == Band(causal=True) and _left_to_attend(q_length, kv_length, **kwargs):
         return None
     return BandMask((batch_size, 1, q_length, kv_length), padding, band, kwargs.get("device", "cpu"))
+
+
+def _is_padded(mask: Tensor) -> bool:
+    known = _PADDED.get()
+    if known is None and mask.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True  # a mask that hides nothing changes nothing
+    return not bool(mask.all()) if known is None else known
 
 
 def _left_to_attend(

@@ -17,6 +17,7 @@ from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
+from lorgnette.models.interface import padding_known
 from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
@@ -178,7 +179,7 @@ class Subject(Facts):
     def run(self, batch: Batch, **options: object) -> ModelOutput:
         """One forward pass, in evaluation mode."""
         try:
-            with evaluating(self.model):
+            with evaluating(self.model), padding_known(batch.inputs, batch.padded):
                 return self.model(**batch.inputs, **options)
         except ValueError as error:
             if "padding token" not in str(error):

@@ -191,6 +191,15 @@ class Batch(Facts):
         """The number of tokens of each source text, special tokens included, padding excluded."""
         return self.source.lengths
 
+    @property
+    def padded(self) -> bool | None:
+        """Whether `attention_mask` hides anything; None if only a GPU knows."""
+        mask = self.inputs.get("attention_mask")
+        known = vars(self).get("_padded")
+        if known is not None and known[0] is mask:  # as it was before it was moved, and no other since
+            return known[1]
+        return None if mask is None or mask.is_cuda else not bool(mask.all())
+
     def queries(self, site: Where) -> Tokens:
         """The tokens on the query side of this site."""
         if site.stack == "pooler":
@@ -208,6 +217,7 @@ class Batch(Facts):
         for side, host in ((moved.source, self.source), (moved.target, self.target)):
             if side is not None and host is not None and host.ids.device.type == "cpu":
                 vars(side)["_host"] = host
+        vars(moved)["_padded"] = moved.inputs.get("attention_mask"), self.padded
         return moved
 
     def pinned(self) -> "Batch":

@@ -227,15 +227,16 @@ class Encoder:
             )
         return side.at(positions_within(side.special, self.limit))
 
-    def collate(self, encoded: list[Encoded]) -> Batch:
-        """Pad to the longest and build the masks."""
-        source = self._tokens([e.source for e in encoded])
+    def collate(self, encoded: list[Encoded], step: int = 1) -> Batch:
+        """Pad to the longest, or the next multiple of `step` that the model takes, and build the masks."""
+        source = self._tokens([e.source for e in encoded], step=step)
         inputs = {"input_ids": source.ids, "attention_mask": source.mask.long()}
         if encoded[0].source.types is not None:
-            inputs["token_type_ids"] = _padded_bytes([e.source.types or [] for e in encoded]).long()
+            types = [e.source.types or [] for e in encoded]
+            inputs["token_type_ids"] = _padded_bytes(types, source.ids.shape[1]).long()
         target = None
         if self.translates:
-            target = self._tokens([e.target for e in encoded if e.target is not None], "decoder_vocab_size")
+            target = self._tokens([e.target for e in encoded if e.target is not None], "decoder_vocab_size", step)
             inputs["decoder_input_ids"] = target.ids
             inputs["decoder_attention_mask"] = target.mask.long()
             target = _without(target, torch.tensor([e.example.target is None for e in encoded]))
@@ -252,15 +253,20 @@ class Encoder:
                 "tokenizer that came with the model, or make its table larger (resize_token_embeddings)."
             )
 
-    def _tokens(self, sides: list[Side], rows: str = "vocab_size") -> Tokens:
-        ids = _padded([side.ids for side in sides], self.padding)
+    def width(self, tokens: int, step: int) -> int:
+        """The next multiple of `step`, or what the model takes."""
+        return max(tokens, min(-(-tokens // step) * step, self.limit or tokens + step))
+
+    def _tokens(self, sides: list[Side], rows: str = "vocab_size", step: int = 1) -> Tokens:
+        width = self.width(max(map(len, sides), default=0), step)
+        ids = _padded([side.ids for side in sides], self.padding, width)
         self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
         lengths = torch.tensor([len(side) for side in sides])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        special = _padded_bytes([side.special for side in sides]).bool()
+        special = _padded_bytes([side.special for side in sides], width).bool()
         kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
         later = {
-            "word": lambda: _padded([side.word for side in self._with_words(sides)], -1),
+            "word": lambda: _padded([side.word for side in self._with_words(sides)], -1, width),
             "words": lambda: tuple(side.words for side in self._with_words(sides)),
             "pieces": lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
         }
@@ -314,18 +320,16 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     return replace(tokens, mask=tokens.mask & present, special=tokens.special & present, categories=categories)
 
 
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "row place"]:
-    lengths = [len(row) for row in rows]
-    out = np.full((len(rows), max(lengths, default=0)), value, dtype=np.int64)
+def _padded(rows: Sequence[Sequence[int]], value: int, width: int) -> Int[Tensor, "row place"]:
+    out = np.full((len(rows), width), value, dtype=np.int64)
     for place, row in enumerate(rows):
-        out[place, : lengths[place]] = row
+        out[place, : len(row)] = row
     return torch.from_numpy(out)
 
 
-def _padded_bytes(rows: Sequence[Sequence[int]]) -> UInt8[Tensor, "row place"]:
+def _padded_bytes(rows: Sequence[Sequence[int]], width: int) -> UInt8[Tensor, "row place"]:
     """Numbers below 256, zero behind each row: three times as fast."""
-    lengths = [len(row) for row in rows]
-    out = np.zeros((len(rows), max(lengths, default=0)), dtype=np.uint8)
+    out = np.zeros((len(rows), width), dtype=np.uint8)
     for place, row in enumerate(rows):
-        out[place, : lengths[place]] = np.frombuffer(bytes(row), dtype=np.uint8)
+        out[place, : len(row)] = np.frombuffer(bytes(row), dtype=np.uint8)
     return torch.from_numpy(out)

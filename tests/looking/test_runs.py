@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import lorgnette as lo
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
-from lorgnette.looking import look as module
+from lorgnette.looking.passes import Passes
 from lorgnette.texts.corpus import Corpus
 
 CORPUS = Corpus.of(EXAMPLES, name="examples")
@@ -36,8 +36,8 @@ def test_results_of_another_model_or_other_texts_are_not_mixed(tmp_path):
 def test_a_finished_run_returns_at_once(tmp_path, monkeypatch):
     done = lo.look(MODEL, CORPUS, ["weights"], progress=False, out=tmp_path / "run")
     passes = []
-    whole = module._pass
-    monkeypatch.setattr(module, "_pass", lambda *given: passes.append(1) or whole(*given))
+    whole = Passes.take
+    monkeypatch.setattr(Passes, "take", lambda *given: passes.append(1) or whole(*given))
     again = lo.look(MODEL, CORPUS, ["weights"], progress=False, out=tmp_path / "run", resume=True)
     assert again["weights"] == done["weights"]
     assert not passes

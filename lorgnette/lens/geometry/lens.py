@@ -1,6 +1,7 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from typing import ClassVar
 
@@ -97,6 +98,10 @@ class Geometry(Lens):
         self.specials, self.covariances, self.words = specials, covariances, words
         self.least, self.occurrences = least, occurrences
         self.wants_words = words  # type: ignore[misc]
+
+    @property
+    def replays(self) -> bool:
+        return self.per_text is None and self.precision != torch.float64 and find_spec("triton") is not None
 
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)

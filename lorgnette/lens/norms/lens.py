@@ -107,6 +107,19 @@ class Norms(Lens):
         if self.projections is None:  # it was pickled, and the model stayed behind
             self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
 
+    @property
+    def replays(self) -> bool:
+        plain = not self.measures and not self.contribution and self.all_heads
+        return self.per_text is None and plain
+
+    def outgrown(self, batch: Batch) -> bool:
+        """Later batches have fewer pairs that may belong to the sample."""
+        drawn = None if self.pairs_sample is None else self.pairs_sample.drawn_for(batch)
+        return drawn is not None and drawn.outgrown
+
+    def holds(self) -> list[tuple[object, str]]:
+        return [*super().holds(), (self, "_waiting")]
+
     def allocate(self, subject: Subject) -> None:
         self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
         self.ratios = (*RATIOS, *self.measures)
@@ -324,5 +337,6 @@ class Norms(Lens):
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:
     """Each kind's part of the total over all tokens, and 1 where there is a total."""
-    total = norm[..., [CATEGORIES.index(kind) for kind in PARTITION]].sum(-1, keepdim=True)
+    parts = [norm[..., CATEGORIES.index(kind)] for kind in PARTITION]  # a list as index is sent to a GPU, which waits
+    total = torch.stack(parts, -1).sum(-1, keepdim=True)
     return norm / total.where(total > 0, 1.0), (total > 0).to(norm.dtype)

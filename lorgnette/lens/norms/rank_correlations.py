@@ -50,7 +50,7 @@ def _correlations(
                 alike.setdefault(len(weight), []).append(cell)
     for size, cells in alike.items():
         _, _, weights, norms = zip(*cells, strict=True)
-        found = spearman_by_row(torch.stack(weights), torch.stack(norms))
+        found = spearman_by_row(torch.stack(weights), torch.stack(norms)).cpu()
         for (number, kind, *_), correlation in zip(cells, found, strict=True):
             rho[number, kind] = correlation
             count[number, kind] = float(size) * (~correlation.isnan())

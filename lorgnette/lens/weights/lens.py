@@ -50,9 +50,8 @@ class _Counts(NamedTuple):
     allowed: Tensor | None
     alike: tuple[object, ...]
     weights: Float[Tensor, "text 1 query column"]
+    """Normalised entropies have the inverse of the largest entropy of the row."""
     counts: Float[Tensor, "text column"]
-    largest: Float[Tensor, "text 1 query"]
-    """The entropy of a row that reads all keys alike, by which it is normalised."""
 
 
 class Weights(Lens):
@@ -81,6 +80,17 @@ class Weights(Lens):
         self._waiting: list[_Sums] = []
         self._counts: list[_Counts] = []
 
+    @property
+    def replays(self) -> bool:
+        return self.per_text is None
+
+    @property
+    def at_once(self) -> bool:
+        return True
+
+    def holds(self) -> list[tuple[object, str]]:
+        return [*super().holds(), (self, "_waiting"), (self, "_counts")]
+
     def allocate(self, subject: Subject) -> None:
         self.moments = Moments(self, (*_BY_ROW, "sink", "special"))
         self.masses: Moments = Moments(self, "mass", {axes.CATEGORY: (*self.kinds, *OFFSETS)})
@@ -103,9 +113,8 @@ class Weights(Lens):
         """
         site, (rows,) = call.site, self.measured(call, batch)
         entropy, counted = rows["entropy"], self._counted(call, batch.queries(site), near=rows.at is not None)
-        columns = torch.stack([entropy, entropy / counted.largest, rows["peak"], rows["peak_among"]], -1)
-        columns = columns if rows.at is None else torch.cat([columns, rows.at], -1)
-        total = (columns * counted.weights).sum(2)
+        columns = [each[..., None] for each in (entropy, entropy, rows["peak"], rows["peak_among"])]
+        total = (torch.cat([*columns, *([] if rows.at is None else [rows.at])], -1) * counted.weights).sum(2)
         self._waiting.append(_Sums(site, total, counted.counts, rows["received"], batch.keys(site)))
 
     def _counted(self, call: Call, asking: Tokens, *, near: bool) -> _Counts:
@@ -120,8 +129,10 @@ class Weights(Lens):
         if near:
             counted += [has_neighbour(query, offset) for offset in OFFSETS.values()]
         wide = torch.promote_types(call.query.dtype, torch.float32)
-        weights, largest = torch.stack(counted, -1).to(wide), largest_entropy(visible, wide)
-        made = _Counts(asking, scores.allowed, alike, weights[:, None], weights.sum(1), largest[:, None])
+        weights = torch.stack(counted, -1).to(wide)
+        counts = weights.sum(1)
+        weights[..., _BY_ROW.index("entropy_normalised")] /= largest_entropy(visible, wide)
+        made = _Counts(asking, scores.allowed, alike, weights[:, None], counts)
         self._counts.append(made)
         return made
 

@@ -1,0 +1,196 @@
+"""Passes of one shape as CUDA graphs: recorded once, then launched as one piece, with no Python between the kernels.
+
+A model of BERT's size launches its kernels no faster than a GPU runs them, and lenses launch as many again. A graph
+reads and writes the same memory in every replay: the tensors of a new batch are copied into those of the recorded one,
+and what the lenses held after the recording they hold again, with new numbers in it.
+
+A batch is recorded when its shape has come before and the model was seen not to wait for the GPU: what a program
+decides by numbers on the GPU, a graph cannot follow.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from lorgnette.errors import Unreplayable
+from lorgnette.lens.base import Lens
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
+
+MOST = 16
+"""Shapes that are recorded in one pass over a corpus. They share the memory of what a pass needs for itself."""
+_CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
+"""Models, and lenses with their settings, that were seen not to wait for the GPU."""
+
+Run = Callable[[Batch], ModelOutput]
+
+
+class Replays:
+    """What was recorded of a model with some lenses, by the shape of the batch."""
+
+    def __init__(self, model: nn.Module, lenses: Sequence[Lens]) -> None:
+        self.lenses = lenses
+        self.checked: set[tuple[str, ...]] = _CHECKED.setdefault(model, set())
+        self.described: tuple[str, ...] = tuple(lens.described() for lens in lenses)
+        self.met: Counter[object] = Counter()
+        self.recorded: dict[object, Recording] = {}
+        self.pool: Any = None
+
+    @staticmethod
+    def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
+        """None where nothing can be replayed: not on a GPU, or a lens decides by what it sees."""
+        possible = subject.device.type == "cuda" and all(lens.replays for lens in lenses)
+        return Replays(subject.model, lenses) if possible else None
+
+    def ready(self, batch: Batch, run: Run) -> "Watched | None":
+        """How to take this batch through, if not as usual: the recording of its shape, or a pass that is watched."""
+        shape = shape_of(batch)
+        if shape in self.recorded and self.recorded[shape].outgrown:
+            del self.recorded[shape]
+        elif shape not in self.recorded:
+            self.met[shape] += 1
+            checked = self.described in self.checked
+            first = self.met[shape] == 1 and not (checked and all(lens.at_once for lens in self.lenses))
+            if first or len(self.recorded) >= MOST or not self._by_kernels():
+                return None
+            if not checked:
+                return Watched(run, self.lenses, lambda: self.checked.add(self.described))
+        if shape not in self.recorded:
+            if not self.recorded:  # with the last recording goes the memory that recordings share
+                self.pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+            self.recorded[shape] = Recording(run, self.lenses)
+            self.recorded[shape].pool = self.pool
+        return self.recorded[shape]
+
+    def _by_kernels(self) -> bool:
+        """The sweep looks at blocks of rows, and waits for the GPU."""
+        return all(lens.paths <= {"kernels"} for lens in self.lenses)
+
+
+class Watched:
+    """A pass as usual, in which waiting for the GPU is an error."""
+
+    batch: Batch | None
+
+    def __init__(self, run: Run, lenses: Sequence[Lens], passed: Callable[[], None] = lambda: None) -> None:
+        self._run, self.lenses, self._passed = run, lenses, passed
+        self.batch = None
+
+    def taken(self, batch: Batch) -> Batch:
+        self.batch = batch.to(self.lenses[0].home)
+        return self.batch
+
+    def run(self) -> ModelOutput:
+        assert self.batch is not None
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            _set_sync_mode("error")
+            outputs = self._run(self.batch)
+        except RuntimeError as error:
+            raise Unreplayable from error
+        finally:
+            _set_sync_mode(before)
+        self._passed()
+        return outputs
+
+
+class Recording(Watched):
+    """The pass of one shape of batch, and the memory that it reads and writes."""
+
+    outputs: ModelOutput
+    pool: Any
+
+    def __init__(self, run: Run, lenses: Sequence[Lens]) -> None:
+        super().__init__(run, lenses)
+        self.outputs = self.pool = None
+        self.graph: Any = None
+        self.held: list[tuple[object, str, list[Any]]] = []
+        self.made: list[dict[str, Any]] = []
+
+    @property
+    def outgrown(self) -> bool:
+        return self.batch is not None and any(lens.outgrown(self.batch) for lens in self.lenses)
+
+    def taken(self, batch: Batch) -> Batch:
+        """The batch in the memory that the graph reads."""
+        if self.batch is None:
+            return super().taken(batch)
+        for name, tensor in batch.inputs.items():
+            self.batch.inputs[name].copy_(tensor, non_blocking=True)
+        object.__setattr__(self.batch, "examples", batch.examples)
+        for (mine, new), made in zip(_sides(self.batch, batch), self.made, strict=True):
+            _renew(mine, new, made)
+        return self.batch
+
+    def run(self) -> ModelOutput:
+        """The pass: recorded if it was not yet, then replayed."""
+        assert self.batch is not None
+        if self.graph is None:
+            self._record(self.batch)
+            places = [place for lens in self.lenses for place in lens.holds()]
+            self.held = [(owner, name, list(getattr(owner, name))) for owner, name in places]
+            self.made = [_copied(vars(mine)) for mine, _ in _sides(self.batch, self.batch)]
+        self.graph.replay()
+        for owner, name, held in self.held:
+            setattr(owner, name, list(held))
+        return self.outputs
+
+    def _record(self, batch: Batch) -> None:
+        """On a stream of its own. Other threads may reserve memory meanwhile: they prepare batches."""
+        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                self.outputs = self._run(batch)
+            except RuntimeError as error:
+                with suppress(RuntimeError):
+                    self.graph.capture_end()
+                raise Unreplayable from error
+            self.graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+
+
+def _set_sync_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")  # "a prototype", torch says
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def shape_of(batch: Batch) -> object:
+    """Equal for batches that one recording serves: shapes of all tensors, kinds of token, whether there is padding."""
+    sides = tuple((side.ids.shape, tuple(side.categories), "word" in vars(side)) for side, _ in _sides(batch, batch))
+    return batch.padded, sides, tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.inputs.items())
+
+
+def _sides(first: Batch, second: Batch) -> list[tuple[Tokens, Tokens]]:
+    pairs = [(first.source, second.source), (first.target, second.target)]
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def _tensors(tokens: Tokens) -> list[Tensor]:
+    more = [tokens.word] if "word" in vars(tokens) else []
+    return [tokens.ids, tokens.mask, tokens.special, *tokens.categories.values(), *more]
+
+
+def _renew(mine: Tokens, new: Tokens, made: dict[str, Any]) -> None:
+    """Copy new tokens into those that the graph reads; what was worked out from the old ones later is forgotten."""
+    own = vars(mine)
+    own.clear()
+    own.update(_copied(made))
+    own["_host"] = new
+    own.update({name: vars(new)[name] for name in ("_later", "words", "pieces") if name in vars(new)})
+    for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
+        old.copy_(tensor, non_blocking=True)
+
+
+def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+    """So that what is added to a table later does not come into this one."""
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in attributes.items()}

@@ -1,0 +1,88 @@
+"""The pairs that a GPU draws for a batch: those that a CPU draws, again in the same memory for the next batch."""
+
+import pytest
+import torch
+from tiny import examples, subject
+from torch import Tensor
+
+import lorgnette as lo
+
+pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
+from lorgnette.contributions import pair_kernels
+from lorgnette.errors import Unreplayable
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def no_pinned_memory(monkeypatch):
+    if DEVICE == "cpu":
+        monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)
+
+
+def lens_and_batches(sample, *lengths):
+    tiny = subject("bert", dtype=torch.float32)
+    tiny.model.to(DEVICE)
+    lens = lo.lens.Norms(sample=sample)
+    lens.bind(tiny)
+    return lens, tiny, [tiny.encode(examples(some)) for some in lengths]
+
+
+def numbered(text, head, query, key, kind, number):
+    """The pairs that may belong to the sample, by their numbers."""
+    rows = zip(*(each.tolist() for each in (number, text, head, query, key, kind)), strict=True)
+    return sorted(row for row in rows if row[0] < torch.inf)
+
+
+def of_site(drawn, lens, site):
+    at = drawn.sites.index(site)
+    mine = slice(drawn.ends[at - 1] if at else 0, drawn.ends[at])
+    return numbered(*(getattr(drawn, name)[mine] for name in ("text", "head", "query", "key", "kind", "number")))
+
+
+@pytest.mark.parametrize("sample", [5, 100_000])
+def test_they_are_those_of_a_cpu(sample):
+    lens, tiny, (batch,) = lens_and_batches(sample, (9, 5, 7))
+    lens.pairs_sample.prepare(batch)
+    drawn = pair_kernels.DrawnPairs(lens.pairs_sample, batch, batch.source)
+    seen = []
+
+    class Draw(lo.Tap):
+        def see(self, call):
+            pairs = lens.pairs_sample.draw(call, batch, call.site)
+            host = numbered(pairs.text, pairs.head, pairs.query, pairs.key, pairs.kind, pairs.number)
+            mine = of_site(drawn, lens, call.site)
+            seen.append(call.site)
+            assert mine
+            assert set(mine) <= set(host)  # a CPU raises its limit until there are enough
+            assert host[: len(mine)] == mine or sample == 5
+
+    with tiny.tapped(Draw()), torch.no_grad():
+        tiny.run(batch)
+    assert seen == list(lens.sites)
+
+
+def test_the_next_batch_is_drawn_into_the_same_memory():
+    lens, _, (first, second) = lens_and_batches(50, (9, 5, 7), (8, 9, 6))
+    sample = lens.pairs_sample
+    sample.prepare(second)
+    fresh = pair_kernels.DrawnPairs(sample, second, second.source)
+    sample.prepare(first)
+    again = pair_kernels.DrawnPairs(sample, first, first.source)
+    memory = again.number.data_ptr()
+    for old, new in ((first.source, second.source),):
+        for name in ("ids", "mask", "special"):
+            getattr(old, name).copy_(getattr(new, name))
+        for name, where in old.categories.items():
+            where.copy_(new.categories[name])
+        if DEVICE == "cuda":
+            vars(old)["_host"] = new.on_host
+    object.__setattr__(first, "examples", second.examples)
+    sample.drawn = vars(first)[sample._mine] = again
+    sample.prepare(first)
+    assert again.number.data_ptr() == memory
+    for site in lens.sites:
+        assert of_site(again, lens, site) == of_site(fresh, lens, site)
+    again.room = [1] * len(again.sites)
+    with pytest.raises(Unreplayable):
+        sample.prepare(first)

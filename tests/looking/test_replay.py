@@ -1,0 +1,144 @@
+"""Passes that are recorded once and replayed give what passes give that go through the model."""
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+import torch
+import xarray as xr
+from tiny import examples, subject
+from torch import Tensor
+
+import lorgnette as lo
+from lorgnette.errors import Unreplayable
+from lorgnette.looking import passes, replay, texts
+
+LENSES = ("weights", "norms:sample=0", "geometry", "weights,norms:sample=0,geometry")
+ON_CHIP = (*LENSES, "norms:sample=20", "weights,norms:sample=200,geometry")
+FAMILIES = ("bert", "llama", "gpt2")
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: nothing can be recorded")
+
+
+def corpus(lengths: tuple[int, ...]) -> list[lo.Example]:
+    return examples(lengths)
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch):
+    """So that batches with padding have one shape too."""
+    monkeypatch.setattr(texts, "FIRST", {"cpu": 2, "cuda": 2})
+    monkeypatch.setattr(texts, "WINDOW", 2)
+
+
+def looked(name: str, lenses: str, lengths: tuple[int, ...], device: str) -> lo.Results:
+    tiny = subject(name, dtype=torch.float32)
+    tiny.model.to(device)
+    return lo.look(tiny, corpus(lengths), lenses.split(","), batch_tokens=2 * max(lengths) + 8, progress=False)
+
+
+def alike(one: lo.Results, other: lo.Results) -> None:
+    assert list(one) == list(other)
+    for name in one:
+        ranks = [variable for variable in one[name].data if "effective_rank" in variable]  # of small eigenvalues too
+        mine, theirs = one[name].data, other[name].data
+        xr.testing.assert_allclose(mine.drop_vars(ranks), theirs.drop_vars(ranks), rtol=1e-5, atol=1e-6)
+        xr.testing.assert_allclose(mine[ranks], theirs[ranks], rtol=1e-4)
+
+
+@ON_A_GPU
+@pytest.mark.parametrize("lengths", [(8,) * 14, (8, 7) * 7], ids=["even", "padded"])
+@pytest.mark.parametrize("lenses", ON_CHIP)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_replay_on_a_gpu_gives_the_same(name, lenses, lengths, monkeypatch):
+    recorded = []
+    keep = replay.Recording._record
+    monkeypatch.setattr(replay.Recording, "_record", lambda self, batch: (recorded.append(1), keep(self, batch))[1])
+    replayed = looked(name, lenses, lengths, "cuda")
+    # Under a causal mask the pairs of the sample are drawn on the CPU.
+    assert bool(recorded) == (name == "bert" or "sample=2" not in lenses)
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    alike(replayed, looked(name, lenses, lengths, "cuda"))
+
+
+class Rehearsal(replay.Recording):
+    """A recording on a CPU: a replay runs the pass again and puts its numbers where those of the first run are."""
+
+    def _record(self, batch):
+        self.bare = replay._copied(vars(batch.source))
+        self.outputs = self._run(batch)
+        self.graph = self
+
+    def replay(self):
+        source = vars(self.batch.source)
+        old = _tensors([self.held, self.outputs, self.made])
+        for owner, name, _ in self.held:
+            setattr(owner, name, [])
+        kept = replay._copied(source)
+        source.clear()
+        source.update(replay._copied(self.bare))
+        outputs = self._run(self.batch)
+        new = _tensors([[(o, n, list(getattr(o, n))) for o, n, _ in self.held], outputs, [replay._copied(source)]])
+        source.clear()
+        source.update(kept)
+        assert len(old) == len(new)
+        for mine, fresh in zip(old, new, strict=True):
+            once = tuple(slice(0, 1) if step == 0 else slice(None) for step in mine.stride())  # what was expanded
+            mine[once].copy_(fresh[once].clone())
+
+
+def _tensors(thing, seen=None):
+    """All tensors in there, in order."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, replay.Lens):
+        return []
+    if isinstance(thing, Tensor):
+        return [thing]
+    parts = []
+    if isinstance(thing, dict):
+        parts = [thing[key] for key in thing if key not in ("_host", "_later")]
+    elif isinstance(thing, list | tuple):
+        parts = list(thing)
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        seen.add(id(thing))
+        parts = [getattr(thing, field.name) for field in fields(thing) if field.name in vars(thing)]
+    return [tensor for part in parts for tensor in _tensors(part, seen)]
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """Recordings on a CPU; the number of replays is in the list."""
+    counted = []
+    run = replay.Recording.run
+    monkeypatch.setattr(Rehearsal, "run", lambda self: (counted.append(1), run(self))[1])
+    monkeypatch.setattr(replay, "Recording", Rehearsal)
+    monkeypatch.setattr(replay, "_set_sync_mode", lambda mode: None)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda tiny, lenses: replay.Replays(tiny.model, lenses)))
+    return counted
+
+
+@pytest.mark.parametrize("lengths", [(8,) * 14, (8, 7) * 7], ids=["even", "padded"])
+@pytest.mark.parametrize("lenses", LENSES)
+def test_what_is_held_is_held_again(lenses, lengths, rehearsed, monkeypatch):
+    replayed = looked("bert", lenses, lengths, "cpu")
+    assert len(rehearsed) >= 4
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    alike(replayed, looked("bert", lenses, lengths, "cpu"))
+
+
+def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeypatch):
+    def refuse(self, batch):
+        raise Unreplayable
+
+    monkeypatch.setattr(Rehearsal, "_record", refuse)
+    refused = looked("bert", "weights", (8,) * 14, "cpu")
+    assert len(rehearsed) == 1
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    alike(refused, looked("bert", "weights", (8,) * 14, "cpu"))
+
+
+def test_a_lens_that_decides_by_what_it_sees_is_not_recorded():
+    tiny = subject("bert", dtype=torch.float32)
+    for lens in (lo.lens.Weights(), lo.lens.Rollout()):
+        lens.bind(tiny)
+        assert replay.Replays.of(tiny, [lens]) is None  # not on a GPU
+    assert passes.Passes(tiny, [lo.lens.Weights()]).replays is None
