@@ -134,8 +134,7 @@ class DrawnPairs:
         limits = np.full((len(lens.sites), len(kinds)), np.inf) if known is None else known.read(lens, sample.state)
         host = tokens.on_host
         asked = host.mask.sum(-1).numpy()
-        read = torch.stack([host.categories[name] & host.mask for name in kinds], 1)  # [text kind key]
-        count = read.sum(-1).numpy()
+        count = torch.stack([(host.categories[name] & host.mask).sum(-1) for name in kinds], 1).numpy()
         heads = np.array([len(lens.numbers[site]) for site in self.sites])
         sizes = heads[:, None, None] * asked[:, None] * count  # [site text kind]
         full = limits[[lens.position[site] for site in self.sites]]  # [site kind]
@@ -164,10 +163,10 @@ class DrawnPairs:
         of_group = np.stack([texts, which, asked[texts], count[texts, which]])
         of_group = np.concatenate([of_group, [[0], [0], [1], [1]]], -1)
         bars = np.concatenate([below.reshape(len(self.sites), -1), np.full((len(self.sites), 1), -np.inf)], -1)
-        self._put(self._make(groups.reshape(3, -1), np.tile(of_group, len(self.sites)), bars.ravel(), read))
+        self._put(self._make(groups.reshape(3, -1), np.tile(of_group, len(self.sites)), bars.ravel()))
         return True
 
-    def _make(self, groups: Any, of_group: Any, below: Any, read: Tensor) -> dict[str, Tensor]:
+    def _make(self, groups: Any, of_group: Any, below: Any) -> dict[str, Tensor]:
         """Number and place of every pair, from how many each group gives, its key and size, its text and kind."""
         device, total = self.tokens.ids.device, self.ends[-1] if self.ends else 0
         half = np.maximum(1, np.ceil(np.log2(np.maximum(groups[2], 2)) / 2)).astype(np.int64)
@@ -184,7 +183,8 @@ class DrawnPairs:
         step = (-uniform.log() / (size[group] - rank) / UNIT).long() + 1
         sums = torch.cat([step.new_zeros(1), step.cumsum(0)])
         number = (sums[1:] - sums[start[group]]).double()
-        places = read.logical_not().to(device, torch.uint8).sort(stable=True, dim=-1).indices
+        read = torch.stack([self.tokens.categories[name] & self.tokens.mask for name in self.sample.kinds], 1)
+        places = read.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
         asking = self.tokens.mask.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
         rest, nth_key = index // count[group].clamp(min=1), index % count[group].clamp(min=1)
         head, nth_query = rest // asked[group].clamp(min=1), rest % asked[group].clamp(min=1)

@@ -40,10 +40,13 @@ def prepared(
 
 
 def ahead(stream: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, made by one other thread, up to `depth` of them before they are asked for."""
+    """The same items, made by one other thread, up to `depth` of them before they are asked for.
+
+    It begins with two: the thread that asks has most to do at the start, and threads of Python take turns.
+    """
     end = object()
     with ThreadPoolExecutor(1) as worker:
-        waiting = deque(worker.submit(next, stream, end) for _ in range(depth))
+        waiting = deque(worker.submit(next, stream, end) for _ in range(min(2, depth)))
         while (item := waiting.popleft().result()) is not end:
-            waiting.append(worker.submit(next, stream, end))
+            waiting.extend(worker.submit(next, stream, end) for _ in range(min(2, depth - len(waiting))))
             yield item  # type: ignore[misc]

@@ -112,6 +112,7 @@ class Recording(Watched):
         self.outputs = self.pool = None
         self.graph: Any = None
         self.held: list[tuple[object, str, list[Any]]] = []
+        self.bare: list[dict[str, Any]] = []
         self.made: list[dict[str, Any]] = []
 
     @property
@@ -121,25 +122,36 @@ class Recording(Watched):
     def taken(self, batch: Batch) -> Batch:
         """The batch in the memory that the graph reads."""
         if self.batch is None:
-            return super().taken(batch)
+            taken = super().taken(batch)
+            names = ("words", "pieces")  # which another batch may not have yet
+            self.bare = [
+                {name: value for name, value in _copied(vars(mine)).items() if name not in names}
+                for mine, _ in _sides(taken, taken)
+            ]
+            return taken
         for name, tensor in batch.inputs.items():
             self.batch.inputs[name].copy_(tensor, non_blocking=True)
         object.__setattr__(self.batch, "examples", batch.examples)
-        for (mine, new), made in zip(_sides(self.batch, batch), self.made, strict=True):
-            _renew(mine, new, made)
+        for (mine, new), bare in zip(_sides(self.batch, batch), self.bare, strict=True):
+            _renew(mine, new, bare)
         return self.batch
 
     def run(self) -> ModelOutput:
         """The pass: recorded if it was not yet, then replayed."""
         assert self.batch is not None
+        sides = [vars(mine) for mine, _ in _sides(self.batch, self.batch)]
         if self.graph is None:
+            for own, bare in zip(sides, self.bare, strict=True):  # all that is worked out is worked out in the graph
+                _put(own, bare)
             self._record(self.batch)
             places = [place for lens in self.lenses for place in lens.holds()]
             self.held = [(owner, name, list(getattr(owner, name))) for owner, name in places]
-            self.made = [_copied(vars(mine)) for mine, _ in _sides(self.batch, self.batch)]
+            self.made = [_worked_out(own, bare) for own, bare in zip(sides, self.bare, strict=True)]
         self.graph.replay()
         for owner, name, held in self.held:
             setattr(owner, name, list(held))
+        for own, made in zip(sides, self.made, strict=True):
+            own.update(_copied(made))
         return self.outputs
 
     def _record(self, batch: Batch) -> None:
@@ -180,11 +192,20 @@ def _tensors(tokens: Tokens) -> list[Tensor]:
     return [tokens.ids, tokens.mask, tokens.special, *tokens.categories.values(), *more]
 
 
-def _renew(mine: Tokens, new: Tokens, made: dict[str, Any]) -> None:
-    """Copy new tokens into those that the graph reads; what was worked out from the old ones later is forgotten."""
-    own = vars(mine)
+def _put(own: dict[str, Any], attributes: dict[str, Any]) -> None:
     own.clear()
-    own.update(_copied(made))
+    own.update(_copied(attributes))
+
+
+def _worked_out(own: dict[str, Any], bare: dict[str, Any]) -> dict[str, Any]:
+    """What the graph has added: new numbers come into it with every replay."""
+    return {name: value for name, value in _copied(own).items() if name not in bare}
+
+
+def _renew(mine: Tokens, new: Tokens, bare: dict[str, Any]) -> None:
+    """Copy new tokens into those that the graph reads; what was worked out from the old ones is forgotten."""
+    own = vars(mine)
+    _put(own, bare)
     own["_host"] = new
     own.update({name: vars(new)[name] for name in ("_later", "words", "pieces") if name in vars(new)})
     for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):

@@ -63,9 +63,10 @@ def test_second_moments(dtype, chunk, monkeypatch):
     for lower, total, exact in zip(*kernels.second_moments(made), expected, strict=True):
         close(total, exact.sum(0), 1e-6)
         moment, n = exact.T @ exact, torch.tensor(float(len(exact)))
-        close(isotropy.mirrored(lower), moment, EXACT)
+        tolerance = EXACT if dtype == torch.bfloat16 else 2e-6
+        close(isotropy.mirrored(lower), moment, tolerance)
         mine = isotropy.covariance(isotropy.mirrored(lower), total, n.to(DEVICE))
-        close(mine, isotropy.covariance(moment, exact.sum(0), n.to(DEVICE)), EXACT)
+        close(mine, isotropy.covariance(moment, exact.sum(0), n.to(DEVICE)), tolerance)
 
 
 @pytest.mark.parametrize(("family", "specials"), [("bert", True), ("llama", "cls"), ("marian", False)])

@@ -63,7 +63,6 @@ class Rehearsal(replay.Recording):
     """A recording on a CPU: a replay runs the pass again and puts its numbers where those of the first run are."""
 
     def _record(self, batch):
-        self.bare = replay._copied(vars(batch.source))
         self.outputs = self._run(batch)
         self.graph = self
 
@@ -74,9 +73,15 @@ class Rehearsal(replay.Recording):
             setattr(owner, name, [])
         kept = replay._copied(source)
         source.clear()
-        source.update(replay._copied(self.bare))
+        source.update(replay._copied(self.bare[0]))
         outputs = self._run(self.batch)
-        new = _tensors([[(o, n, list(getattr(o, n))) for o, n, _ in self.held], outputs, [replay._copied(source)]])
+        new = _tensors(
+            [
+                [(o, n, list(getattr(o, n))) for o, n, _ in self.held],
+                outputs,
+                [replay._worked_out(source, self.bare[0])],
+            ]
+        )
         source.clear()
         source.update(kept)
         assert len(old) == len(new)

@@ -111,8 +111,14 @@ def _sums(
 
 @triton.jit
 @no_type_check
-def _centred(X0, X1, X2, x_b, x_n, MASK, NEAR, OUT, N, T, E, CHUNK: tl.constexpr, EP: tl.constexpr, BT: tl.constexpr):
-    """x − s as two bfloat16 numbers h and l, zero where a vector does not count: chunks of h, h again, and 2 l."""
+def _centred(
+    X0, X1, X2, x_b, x_n, MASK, NEAR, OUT, N, T, E,
+    WIDE: tl.constexpr, CHUNK: tl.constexpr, EP: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """x − s as bfloat16 numbers h and l, zero where a vector does not count: chunks of h, h again, and 2 l.
+
+    `WIDE`: of what is left of float32 too, r: chunks of 2 r, h, h, 2 l, and l / 2.
+    """
     rows, dims, k = tl.program_id(0) * BT + tl.arange(0, BT), tl.arange(0, EP), tl.program_id(1)
     inside = (dims < E)[None, :]
     b, n = (rows // N).to(tl.int64), (rows % N).to(tl.int64)
@@ -122,10 +128,16 @@ def _centred(X0, X1, X2, x_b, x_n, MASK, NEAR, OUT, N, T, E, CHUNK: tl.constexpr
     x = tl.where(counts[:, None], x - tl.load(NEAR + k * E + dims, mask=dims < E, other=0.0)[None, :], 0.0)
     high = x.to(tl.bfloat16)
     chunk = (k * tl.num_programs(0) * BT + rows).to(tl.int64) // CHUNK
-    out = OUT + (chunk * 3 * CHUNK + rows % CHUNK)[:, None] * E + dims[None, :]
+    out = OUT + (chunk * (5 if WIDE else 3) * CHUNK + rows % CHUNK)[:, None] * E + dims[None, :]
+    low = (x - high.to(tl.float32)).to(tl.bfloat16)
+    if WIDE:
+        rest = x - high.to(tl.float32) - low.to(tl.float32)
+        tl.store(out, (rest * 2).to(tl.bfloat16), mask=inside)
+        tl.store(out + 4 * CHUNK * E, (low.to(tl.float32) * 0.5).to(tl.bfloat16), mask=inside)
+        out += CHUNK * E
     tl.store(out, high, mask=inside)
     tl.store(out + CHUNK * E, high, mask=inside)
-    tl.store(out + 2 * CHUNK * E, ((x - high.to(tl.float32)) * 2).to(tl.bfloat16), mask=inside)
+    tl.store(out + 2 * CHUNK * E, (low.to(tl.float32) * 2).to(tl.bfloat16), mask=inside)
 
 
 def together(vectors: Float[Tensor, "batch token head dim"]) -> int:
@@ -169,7 +181,7 @@ class Products:
     """Products of some vectors less a vector near their mean: what `second_moments` makes second moments from."""
 
     products: Float[Tensor, "cloud dim dim"]
-    """h hᵀ + 2 h lᵀ, summed: its symmetric part is that of (h + l)(h + l)ᵀ less l lᵀ."""
+    """h hᵀ + 2 h lᵀ, summed: its symmetric part is that of (h + l)(h + l)ᵀ less l lᵀ. Of float32 the rest too."""
     shift: Float[Tensor, "cloud dim"]
     total: Float[Tensor, "cloud dim"]
     items: Float[Tensor, ""]
@@ -183,21 +195,23 @@ def products(
 ) -> Products:
     """Of the `items` vectors that count, whose sums over texts are known: (h + l)(h + l)ᵀ ≈ h hᵀ + h lᵀ + l hᵀ.
 
-    h and l are of bfloat16. What is left out, l lᵀ, is below 2⁻¹⁸ of the variance.
+    h and l are of bfloat16. What is left out, l lᵀ, is below 2⁻¹⁸ of the variance. Of float32 there is a third term.
     """
     pointers, strides = _pointers([some.flatten(2) for some in vectors])
     (batch, tokens, dim), clouds = pointers[0].shape, len(vectors)
     total = texts.sum(1, dtype=torch.float64)
     shift = (total / items).float()
     chunks = triton.cdiv(batch * tokens, CHUNK)
-    parts = torch.empty(clouds * chunks, 3, CHUNK, dim, dtype=torch.bfloat16, device=shift.device)
+    wide = pointers[0].dtype == torch.float32
+    parts = torch.empty(clouds * chunks, 5 if wide else 3, CHUNK, dim, dtype=torch.bfloat16, device=shift.device)
     block = 16 if INTERPRETED else 4
     _centred[chunks * CHUNK // block, clouds](
         *pointers, *strides, mask.contiguous().view(torch.uint8), shift, parts, tokens, batch * tokens, dim,
-        CHUNK=CHUNK, EP=triton.next_power_of_2(dim), BT=block,
+        WIDE=wide, CHUNK=CHUNK, EP=triton.next_power_of_2(dim), BT=block,
     )  # fmt: skip
     # (h, h)ᵀ (h, 2 l): one product where h hᵀ and 2 h lᵀ would be two, and a sum.
-    both = _bmm(parts[:, :2].flatten(1, 2).mT, parts[:, 1:].flatten(1, 2))
+    # Wide: (2 r, h, h, 2 l)ᵀ (h, h, 2 l, l / 2).
+    both = _bmm(parts[:, :-1].flatten(1, 2).mT, parts[:, 1:].flatten(1, 2))
     return Products(both.unflatten(0, (clouds, chunks)).sum(1, dtype=torch.float64), shift, total, items)
 
 
