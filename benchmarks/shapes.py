@@ -41,8 +41,19 @@ def texts(count: int, tokens: int) -> Corpus:
     """Texts of exactly this many tokens, specials included."""
     generator = torch.Generator().manual_seed(1)
     numbers = torch.randint(0, WORDS, (count, tokens - 2), generator=generator)
-    examples = []
-    for index, row in enumerate(numbers.tolist()):
-        words = [f"w{n}" if place % 9 else "," for place, n in enumerate(row, start=1)]
-        examples.append(Example(f"text {index}", " ".join(words)))
-    return Corpus.of(examples, name=f"{count} texts of {tokens} tokens")
+    return Corpus.of(
+        [_text(index, row) for index, row in enumerate(numbers.tolist())], name=f"{count} texts of {tokens} tokens"
+    )
+
+
+def mixed_texts(count: int, mean: int, longest: int) -> Corpus:
+    """Texts of 20 words or more, as long as texts are: few are long. Specials are included in `longest`."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = (20 - (mean - 20) * torch.rand(count, generator=generator).log()).long().clamp(max=longest - 2)
+    rows = [torch.randint(0, WORDS, (int(length),), generator=generator).tolist() for length in lengths]
+    return Corpus.of([_text(index, row) for index, row in enumerate(rows)], name=f"{count} texts of mixed lengths")
+
+
+def _text(index: int, numbers: list[int]) -> Example:
+    words = [f"w{n}" if place % 9 else "," for place, n in enumerate(numbers, start=1)]
+    return Example(f"text {index}", " ".join(words))
