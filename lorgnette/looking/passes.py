@@ -57,13 +57,18 @@ class Passes:
         waiting = [encoded]
         while waiting:
             texts = waiting.pop()
-            if not self._fitted(texts, batch if texts is encoded else None):
-                let_go()
-                half = (len(texts) + 1) // 2
-                waiting += [texts[half:], texts[:half]]
+            fitted = self._fitted(texts, batch if texts is encoded else None)
+            if fitted:
+                continue
+            let_go()
+            half = (len(texts) + 1) // 2
+            waiting += [texts] if fitted is None else [texts[half:], texts[:half]]
 
-    def _fitted(self, encoded: list[Encoded], batch: Batch | None) -> bool:
-        """Whether the batch went through; if memory ran out, the states are as before it."""
+    def _fitted(self, encoded: list[Encoded], batch: Batch | None) -> bool | None:
+        """Whether the batch went through; if not, the states are as before it. None: it should be tried once more.
+
+        Memory ran out, or the pass of such batches cannot be recorded, which is not tried again.
+        """
         snapshots = [lens.snapshot() for lens in self.lenses]
         try:
             self._look_at(self.subject.encoder.collate(encoded) if batch is None else batch)
@@ -73,7 +78,7 @@ class Passes:
                 lens.forget(states)
             self.replays = None  # what it has recorded adds to states that are not there any more, and takes memory
             if isinstance(error, Unreplayable):
-                return self._fitted(encoded, batch)
+                return None
             if not out_of_memory(error):
                 raise
             if len(encoded) == 1:

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,6 +31,9 @@ _CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary
 
 Run = Callable[[Batch], ModelOutput]
 
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool
+
 
 class Replays:
     """What was recorded of a model with some lenses, by the shape of the batch."""
@@ -41,7 +44,7 @@ class Replays:
         self.described: tuple[str, ...] = tuple(lens.described() for lens in lenses)
         self.met: Counter[object] = Counter()
         self.recorded: dict[object, Recording] = {}
-        self.pool: Any = None
+        self.pool: Pool | None = None
 
     @staticmethod
     def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
@@ -105,15 +108,15 @@ class Recording(Watched):
     """The pass of one shape of batch, and the memory that it reads and writes."""
 
     outputs: ModelOutput
-    pool: Any
+    pool: "Pool | None"
 
     def __init__(self, run: Run, lenses: Sequence[Lens]) -> None:
         super().__init__(run, lenses)
         self.outputs = self.pool = None
-        self.graph: Any = None
-        self.held: list[tuple[object, str, list[Any]]] = []
-        self.bare: list[dict[str, Any]] = []
-        self.made: list[dict[str, Any]] = []
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.held: list[tuple[object, str, list[object]]] = []
+        self.bare: list[dict[str, object]] = []
+        self.made: list[dict[str, object]] = []
 
     @property
     def outgrown(self) -> bool:
@@ -147,6 +150,7 @@ class Recording(Watched):
             places = [place for lens in self.lenses for place in lens.holds()]
             self.held = [(owner, name, list(getattr(owner, name))) for owner, name in places]
             self.made = [_worked_out(own, bare) for own, bare in zip(sides, self.bare, strict=True)]
+        assert self.graph is not None
         self.graph.replay()
         for owner, name, held in self.held:
             setattr(owner, name, list(held))
@@ -192,17 +196,17 @@ def _tensors(tokens: Tokens) -> list[Tensor]:
     return [tokens.ids, tokens.mask, tokens.special, *tokens.categories.values(), *more]
 
 
-def _put(own: dict[str, Any], attributes: dict[str, Any]) -> None:
+def _put(own: dict[str, object], attributes: dict[str, object]) -> None:
     own.clear()
     own.update(_copied(attributes))
 
 
-def _worked_out(own: dict[str, Any], bare: dict[str, Any]) -> dict[str, Any]:
+def _worked_out(own: dict[str, object], bare: dict[str, object]) -> dict[str, object]:
     """What the graph has added: new numbers come into it with every replay."""
     return {name: value for name, value in _copied(own).items() if name not in bare}
 
 
-def _renew(mine: Tokens, new: Tokens, bare: dict[str, Any]) -> None:
+def _renew(mine: Tokens, new: Tokens, bare: dict[str, object]) -> None:
     """Copy new tokens into those that the graph reads; what was worked out from the old ones is forgotten."""
     own = vars(mine)
     _put(own, bare)
@@ -212,6 +216,6 @@ def _renew(mine: Tokens, new: Tokens, bare: dict[str, Any]) -> None:
         old.copy_(tensor, non_blocking=True)
 
 
-def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+def _copied(attributes: dict[str, object]) -> dict[str, object]:
     """So that what is added to a table later does not come into this one."""
     return {name: dict(value) if isinstance(value, dict) else value for name, value in attributes.items()}

@@ -52,15 +52,15 @@ STOPPED = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 sys.argv = ["lorgnette", *sys.argv[2:]] if (number := int(sys.argv[1])) else []
-import lorgnette.looking.look as looking
-passed, count = looking._pass, 0
+from lorgnette.looking.passes import Passes
+passed, count = Passes.take, 0
 def counted(*given):
     global count
     count += 1
     if count == 5:
         os.kill(os.getpid(), number)
     passed(*given)
-looking._pass = counted
+Passes.take = counted
 from lorgnette.cli import main
 main()
 """

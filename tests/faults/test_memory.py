@@ -23,9 +23,9 @@ subject = lo.Subject(transformers.BertModel(config).eval(), word_pieces(), name=
 texts = [" ".join(["the cat sat on a mat and slept"] * (1 + n % 5)) for n in range(400)]
 lo.look(subject, texts[:8], ["weights", "norms"], progress=False)  # libraries have taken what they need for good
 attempts = []
-look = sys.modules["lorgnette.looking.look"]
-fitted = look._fitted
-look._fitted = lambda *given: attempts.append(fitted(*given)) or attempts[-1]
+Passes = sys.modules["lorgnette.looking.passes"].Passes
+fitted = Passes._fitted
+Passes._fitted = lambda *given: attempts.append(fitted(*given)) or attempts[-1]
 headroom = int(sys.argv[1])
 if headroom:
     now = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
