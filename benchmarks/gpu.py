@@ -144,7 +144,7 @@ def _looks(corpus: Any, bounds: dict[str, float], name: str) -> Iterator[Figure]
 
     for lenses, bound in bounds.items():
         times = []
-        for _ in range(6):
+        for _ in range(5):
             first = time.perf_counter()
             plain()
             second = time.perf_counter()
