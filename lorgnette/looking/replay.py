@@ -8,6 +8,7 @@ A batch is recorded when its shape has come before and the model was seen not to
 decides by numbers on the GPU, a graph cannot follow.
 """
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,8 +49,9 @@ class Replays:
 
     @staticmethod
     def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
-        """None where nothing can be replayed: not on a GPU, or a lens decides by what it sees."""
-        possible = subject.device.type == "cuda" and all(lens.replays for lens in lenses)
+        """None where nothing can be replayed: not on a GPU, or a lens decides by what it sees; or nobody wants it."""
+        wanted = os.environ.get("LORGNETTE_RECORD") != "0"
+        possible = wanted and subject.device.type == "cuda" and all(lens.replays for lens in lenses)
         return Replays(subject.model, lenses) if possible else None
 
     def ready(self, batch: Batch, run: Run) -> "Watched | None":

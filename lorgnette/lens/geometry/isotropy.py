@@ -114,6 +114,7 @@ def eigenvalues_by_both(matrices: Sequence[Float[Tensor, "_ _"]], cores: int) ->
         return []
     waiting, out, device = deque(range(len(matrices))), [torch.empty(0)] * len(matrices), matrices[0].device
     if device.type == "cuda":
+        torch.linalg.eigvalsh(matrices[0][:1, :1])  # torch loads its library with the first call: not in two threads
         torch.cuda.current_stream(device).synchronize()  # streams and threads of their own read them now
 
     def there() -> None:
