@@ -49,10 +49,11 @@ class Replays:
 
     @staticmethod
     def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
-        """None where nothing can be replayed: not on a GPU, or a lens decides by what it sees; or nobody wants it."""
-        wanted = os.environ.get("LORGNETTE_RECORD") != "0"
-        possible = wanted and subject.device.type == "cuda" and all(lens.replays for lens in lenses)
-        return Replays(subject.model, lenses) if possible else None
+        """None where nothing can be replayed: not on one GPU, or a lens decides by what it sees; or nobody wants it."""
+        if subject.device.type != "cuda" or os.environ.get("LORGNETTE_RECORD") == "0":
+            return None
+        spread = {parameter.device for parameter in subject.model.parameters()} - {subject.device}
+        return None if spread or not all(lens.replays for lens in lenses) else Replays(subject.model, lenses)
 
     def ready(self, batch: Batch, run: Run) -> "Watched | None":
         """How to take this batch through, if not as usual: the recording of its shape, or a pass that is watched."""

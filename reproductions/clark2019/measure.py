@@ -74,7 +74,7 @@ def measure(*, model: str, condition: str, count: int, blocks: int, seed: int, m
         )
     data = reduced(xr.concat(found, "block"))
     if condition in (TRAINED, RANDOM):
-        data = data.merge(_distances(made, seed))
+        data = data.merge(_distances(made))
     return data.assign_attrs(made.origin())
 
 
@@ -110,12 +110,12 @@ def _interval(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     return values.mean("block") - width, values.mean("block") + width
 
 
-def _distances(made: Condition, seed: int) -> xr.Dataset:
+def _distances(made: Condition) -> xr.Dataset:
     """The map of heads, and how far heads of one layer and of two layers are apart, by block."""
-    whole, apart = Distances(seed=seed), []
+    whole, apart = Distances(), []
     whole.bind(made.subject)
     for block in made.blocks:
-        lens = Distances(seed=seed)
+        lens = Distances()
         result = look(made.subject, block[::EVERY], [lens], progress=False)["distances"]
         apart.append(within_and_between(result.data))
         whole.merge_state(lens)

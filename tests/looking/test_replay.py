@@ -141,9 +141,28 @@ def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeyp
     alike(refused, looked("bert", "weights", (8,) * 14, "cpu"))
 
 
-def test_a_lens_that_decides_by_what_it_sees_is_not_recorded():
+def test_what_is_recorded(monkeypatch):
     tiny = subject("bert", dtype=torch.float32)
-    for lens in (lo.lens.Weights(), lo.lens.Rollout()):
+    weights, rollout, texts_kept = lo.lens.Weights(), lo.lens.Rollout(), lo.lens.Weights()
+    texts_kept.keep_texts()
+    for lens in (weights, rollout, texts_kept):
         lens.bind(tiny)
-        assert replay.Replays.of(tiny, [lens]) is None  # not on a GPU
-    assert passes.Passes(tiny, [lo.lens.Weights()]).replays is None
+    assert passes.Passes(tiny, [weights]).replays is None  # not on a GPU
+    devices = ["cuda:0"]
+    monkeypatch.setattr(tiny.model, "parameters", lambda: [Placed(device) for device in devices])
+    assert replay.Replays.of(tiny, [weights]) is not None
+    assert replay.Replays.of(tiny, [weights, rollout]) is None  # it looks at blocks of weights
+    assert replay.Replays.of(tiny, [texts_kept]) is None  # each text's numbers go to the CPU
+    for elsewhere in ("meta", "cuda:1", "cpu"):
+        devices[1:] = [elsewhere]
+        assert replay.Replays.of(tiny, [weights]) is None
+    devices[1:] = []
+    monkeypatch.setenv("LORGNETTE_RECORD", "0")
+    assert replay.Replays.of(tiny, [weights]) is None
+
+
+class Placed:
+    """As much of a parameter as is asked."""
+
+    def __init__(self, device):
+        self.device, self.is_meta = torch.device(device), device == "meta"

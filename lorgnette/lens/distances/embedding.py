@@ -4,15 +4,13 @@ import numpy as np
 from jaxtyping import Float
 
 
-def metric_mds(
-    distances: Float[np.ndarray, "thing thing"], seed: int = 0, starts: int = 5
-) -> tuple[Float[np.ndarray, "thing 2"], float]:
+def metric_mds(distances: Float[np.ndarray, "thing thing"]) -> tuple[Float[np.ndarray, "thing 2"], float]:
     """Points in the plane whose distances come near the given ones, and their stress (0 a perfect map).
 
-    Metric multidimensional scaling by SMACOF: minimises Σ_{a<b} (d_ab − ‖x_a − x_b‖)² from several random starts, of
-    which the best counts; stress = √(that sum / Σ d_ab²) (Kruskal 1964). The map is centred, its first axis is the one
-    along which the points spread most, and the point farthest along each axis lies on its positive side: so only
-    mirror images and rotations that say nothing are taken out.
+    Metric multidimensional scaling by SMACOF: minimises Σ_{a<b} (d_ab − ‖x_a − x_b‖)², starting from the classical
+    solution; stress = √(that sum / Σ d_ab²) (Kruskal 1964). The map is centred, its first axis is the one along which
+    the points spread most, and the point farthest along each axis lies on its positive side: so only mirror images and
+    rotations that say nothing are taken out.
 
     What it does not tell you: the axes have no meaning, and with a high stress neither do small distances.
     """
@@ -22,20 +20,20 @@ def metric_mds(
     points = np.zeros((things, 2))
     if things < 2 or not distances.any():
         return points, 0.0
-    # The random starts go by how far out a thing lies, so that the map does not depend on how the things are numbered.
-    order = np.argsort(distances.mean(1), kind="stable")
-    placed, _ = smacof(
-        distances[np.ix_(order, order)],
-        n_components=2,
-        n_init=starts,
-        max_iter=1000,
-        random_state=seed,
-        normalized_stress=False,
-    )
-    points[order] = _turned(placed)
+    start = _classical(distances)
+    placed, _ = smacof(distances, n_components=2, init=start, n_init=1, max_iter=1000, normalized_stress=False)
+    points = _turned(placed)
     between = np.linalg.norm(points[:, None] - points[None], axis=-1)
     stress = float(np.sqrt(((between - distances) ** 2).sum() / (distances**2).sum()))
     return points, stress
+
+
+def _classical(distances: Float[np.ndarray, "thing thing"]) -> Float[np.ndarray, "thing 2"]:
+    """The plane that holds most of the scalar products which such distances would give (Torgerson 1952)."""
+    squares = distances**2
+    products = (squares.mean(0) + squares.mean(1)[:, None] - squares - squares.mean()) / 2
+    values, vectors = np.linalg.eigh(products)
+    return vectors[:, :-3:-1] * np.sqrt(values[:-3:-1].clip(min=0))
 
 
 def _turned(points: Float[np.ndarray, "thing 2"]) -> Float[np.ndarray, "thing 2"]:

@@ -56,16 +56,15 @@ class Distances(Weights):
     """
 
     smoothing: float
-    seed: int
 
     name: ClassVar[str] = "distances"
     summary: ClassVar[str] = "which heads have similar attention: Jensen–Shannon divergences and a map"
 
-    def __init__(self, by: str = "text", smoothing: float = 0.001, seed: int = 0) -> None:
+    def __init__(self, by: str = "text", smoothing: float = 0.001) -> None:
         super().__init__(by)
         if not 0 <= smoothing < 1:
             raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
-        self.smoothing, self.seed = smoothing, seed
+        self.smoothing = smoothing
         self.recorder: Recorder[Call] = Recorder(_lean)
 
     def allocate(self, subject: Subject) -> None:
@@ -136,7 +135,7 @@ class Distances(Weights):
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
         result = self.result(variables)
-        result.data.attrs |= {"smoothing": self.smoothing, "seed": self.seed, "by": self.by}
+        result.data.attrs |= {"smoothing": self.smoothing, "by": self.by}
         return result
 
     def _flat(self, array: xr.DataArray) -> xr.DataArray:
@@ -152,7 +151,7 @@ class Distances(Weights):
         for number, present in enumerate(count.values > 0):
             flat = present.reshape(-1)
             distances = divergence.values[number][np.ix_(flat, flat)]
-            points[number][present], left = metric_mds((distances + distances.T) / 2, self.seed)
+            points[number][present], left = metric_mds((distances + distances.T) / 2)
             stress.append(left)
         return {
             "x": count.copy(data=points[..., 0]),
