@@ -82,7 +82,7 @@ def _numbered(
 ) -> tuple[Int[np.ndarray, " piece"], Bool[np.ndarray, " piece"]]:  # fmt: skip
     """The word of each piece, counted through all texts, and the pieces that a word begins with."""
     place = text * (number.max(initial=0) + 1) + number
-    if (np.diff(place) == 0).any():  # words of several pieces: white space may lie between them
+    if (np.diff(place) <= 0).any():  # words of several pieces: white space may lie between them
         run = _runs(codes)
         place = place * (run[-1] + 1) + run[np.maximum(end - 1, first)]
     step = np.diff(place, prepend=-1)

@@ -227,7 +227,7 @@ def test_mixing_is_that_of_the_norms_lens(method):
 def only_first(batch):
     """The same text, of whose tokens only the first asks."""
     first = batch.source.mask & (torch.arange(batch.source.mask.shape[1]) == 0)
-    return _FirstAsks(**vars(batch), first=first)
+    return _FirstAsks(**{field.name: getattr(batch, field.name) for field in fields(batch)}, first=first)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def cut_texts(draw):
 
 @given(st.lists(cut_texts(), max_size=4))
 @example([(" a b", [(None, (0, 0)), (0, (1, 2)), (0, (2, 4))]), ("", [(0, (0, 0))]), ("\0b", [(0, (0, 2))])])
+@example([("aaa ", [(1, (0, 4)), (0, (0, 0)), (1, (0, 0))])])  # a word that comes back behind another
 @example([("a", []), (" b", [(0, (0, 0)), (0, (0, 2))])])  # a piece without a place stays in its text
 def test_words_of_many_texts_are_those_found_by_hand(texts):
     numbers = [[number for number, _ in pieces] for _, pieces in texts]
