@@ -1,7 +1,7 @@
 """Relevance of whole models: against rules gone through by hand, what is conserved, and that nothing stays behind."""
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
