@@ -8,7 +8,7 @@ from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import E5_SMALL, subject, texts
 from lorgnette.lens.geometry.cosine import sim
 from lorgnette.lens.geometry.lens import Geometry
-from lorgnette.looking.look import _pass
+from lorgnette.looking.passes import Passes
 
 
 def pairs() -> Iterator[Figure]:
@@ -49,9 +49,11 @@ def over_forward() -> Iterator[Figure]:
         lens = Geometry(covariances=covariances, words=False)
         lens.bind(watched)
 
-        def looking(lens: Geometry = lens) -> None:
+        passes = Passes(watched, [lens])
+
+        def looking(passes: Passes = passes) -> None:
             with torch.no_grad():
-                _pass(watched, encoded, [lens])
+                passes.take(encoded)
 
         ratio = side_by_side(plain, looking, seconds=60)
         yield Figure(f"geometry_{name}_over_forward", ratio.value, bound, details=ratio.details(batch=32, tokens=128))
