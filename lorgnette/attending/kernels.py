@@ -52,8 +52,10 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     names = ["log_sum", "peak", *["entropy"] * wanted.entropy, *["peak_among"] * (wanted.among is not None)]
     rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # at once: each call of torch takes its time
     out = Measured(**dict(zip(names, rows.unbind(), strict=True)))
-    where = lambda asked: new(batch, heads, queries, dtype=torch.int64) if asked and wanted.positions else None  # noqa: E731
-    out.peak_position, out.peak_among_position = where(wanted.peak), where(wanted.among is not None)
+    if wanted.positions and wanted.peak:
+        out.peak_position = torch.empty_like(rows[0], dtype=torch.int64)
+    if wanted.positions and wanted.among is not None:
+        out.peak_among_position = torch.empty_like(rows[0], dtype=torch.int64)
     out.at = new(batch, heads, queries, len(wanted.offsets), dtype=torch.float32) if wanted.offsets else None
     if wanted.context:  # the heads of a token side by side, as the output projection reads them
         out.context = new(batch, queries, heads, value.shape[-1], dtype=scores.query.dtype).transpose(1, 2)

@@ -5,12 +5,13 @@ ever fall, so that what is drawn with an older one has all that belongs to the s
 """
 
 from typing import TYPE_CHECKING, Any, no_type_check
+from weakref import ref
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -115,7 +116,8 @@ class DrawnPairs:
     key: Tensor
 
     def __init__(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> None:
-        self.sample, self.batch, self.tokens = sample, batch, tokens
+        self.sample, self.tokens = sample, tokens
+        self._batch = ref(batch)  # which holds these pairs
         self.sites: list[Site] = [
             site for site in sample.lens.sites if site.kind == "self" and batch.keys(site) is tokens
         ]
@@ -128,7 +130,8 @@ class DrawnPairs:
         return self._draw()
 
     def _draw(self) -> bool:
-        sample, batch, tokens = self.sample, self.batch, self.tokens
+        sample, batch, tokens = self.sample, self._batch(), self.tokens
+        assert batch is not None
         lens, kinds = sample.lens, sample.kinds
         known = sample.limits_seen
         limits = np.full((len(lens.sites), len(kinds)), np.inf) if known is None else known.read(lens, sample.state)
@@ -150,11 +153,11 @@ class DrawnPairs:
         keys = every[:, [places.index(site) for site in self.sites]].view(np.int64).transpose(1, 0, 2)
         drawn = wanted.reshape(len(self.sites), -1).sum(1)
         if self.room is None:
-            self.room = (drawn + drawn // 4 + 64).tolist()
+            self.room = _room(drawn).tolist()
             self.ends = np.cumsum(self.room).tolist()
         elif (drawn > self.room).any():
             return False
-        self.outgrown = bool(4 * drawn.sum() < sum(self.room))
+        self.outgrown = bool(4 * _room(drawn).sum() < sum(self.room))
         groups = np.stack([wanted, keys, sizes]).reshape(3, len(self.sites), -1)
         # What is left of each site's room is a group of its own, whose pairs do not count.
         rest = np.stack([self.room - drawn, 0 * drawn, _REST + 0 * drawn])[..., None]
@@ -207,7 +210,7 @@ class DrawnPairs:
 
     def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
         """Whether these are the pairs of this batch."""
-        return self.sample is sample and self.batch is batch and self.tokens is tokens
+        return self.sample is sample and self._batch() is batch and self.tokens is tokens
 
     def pairs(self, site: Site, scores: Scores) -> Pairs:
         """Those of one site."""
@@ -222,6 +225,11 @@ class DrawnPairs:
     def note(self, state: Tensor) -> None:
         """The sample has changed: its new limits set out for this side."""
         self.sample.limits_seen = _Limits(state, self.sample.limits_seen)
+
+
+def _room(drawn: Int[np.ndarray, " site"]) -> Int[np.ndarray, " site"]:
+    """Places for so many pairs, and some more: other texts have more of a kind."""
+    return drawn + drawn // 4 + 64
 
 
 class _Limits:

@@ -125,7 +125,8 @@ class Lens(torchmetrics.Metric):
     def replays(self) -> bool:
         """Whether `update` only launches work for a GPU, so that it can be recorded once and replayed.
 
-        It must not wait for the GPU, decide by numbers there or keep anything of a batch but in the lists of `holds`.
+        It must not wait for the GPU, decide by numbers there or keep anything of a batch but in the lists of `holds`,
+        and have no taps. A subclass that can be replayed says so itself: it does not inherit this.
         """
         return False
 

@@ -103,13 +103,13 @@ def _passed(
     unique: bool = False,
 ) -> tuple[Counts, Keeper | None]:
     """The lenses after the last text; with `out`, who keeps their states, from which `resume` went on."""
-    ranks, keeper = ProcessRank.join(), None
+    ranks, keeper, passes = ProcessRank.join(), None, Passes(texts.subject, lenses)
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, batch_tokens), ranks, name)
+        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, batch_tokens, passes.step), ranks, name)
     done = keeper.restore(lenses) if keeper is not None and resume else 0
     bars = progress_bar("looking", _size(texts.corpus), enabled=progress and ranks.first)
     with bars as bar:
-        counts = _through(texts, lenses, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
+        counts = _through(texts, passes, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
     if counts.texts == 0:
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
     return counts, keeper
@@ -117,7 +117,7 @@ def _passed(
 
 def _through(
     texts: TokenizedTexts,
-    looking: Sequence[Lens],
+    passes: Passes,
     batch_tokens: int,
     ranks: ProcessRank,
     keeper: Keeper | None,
@@ -128,7 +128,7 @@ def _through(
     unique: bool,
 ) -> Counts:
     """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
-    counts, ids, number = Counts(), UniqueIds(enabled=unique), -1
+    counts, ids, number, looking = Counts(), UniqueIds(enabled=unique), -1, passes.lenses
     counts.batches = done
     saved = _saved_if_interrupted(keeper, looking, counts, out)
 
@@ -137,7 +137,6 @@ def _through(
 
     with torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= any(lens.wants_words for lens in looking)
-        passes = Passes(texts.subject, looking)
         in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
         stream = prepared(texts.subject, in_turn, mine, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
@@ -230,7 +229,7 @@ def _size(corpus: Any) -> int | None:
     return len(corpus) if hasattr(corpus, "__len__") else None
 
 
-def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int) -> Json:
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int, step: int) -> Json:
     """What must be the same for a kept state to be worth anything."""
     return {
         "weights": texts.subject.weights_hash,
@@ -238,6 +237,6 @@ def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: in
         "corpus": texts.fingerprint,
         "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,
-        "windows": texts.subject.device.type,
+        "windows": [texts.subject.device.type, step],
         "truncate": texts.truncate,
     }

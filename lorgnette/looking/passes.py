@@ -16,6 +16,7 @@ from lorgnette.texts.sides import Encoded
 from lorgnette.types import ModelOutput
 
 STEP = 32
+"""Tokens that lengths are multiples of where passes are recorded."""
 
 
 class Looking(Tap):

@@ -45,7 +45,7 @@ class Replays:
         self.described: tuple[str, ...] = tuple(lens.described() for lens in lenses)
         self.met: Counter[object] = Counter()
         self.recorded: dict[object, Recording] = {}
-        self.pool: Pool | None = None
+        self._pool: Pool | None = None
 
     @staticmethod
     def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
@@ -53,7 +53,7 @@ class Replays:
         if subject.device.type != "cuda" or os.environ.get("LORGNETTE_RECORD") == "0":
             return None
         spread = {parameter.device for parameter in subject.model.parameters()} - {subject.device}
-        return None if spread or not all(lens.replays for lens in lenses) else Replays(subject.model, lenses)
+        return None if spread or not all(map(_declared, lenses)) else Replays(subject.model, lenses)
 
     def ready(self, batch: Batch, run: Run) -> "Watched | None":
         """How to take this batch through, if not as usual: the recording of its shape, or a pass that is watched."""
@@ -69,15 +69,23 @@ class Replays:
             if not checked:
                 return Watched(run, self.lenses, lambda: self.checked.add(self.described))
         if shape not in self.recorded:
-            if not self.recorded:  # with the last recording goes the memory that recordings share
-                self.pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
-            self.recorded[shape] = Recording(run, self.lenses)
-            self.recorded[shape].pool = self.pool
+            self.recorded[shape] = Recording(run, self.lenses, self._memory)
         return self.recorded[shape]
+
+    def _memory(self) -> "Pool":
+        """What recordings share; with the last of them it is gone."""
+        if self._pool is None or all(one.graph is None for one in self.recorded.values()):
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
 
     def _by_kernels(self) -> bool:
         """The sweep looks at blocks of rows, and waits for the GPU."""
         return all(lens.paths <= {"kernels"} for lens in self.lenses)
+
+
+def _declared(lens: Lens) -> bool:
+    """Whether this very class says that it can be replayed: who inherits from it may do other things in a pass."""
+    return "replays" in vars(type(lens)) and lens.replays
 
 
 class Watched:
@@ -111,11 +119,10 @@ class Recording(Watched):
     """The pass of one shape of batch, and the memory that it reads and writes."""
 
     outputs: ModelOutput
-    pool: "Pool | None"
 
-    def __init__(self, run: Run, lenses: Sequence[Lens]) -> None:
+    def __init__(self, run: Run, lenses: Sequence[Lens], memory: "Callable[[], Pool]") -> None:
         super().__init__(run, lenses)
-        self.outputs = self.pool = None
+        self.outputs, self._memory = None, memory
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: list[tuple[object, str, list[object]]] = []
         self.bare: list[dict[str, object]] = []
@@ -163,10 +170,11 @@ class Recording(Watched):
 
     def _record(self, batch: Batch) -> None:
         """On a stream of its own. Other threads may reserve memory meanwhile: they prepare batches."""
-        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        pool, stream = self._memory(), torch.cuda.Stream()
+        self.graph = torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 self.outputs = self._run(batch)
             except RuntimeError as error:

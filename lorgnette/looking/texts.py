@@ -146,12 +146,17 @@ def batches(
         full = [text for text in window if len(text.source) > 0]
         counts.empty += len(window) - len(full)
         full = sorted([*waiting, *full], key=lambda text: (len(text.source), len(text.target or ())), reverse=True)
-        start, stop = 0, 0
+        start = 0
         while start < len(full):
             # Sorted by length: the first is the longest, and all are padded to it.
-            stop = start + max(1, batch_tokens // (-(-full[start].tokens // step) * step))
+            stop = start + max(1, batch_tokens // _padded_tokens(full[start], step))
             if stop > len(full) and more:
                 break  # the next window fills it up
             yield full[start:stop]
             start = stop
         waiting = full[start:]
+
+
+def _padded_tokens(text: Encoded, step: int) -> int:
+    """Its tokens, those of each side as a multiple of `step`."""
+    return sum(-(-len(side) // step) * step for side in (text.source, text.target) if side is not None)

@@ -11,15 +11,12 @@ from torch import Tensor
 import lorgnette as lo
 from lorgnette.errors import Unreplayable
 from lorgnette.looking import passes, replay, texts
+from lorgnette.looking.look import _fingerprint
 
 LENSES = ("weights", "norms:sample=0", "geometry", "weights,norms:sample=0,geometry")
 ON_CHIP = (*LENSES, "norms:sample=20", "weights,norms:sample=200,geometry")
 FAMILIES = ("bert", "llama", "gpt2")
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: nothing can be recorded")
-
-
-def corpus(lengths: tuple[int, ...]) -> list[lo.Example]:
-    return examples(lengths)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +29,7 @@ def small_windows(monkeypatch):
 def looked(name: str, lenses: str, lengths: tuple[int, ...], device: str) -> lo.Results:
     tiny = subject(name, dtype=torch.float32)
     tiny.model.to(device)
-    return lo.look(tiny, corpus(lengths), lenses.split(","), batch_tokens=2 * max(lengths) + 8, progress=False)
+    return lo.look(tiny, examples(lengths), lenses.split(","), batch_tokens=2 * max(lengths) + 8, progress=False)
 
 
 def alike(one: lo.Results, other: lo.Results) -> None:
@@ -144,14 +141,17 @@ def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeyp
 def test_what_is_recorded(monkeypatch):
     tiny = subject("bert", dtype=torch.float32)
     weights, rollout, texts_kept = lo.lens.Weights(), lo.lens.Rollout(), lo.lens.Weights()
+    distances, own = lo.lens.Distances(), type("Own", (lo.lens.Weights,), {"name": "own"})()
     texts_kept.keep_texts()
-    for lens in (weights, rollout, texts_kept):
+    for lens in (weights, rollout, texts_kept, distances, own):
         lens.bind(tiny)
     assert passes.Passes(tiny, [weights]).replays is None  # not on a GPU
     devices = ["cuda:0"]
     monkeypatch.setattr(tiny.model, "parameters", lambda: [Placed(device) for device in devices])
     assert replay.Replays.of(tiny, [weights]) is not None
     assert replay.Replays.of(tiny, [weights, rollout]) is None  # it looks at blocks of weights
+    assert replay.Replays.of(tiny, [distances]) is None  # it inherits from Weights, and does more
+    assert replay.Replays.of(tiny, [own]) is None
     assert replay.Replays.of(tiny, [texts_kept]) is None  # each text's numbers go to the CPU
     for elsewhere in ("meta", "cuda:1", "cpu"):
         devices[1:] = [elsewhere]
@@ -166,3 +166,12 @@ class Placed:
 
     def __init__(self, device):
         self.device, self.is_meta = torch.device(device), device == "meta"
+
+
+def test_a_run_with_other_batches_is_not_resumed():
+    """Batches that are padded to multiples hold other texts: going on from the twentieth would count some twice."""
+    texts_of = texts.TokenizedTexts(subject("bert", dtype=torch.float32), list(examples((8, 8))))
+    weights = lo.lens.Weights()
+    weights.bind(texts_of.subject)
+    plain, padded = (_fingerprint(texts_of, [weights], 64, step) for step in (1, passes.STEP))
+    assert plain != padded

@@ -183,8 +183,8 @@ class Clouds:
             *(torch.cat([getattr(one.directions, name) for one in held], 1) for name in ("sums", "counts"))
         )
         short = (whole.count < 2).to(whole.counts.dtype)[None]
-        each = lambda part: part.unflatten(1, (-1, texts)).sum(2, dtype=torch.float64)  # noqa: E731
-        sums, counts = each(whole.sums), each(torch.cat([whole.counts, short]))
+        both = (whole.sums, torch.cat([whole.counts, short]))
+        sums, counts = (part.unflatten(1, (-1, texts)).sum(2, dtype=torch.float64) for part in both)
         of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
         at = self._places(held, of_sums.device)
         of_sums.flatten(1, 2)[:, :, :heads, :dim].index_add_(1, at, sums.to(of_sums))

@@ -107,12 +107,16 @@ def within_texts(
     """
     sums, n = directions.sums[: TOTAL + 1].double(), directions.count.double()
     squared, products = sums.square().sum(-1), (sums[:TOTAL] * sums[TOTAL]).sum(-1)  # [sum batch head]
-    joint = lambda own, heads: torch.cat([own, heads.sum(-1, keepdim=True)], -1)  # noqa: E731
-    length = joint(squared[TOTAL], squared[TOTAL]).sqrt()
-    sim = _mean_cosine(joint(squared[UNITS], squared[UNITS_ALL]), n)
-    intra = _along(joint(products[UNITS], products[UNITS_ALL]), length, n)
+    length = _and_all(squared[TOTAL], squared[TOTAL]).sqrt()
+    sim = _mean_cosine(_and_all(squared[UNITS], squared[UNITS_ALL]), n)
+    intra = _along(_and_all(products[UNITS], products[UNITS_ALL]), length, n)
     enough = n > 1
     return torch.stack([sim, intra], -1), torch.stack([enough, enough & (length > 0)], -1).double()
+
+
+def _and_all(own: Float[Tensor, "batch head"], parts: Float[Tensor, "batch head"]) -> Float[Tensor, "batch all"]:
+    """Of each head, and behind them the sum of the parts that all of them have together."""
+    return torch.cat([own, parts.sum(-1, keepdim=True)], -1)
 
 
 def contributions(
