@@ -46,6 +46,7 @@ def run_lens(lens: Lens, subject: Subject, batches: Sequence[Batch], *, matrix: 
         with torch.set_grad_enabled(lens.wants_gradients):
             with subject.tapped(*taps):
                 outputs = subject.run(batch, output_hidden_states=lens.wants_hidden_states, return_dict=True)
+            lens.take_outputs(batch, outputs)
             lens.finish(batch, outputs)
     return lens
 

@@ -46,6 +46,7 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
     if len(outputs) != 1:
         raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
     for lens in lenses:
+        lens.take_outputs(batch, outputs[0])
         lens.finish(batch, outputs[0])
         lens.commit()
 

@@ -119,13 +119,13 @@ class Lens(torchmetrics.Metric):
     def looks(self) -> bool:
         """Whether it takes anything from a batch, and is not made from results alone."""
         mine = type(self)
-        return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "finish", "taps"))
+        return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "take_outputs", "finish", "taps"))
 
     @property
     def replays(self) -> bool:
-        """Whether `update` only launches work for a GPU, so that it can be recorded once and replayed.
+        """Whether `update` and `take_outputs` only launch work for a GPU, to be recorded once and replayed.
 
-        It must not wait for the GPU, decide by numbers there or keep anything of a batch but in the lists of `holds`,
+        They must not wait for the GPU, decide by numbers there or keep anything of a batch but in the lists of `holds`,
         and have no taps. A subclass that can be replayed says so itself: it does not inherit this.
         """
         return False
@@ -170,8 +170,11 @@ class Lens(torchmetrics.Metric):
     def update(self, call: Call, batch: Batch) -> None:
         """Process one attention call of the forward pass."""
 
+    def take_outputs(self, batch: Batch, outputs: ModelOutput) -> None:
+        """Process what the forward pass gives; a lens that `replays` only launches work here too."""
+
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Process what is known only after the forward pass."""
+        """Process what is known only after the forward pass, or is decided on the CPU; it is never recorded."""
 
     def sums(self, name: str, *shape: int, in_place: bool = True) -> None:
         """Declare a state that is summed over batches and processes."""

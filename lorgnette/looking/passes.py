@@ -108,7 +108,10 @@ class Passes:
         hidden = any(lens.wants_hidden_states for lens in self.lenses)
         own = [tap for lens in self.lenses for tap in lens.taps(batch)]
         with self.subject.tapped(*own, Looking(self.lenses, batch)):
-            return self.subject.run(batch, output_hidden_states=hidden, return_dict=True)
+            outputs = self.subject.run(batch, output_hidden_states=hidden, return_dict=True)
+        for lens in self.lenses:
+            lens.take_outputs(batch, outputs)
+        return outputs
 
 
 def _too_large(text: Encoded, error: BaseException) -> UserError:

@@ -115,7 +115,9 @@ def test_isotropic_states_have_no_sim():
     generator = torch.Generator().manual_seed(3)
     shape = (4, *batch.source.ids.shape, lens.width)
     lens._update_count = 1  # no attention was seen
-    lens.finish(batch, SimpleNamespace(hidden_states=torch.randn(shape, generator=generator, dtype=torch.float64)))
+    outputs = SimpleNamespace(hidden_states=torch.randn(shape, generator=generator, dtype=torch.float64))
+    lens.take_outputs(batch, outputs)
+    lens.finish(batch, outputs)
     data = lens.compute().data.sel(stack="encoder")
     assert (abs(data.state_sim) < 3 * data.state_sim_se).all()
     assert (abs(data.state_sim_corpus) < 0.001).all()

@@ -1,29 +1,15 @@
 """How many directions a cloud of vectors uses: IsoScore, effective rank, explained variance, from second moments."""
 
-import os
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain, islice
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.statistics.entropy import entropy
 
-STREAMS = 4
-"""Streams of a GPU that find eigenvalues at the same time."""
-SMALL = 128
-CORES = min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-MANY = 8
-"""So many cores help a GPU with large matrices."""
-LAST = 8
-"""So many matrices are left to the GPU, so that it need not wait for a core with the last."""
 BLOCK = 96
 """Columns at a time when only the lower triangle of a product is wanted."""
 
@@ -85,80 +71,26 @@ def iso_score(covariance: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*ba
 
 
 def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_ _"]]:
-    """Of symmetric matrices, ascending; of those on a GPU, on the CPU: found by its cores, or by both at once."""
-    out, large = [torch.empty(0)] * len(stacks), []
+    """Of symmetric matrices, ascending; of those on a GPU, all of one size together. The values are on the CPU."""
+    out, alike = [torch.empty(0)] * len(stacks), dict[int, list[int]]()
     for number, stack in enumerate(stacks):
-        if not stack.is_cuda or not len(stack):
+        if not stack.is_cuda or not stack.numel() or find_spec("triton") is None:
             out[number] = torch.linalg.eigvalsh(stack).cpu()
-        elif stack.shape[-1] <= SMALL:
-            flat = stack.cpu().numpy().reshape(-1, *stack.shape[-2:])
-            with ThreadPoolExecutor(CORES) as pool:
-                found = [*pool.map(np.linalg.eigvalsh, np.array_split(flat, min(CORES, len(flat))))]
-            out[number] = torch.from_numpy(np.concatenate(found)).view(stack.shape[:-1])
         else:
-            large.append(number)
-    single = [list(stacks[number].reshape(-1, *stacks[number].shape[-2:])) for number in large]
-    cores = CORES - STREAMS if CORES >= MANY and find_spec("threadpoolctl") is not None else 0
-    values = iter(eigenvalues_by_both(list(chain.from_iterable(single)), cores))
-    for number, matrices in zip(large, single, strict=True):
-        out[number] = torch.stack(list(islice(values, len(matrices)))).view(stacks[number].shape[:-1])
+            alike.setdefault(stack.shape[-1], []).append(number)
+    for size, numbers in alike.items():
+        flat = [stacks[number].reshape(-1, size, size) for number in numbers]
+        found = import_module("lorgnette.lens.geometry.spectra").eigenvalues(torch.cat(flat)).cpu()
+        for number, values in zip(numbers, found.split([len(some) for some in flat]), strict=True):
+            out[number] = values.view(stacks[number].shape[:-1])
     return out
 
 
-def eigenvalues_by_both(matrices: Sequence[Float[Tensor, "_ _"]], cores: int) -> list[Float[Tensor, " _"]]:
-    """Large matrices, one after the other from one queue, by streams of their device and by so many CPU cores.
-
-    One matrix does not fill a GPU, which finds its eigenvalues in a tenth of the time of a core.
-    """
-    if not matrices:
-        return []
-    waiting, out, device = deque(range(len(matrices))), [torch.empty(0)] * len(matrices), matrices[0].device
-    if device.type == "cuda":
-        torch.linalg.eigvalsh(matrices[0][:1, :1])  # torch loads its library with the first call: not in two threads
-        torch.cuda.current_stream(device).synchronize()  # streams and threads of their own read them now
-
-    def there() -> None:
-        with torch.cuda.stream(torch.cuda.Stream(device) if device.type == "cuda" else None):
-            while (number := _next(waiting, 0)) is not None:
-                out[number] = torch.linalg.eigvalsh(matrices[number]).cpu()
-
-    def here() -> None:
-        while (number := _next(waiting, LAST)) is not None:
-            out[number] = torch.from_numpy(np.linalg.eigvalsh(matrices[number].cpu().numpy()))
-
-    with ThreadPoolExecutor(STREAMS + cores) as pool, _one_thread_each() if cores else nullcontext():
-        for done in [pool.submit(work) for work in (*(there,) * STREAMS, *(here,) * cores)]:
-            done.result()
-    return out
-
-
-def _next(waiting: deque[int], rest: int) -> int | None:
-    """The next of a queue that several threads read, unless no more than the rest is left."""
-    try:
-        return waiting.popleft() if len(waiting) > rest else None
-    except IndexError:  # another thread was faster
-        return None
-
-
-def _one_thread_each() -> AbstractContextManager[object]:
-    """Linear algebra on one core for each call: else as many threads as there are cores help each of the cores."""
-    return import_module("threadpoolctl").threadpool_limits(1, "blas")
-
-
-def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
+def effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """exp(−Σ p log p), p = σ/Σσ, σ the singular values of the matrix of vectors, uncentred (Roy & Vetterli 2007).
 
-    The σ² are the eigenvalues of Σ x xᵀ. It is at most the number of vectors: compare like with like. NaN for nothing.
+    The σ² are the eigenvalues of Σ x xᵀ, ascending. It is at most the number of vectors: compare like with like. NaN for nothing.
     """
-    return effective_ranks([moment])[0].to(moment.device)
-
-
-def effective_ranks(moments: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_"]]:
-    """`effective_rank` of many stacks of matrices, found together."""
-    return [_effective_rank(values) for values in eigenvalues(moments)]
-
-
-def _effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
     floor = values[..., -1:] * (64 * values.shape[-1] * torch.finfo(values.dtype).eps)
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()
@@ -167,12 +99,16 @@ def _effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batc
     return torch.where(total[..., 0] > 0, entropy(share).exp(), torch.nan)
 
 
-def first_component_share(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch"]:
-    """σ₁² / Σ σ²: the share of the squared length that one direction holds, uncentred (MEV, Ethayarajh 2019)."""
+def gram(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch least least"]:
+    """Products of the items or, if these are fewer, of the dimensions: both have the same eigenvalues, but for zeros."""
     vectors = vectors.double()
-    gram = vectors @ vectors.transpose(-1, -2)
-    if vectors.shape[-1] < vectors.shape[-2]:
-        gram = vectors.transpose(-1, -2) @ vectors
-    trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    first = eigenvalues([gram])[0][..., -1].to(trace.device)
-    return torch.where(trace > 0, first / torch.where(trace > 0, trace, 1.0), torch.nan)
+    return vectors.mT @ vectors if vectors.shape[-1] < vectors.shape[-2] else vectors @ vectors.mT
+
+
+def first_component_share(values: Float[Tensor, "*batch least"]) -> Float[Tensor, "*batch"]:
+    """σ₁² / Σ σ²: the share of the squared length that one direction holds, uncentred (MEV, Ethayarajh 2019).
+
+    The σ² are the eigenvalues of `gram`, ascending.
+    """
+    total = values.sum(-1)
+    return torch.where(total > 0, values[..., -1] / torch.where(total > 0, total, 1.0), torch.nan)

@@ -63,8 +63,9 @@ def _sums(
     h, row = (program // PARTS).to(tl.int64), k * B + b
     at = _picked(k, X0, X1, X2) + b * x_b + h * x_h
     dims = (program % PARTS) * DP + tl.arange(0, DP)
-    units, joint, total = tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32)
-    squares, joint_squares = tl.zeros([DP], tl.float32), tl.zeros([DP], tl.float32)
+    # Summed over the tokens at the end: a sum across threads for every block would take most of the time.
+    units, joint, total = tl.zeros([BT, DP], tl.float32), tl.zeros([BT, DP], tl.float32), tl.zeros([BT, DP], tl.float32)
+    squares, joint_squares = tl.zeros([BT, DP], tl.float32), tl.zeros([BT, DP], tl.float32)
     energy, count, zeros = tl.zeros([BT], tl.float32), tl.zeros([BT], tl.float32), tl.zeros([BT], tl.float32)
     energy_all, count_all, zeros_all = (
         tl.zeros([BT], tl.float32),
@@ -82,11 +83,11 @@ def _sums(
         has, have = counts & (own > 0), counts & (ours > 0)
         mine = x * tl.where(has, tl.rsqrt(tl.where(has, own, 1.0)), 0.0)[:, None]
         theirs = x * tl.where(have, tl.rsqrt(tl.where(have, ours, 1.0)), 0.0)[:, None]
-        units += tl.sum(mine, 0)
-        joint += tl.sum(theirs, 0)
-        total += tl.sum(tl.where(counts[:, None], x, 0.0), 0)
-        squares += tl.sum(mine * mine, 0)
-        joint_squares += tl.sum(theirs * theirs, 0)
+        units += mine
+        joint += theirs
+        total += tl.where(counts[:, None], x, 0.0)
+        squares += mine * mine
+        joint_squares += theirs * theirs
         energy += tl.where(has, own, 0.0)
         count += has.to(tl.float32)
         zeros += (counts & (own <= 0)).to(tl.float32)
@@ -94,11 +95,11 @@ def _sums(
         count_all += have.to(tl.float32)
         zeros_all += (counts & (ours <= 0)).to(tl.float32)
     out, of = OUT + (row * H + h) * D + dims, COUNTS + row * (H + 1)
-    tl.store(out, units, mask=dims < D)
-    tl.store(out + step, joint, mask=dims < D)
-    tl.store(out + 2 * step, total, mask=dims < D)
-    tl.store(out + 3 * step, squares, mask=dims < D)
-    tl.store(out + 4 * step, joint_squares, mask=dims < D)
+    tl.store(out, tl.sum(units, 0), mask=dims < D)
+    tl.store(out + step, tl.sum(joint, 0), mask=dims < D)
+    tl.store(out + 2 * step, tl.sum(total, 0), mask=dims < D)
+    tl.store(out + 3 * step, tl.sum(squares, 0), mask=dims < D)
+    tl.store(out + 4 * step, tl.sum(joint_squares, 0), mask=dims < D)
     if program % PARTS == 0:
         tl.store(of + h, tl.sum(count, 0))
         tl.store(of + each + h, tl.sum(zeros, 0))
@@ -140,6 +141,18 @@ def _centred(
     tl.store(out + 2 * CHUNK * E, (low.to(tl.float32) * 2).to(tl.bfloat16), mask=inside)
 
 
+@triton.jit
+@no_type_check
+def _added(X, OUT, chunks, size, BS: tl.constexpr):
+    """Σ over the chunks of each cloud, in float64: torch would write them all as float64 first."""
+    places, cloud = tl.program_id(0) * BS + tl.arange(0, BS), tl.program_id(1).to(tl.int64)
+    at, out = X + cloud * chunks * size + places, tl.zeros([BS], tl.float64)
+    for _ in range(chunks):
+        out += tl.load(at, mask=places < size, other=0.0).to(tl.float64)
+        at += size
+    tl.store(OUT + cloud * size + places, out, mask=places < size)
+
+
 def together(vectors: Float[Tensor, "batch token head dim"]) -> int:
     """How many clouds of this shape one launch should take."""
     return max(1, min(TOGETHER, MOST // max(1, 3 * vectors.numel())))
@@ -168,7 +181,7 @@ def directions(
     _lengths[triton.cdiv(tokens, block), batch, clouds](
         *pointers, *strides, lengths, batch, tokens, dim, heads, DP=width, BT=block
     )
-    flags, block = mask.contiguous().view(torch.uint8), 16 if INTERPRETED else 64
+    flags, block = mask.contiguous().view(torch.uint8), 16 if INTERPRETED else max(4, 1024 // part)
     _sums[heads * parts, batch, clouds](
         *pointers, *strides, lengths, flags, out, counts, out.stride(0), counts.stride(0), batch, tokens, dim, heads,
         PARTS=parts, DP=part, BT=block,
@@ -212,7 +225,9 @@ def products(
     # (h, h)ᵀ (h, 2 l): one product where h hᵀ and 2 h lᵀ would be two, and a sum.
     # Wide: (2 r, h, h, 2 l)ᵀ (h, h, 2 l, l / 2).
     both = _bmm(parts[:, :-1].flatten(1, 2).mT, parts[:, 1:].flatten(1, 2))
-    return Products(both.unflatten(0, (clouds, chunks)).sum(1, dtype=torch.float64), shift, total, items)
+    out = torch.empty(clouds, dim, dim, dtype=torch.float64, device=shift.device)
+    _added[triton.cdiv(dim * dim, 1024), clouds](both, out, chunks, dim * dim, BS=1024)
+    return Products(out, shift, total, items)
 
 
 def second_moments(some: Sequence[Products]) -> tuple[Float[Tensor, "cloud dim dim"], Float[Tensor, "cloud dim"]]:

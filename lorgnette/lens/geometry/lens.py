@@ -1,5 +1,6 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
@@ -16,8 +17,8 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
 from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
-from lorgnette.lens.geometry.isotropy import effective_ranks
-from lorgnette.lens.geometry.word_similarity import WordSimilarity, word_similarity
+from lorgnette.lens.geometry.isotropy import effective_rank, eigenvalues
+from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_number, word_vectors
 from lorgnette.lens.places import Places
@@ -156,7 +157,7 @@ class Geometry(Lens):
             return tokens.mask
         return tokens.ordinary | (tokens.mask & tokens.categories["cls"]) if self.specials else tokens.ordinary
 
-    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
+    def take_outputs(self, batch: Batch, outputs: ModelOutput) -> None:
         """Take in the hidden states, now that they are all there."""
         with torch.no_grad():
             for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):
@@ -170,8 +171,12 @@ class Geometry(Lens):
                         for number, (state, mask) in enumerate(zip(states, masks, strict=True))
                     ]
                 )
-                if self.words:
-                    self._take_words(stack, tokens, [example.id for example in batch.examples], states)
+
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
+        """Take in some words, which are chosen on the CPU."""
+        with torch.no_grad():
+            for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)) if self.words else ():
+                self._take_words(stack, tokens, [example.id for example in batch.examples], states)
 
     def _take_words(self, stack: str, tokens: Tokens, ids: list[str], states: tuple[Tensor, ...]) -> None:
         where, words, items = occurrences(tokens, ids, stack)
@@ -201,7 +206,10 @@ class Geometry(Lens):
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
         # The eigenvalues of everything are found together: it is most of the work at the end.
         moments = [clouds.second_moments() for clouds in (self.heads_clouds, self.state_clouds)]
-        ranks = effective_ranks([some.matrices for some in chain.from_iterable(moments)])
+        matrices = [some.matrices for some in chain.from_iterable(moments)]
+        random = [self._random(number) for number in range(len(self.stacks) if self.words else 0)]
+        values = eigenvalues([*matrices, *map(state_grams, random)])
+        ranks = [effective_rank(some) for some in values[: len(matrices)]]
         clouds = self.heads_clouds.means() | self.heads_clouds.pooled(moments[0], ranks[: len(moments[0])])
         variables: dict[str, xr.DataArray] = {}
         for name, array in clouds.items():
@@ -212,7 +220,7 @@ class Geometry(Lens):
             variables[f"state_{name}"] = array.isel({axes.HEAD: 0, axes.VECTORS: 0}, drop=True)
         variables |= self._dimensions(variables["state_sim_corpus_count"])
         if self.words:
-            variables |= self._words(variables["state_intra_similarity"])
+            variables |= self._words(variables["state_intra_similarity"], random, values[len(matrices) :])
         for name, array in variables.items():
             plain = name.removeprefix("state_").removesuffix("_all")
             if plain in _DESCRIPTIONS:
@@ -244,14 +252,19 @@ class Geometry(Lens):
         )
         return out
 
-    def _words(self, intra: xr.DataArray) -> dict[str, xr.DataArray]:
+    def _random(self, stack: int) -> Float[Tensor, "word depth width"]:
+        """The vectors of random words, one from each text."""
+        found = [group[0] for group in self.at_random.rows(stack).groups("vectors")]
+        return torch.stack(found) if found else torch.zeros(0, self.depth, self.width)
+
+    def _words(
+        self, intra: xr.DataArray, random: Sequence[Tensor], values: Sequence[Tensor]
+    ) -> dict[str, xr.DataArray]:
         """SelfSim and MEV, what random words have in common, and each less that."""
-        shape = (len(self.stacks), self.depth, self.width)
         similarities: list[WordSimilarity] = []
-        for number in range(len(self.stacks)):
+        for number, (baseline, of_baseline) in enumerate(zip(random, values, strict=True)):
             words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
-            random = [group[0] for group in self.at_random.rows(number).groups("vectors")]
-            similarities.append(word_similarity(words, torch.stack(random) if random else torch.zeros(0, *shape[1:])))
+            similarities.append(word_similarity(words, baseline, of_baseline))
         out: dict[str, xr.DataArray] = {}
         where = {axes.STACK: self.stacks, axes.STATE: list(range(self.depth))}
         for name in WordSimilarity._fields:

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lorgnette.lens.geometry.cosine import mean_pairwise_cosine
-from lorgnette.lens.geometry.isotropy import first_component_share
+from lorgnette.lens.geometry.isotropy import eigenvalues, first_component_share, gram
 
 
 class WordSimilarity(NamedTuple):
@@ -27,29 +28,41 @@ class WordSimilarity(NamedTuple):
 
 
 def word_similarity(
-    words: Sequence[Float[Tensor, "_ state dim"]], random: Float[Tensor, "word state dim"]
+    words: Sequence[Float[Tensor, "_ state dim"]],
+    random: Float[Tensor, "word state dim"],
+    random_values: Float[Tensor, "state least"],
 ) -> WordSimilarity:
     """SelfSim(w), the mean cosine of the occurrences of w, and MEV(w) = σ₁²/Σσ² of their matrix; means over words w.
 
     MEV is uncentred for words and for the baseline alike; it cannot be below one over the number of occurrences, which
-    the baseline, of many more words, does not share: compare MEV between states, not with 0.
+    the baseline, of many more words, does not share: compare MEV between states, not with 0. `random_values` are the
+    eigenvalues of `state_grams(random)`, which the caller finds together with others.
     """
     cosines, shares = _by_word(words, random.shape[1])
     states = random.shape[1]
     many, enough = torch.tensor(float(len(random))), len(random) > 1
     missing = torch.full((states,), torch.nan, dtype=torch.float64)
-    baseline = (_cosine(random).cpu(), _share(random).cpu()) if enough else (missing, missing)
+    baseline = (_cosine(random).cpu(), first_component_share(random_values)) if enough else (missing, missing)
     counts = [(~values.isnan() * many).long() for values in baseline]
     return WordSimilarity(*_mean(cosines), *_mean(shares), baseline[0], counts[0], baseline[1], counts[1])
 
 
 def _by_word(words: Sequence[Float[Tensor, "_ state dim"]], states: int) -> tuple[Tensor, Tensor]:
-    """Mean cosine and first share of every word [word state]; words that occur equally often together."""
+    """Mean cosine and first share of every word [word state]; words that occur about as often together.
+
+    Shorter ones are filled up with zero vectors, which have no cosine and add nothing to the products.
+    """
     cosines, shares = torch.zeros(2, len(words), states, dtype=torch.float64)
-    for often in {len(word) for word in words}:
-        which = [number for number, word in enumerate(words) if len(word) == often]
-        some = torch.stack([words[number] for number in which])
-        cosines[which], shares[which] = _cosine(some).cpu(), _share(some).cpu()
+    alike: dict[int, list[int]] = {}
+    for number, word in enumerate(words):
+        alike.setdefault((len(word) - 1).bit_length(), []).append(number)
+    grams = []
+    for which in alike.values():
+        some = pad_sequence([words[number] for number in which], batch_first=True)
+        cosines[which] = _cosine(some).cpu()
+        grams.append(state_grams(some))
+    for which, values in zip(alike.values(), eigenvalues(grams), strict=True):
+        shares[which] = first_component_share(values)
     return cosines, shares
 
 
@@ -62,8 +75,9 @@ def _cosine(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*w
     return torch.where(count > 1, mean_pairwise_cosine(units, count), torch.nan)
 
 
-def _share(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*word state"]:
-    return first_component_share(vectors.transpose(-3, -2))
+def state_grams(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*word state least least"]:
+    """Products of the vectors of each state, whose eigenvalues say how much one direction holds."""
+    return gram(vectors.transpose(-3, -2))
 
 
 def _mean(
