@@ -49,6 +49,7 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
         lens.take_outputs(batch, outputs[0])
         lens.finish(batch, outputs[0])
         lens.commit()
+        lens.committed()
 
 
 def _refuse(lenses: tuple[Lens, ...]) -> None:

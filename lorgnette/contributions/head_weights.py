@@ -87,6 +87,11 @@ class SiteWeights:
                 self.made[site] = (state, self._make(attention))
         return self.made[site][1]
 
+    def make_all(self) -> None:
+        """Now, and not in the first pass: that can be recorded then, and would make them again in every replay."""
+        for site in self.sites:
+            self[site].halves  # noqa: B018
+
     def _make(self, attention: AttentionSite) -> Projections:
         output, bias = attention.output_weights()
         wide = torch.promote_types(output.dtype, torch.float32)

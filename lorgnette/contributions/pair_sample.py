@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,8 @@ class PairSample:
         self.held: list[tuple[int, Pairs, Tensor]] = []
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
+        self.draws_ahead: bool = find_spec("triton") is not None
+        """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
         self.keys: tuple[Batch, list[Site], np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
         lens.moments_held.append(self)
@@ -107,11 +110,12 @@ class PairSample:
         rests = [(site, kind) for site in sites for kind in self.kinds]
         keys = text_keys([example.id for example in batch.examples], rests)
         self.keys = batch, sites, keys.reshape(len(batch.examples), len(sites), len(self.kinds))
-        if self.drawn is None or batch.target is not None:
-            return  # whether a GPU can draw them, the first batch says
+        if not self.draws_ahead or batch.target is not None:
+            return
         known = self.drawn_for(batch)
         if known is None:
-            self.drawn = vars(batch)[self._mine] = type(self.drawn)(self, batch, batch.source)
+            module = import_module("lorgnette.contributions.pair_kernels")
+            self.drawn = vars(batch)[self._mine] = module.DrawnPairs(self, batch, batch.source)
         elif known.renew():
             self.drawn = known
         else:
@@ -139,6 +143,7 @@ class PairSample:
             if self.drawn is None or not self.drawn.of(self, batch, read):
                 self.drawn = import_module("lorgnette.contributions.pair_kernels").DrawnPairs(self, batch, read)
             return self.drawn.pairs(site, call.scores)
+        self.draws_ahead = False
         groups = _Groups(call.scores, asking.mask.cpu(), kinds.cpu())
         keys = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
         full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
@@ -186,8 +191,11 @@ class PairSample:
         out[:, place] = values[:, order[again]]
         new_state = out[:, :-1].reshape(state.shape)
         setattr(self.lens, self.state, new_state)
+
+    def committed(self) -> None:
+        """The sample has changed: on a GPU its new limits set out for this side."""
         if self.drawn is not None:
-            self.drawn.note(new_state)
+            self.drawn.note(getattr(self.lens, self.state))
 
     def sample(self, sites: Sequence[int], kind: int) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
         """α and ‖f‖ of the sampled pairs of these sites together."""

@@ -198,6 +198,9 @@ class Lens(torchmetrics.Metric):
             state = getattr(self, name)
             state[place] += value.to(state.device).double()
 
+    def committed(self) -> None:
+        """The numbers of a batch are in the states now; `look` says so, also where `commit` was replayed."""
+
     def snapshot(self) -> dict[str, Tensor]:
         """The states as they are before a batch: copies only of those that a batch changes in place."""
         return {name: state.clone() if name in self.in_place else state for name, state in self.states().items()}

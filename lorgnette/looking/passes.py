@@ -9,7 +9,7 @@ from lorgnette.errors import Unreplayable, UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.looking.progress import uninterrupted
-from lorgnette.looking.replay import Replays
+from lorgnette.looking.replay import Replays, Watched
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
@@ -72,7 +72,7 @@ class Passes:
         """
         snapshots = [lens.snapshot() for lens in self.lenses]
         try:
-            self._look_at(self.subject.encoder.collate(encoded) if batch is None else batch)
+            watched = self._look_at(self.subject.encoder.collate(encoded) if batch is None else batch)
         except BaseException as error:
             # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
             for lens, states in zip(self.lenses, snapshots, strict=True):
@@ -86,12 +86,15 @@ class Passes:
                 raise _too_large(encoded[0], error) from error
             return False
         with uninterrupted():
+            if watched is not None:
+                watched.commit()
             for lens in self.lenses:
-                lens.commit()
+                lens.commit()  # nothing is left if it was replayed
+                lens.committed()
         return True
 
-    def _look_at(self, batch: Batch) -> None:
-        """One pass with the lenses looking on; none where all of them read tokens only."""
+    def _look_at(self, batch: Batch) -> Watched | None:
+        """One pass with the lenses looking on; none where all of them read tokens only. Gives how it was taken."""
         watched = None if self.replays is None else self.replays.ready(batch, self._run)
         batch = batch.to(self.subject.device) if watched is None else watched.taken(batch)
         for lens in self.lenses:
@@ -100,6 +103,7 @@ class Passes:
             outputs = self._run(batch) if watched is None else watched.run()
             for lens in self.lenses:
                 lens.finish(batch, outputs)
+        return watched
 
     def _run(self, batch: Batch) -> ModelOutput:
         """The forward pass, and `update` of every lens at every call."""

@@ -1,5 +1,7 @@
 """Passes of one shape as CUDA graphs: recorded once, then launched as one piece, with no Python between the kernels.
 
+So is what comes after a pass: taking the numbers of the batch into the states of the lenses.
+
 A model of BERT's size launches its kernels no faster than a GPU runs them, and lenses launch as many again. A graph
 reads and writes the same memory in every replay: the tensors of a new batch are copied into those of the recorded one,
 and what the lenses held after the recording they hold again, with new numbers in it.
@@ -27,6 +29,8 @@ from lorgnette.types import ModelOutput
 
 MOST = 16
 """Shapes that are recorded in one pass over a corpus. They share the memory of what a pass needs for itself."""
+OFTEN = 64
+"""Replays after which a pass may be recorded anew, to do less: recording takes as long as dozens of replays save."""
 _CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
 """Models, and lenses with their settings, that were seen not to wait for the GPU."""
 
@@ -114,6 +118,9 @@ class Watched:
         self._passed()
         return outputs
 
+    def commit(self) -> None:
+        """Take the numbers of the batch into the states, if there is a better way than each lens's own."""
+
 
 class Recording(Watched):
     """The pass of one shape of batch, and the memory that it reads and writes."""
@@ -124,13 +131,20 @@ class Recording(Watched):
         super().__init__(run, lenses)
         self.outputs, self._memory = None, memory
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.closing: torch.cuda.CUDAGraph | None = None
+        """What `commit` does; it reads and writes the same memory of the states each time."""
+        self.states: list[tuple[Lens, str, Tensor]] = []
+        self.alone = False
+        """Whether `commit` cannot be recorded."""
+        self.replayed = 0
         self.held: list[tuple[object, str, list[object]]] = []
         self.bare: list[dict[str, object]] = []
         self.made: list[dict[str, object]] = []
 
     @property
     def outgrown(self) -> bool:
-        return self.batch is not None and any(lens.outgrown(self.batch) for lens in self.lenses)
+        often = self.batch is not None and self.replayed >= OFTEN
+        return often and any(lens.outgrown(self.batch) for lens in self.lenses)
 
     def taken(self, batch: Batch) -> Batch:
         """The batch in the memory that the graph reads."""
@@ -162,6 +176,7 @@ class Recording(Watched):
             self.made = [_worked_out(own, bare) for own, bare in zip(sides, self.bare, strict=True)]
         assert self.graph is not None
         self.graph.replay()
+        self.replayed += 1
         for owner, name, held in self.held:
             setattr(owner, name, list(held))
         for own, made in zip(sides, self.made, strict=True):
@@ -169,20 +184,64 @@ class Recording(Watched):
         return self.outputs
 
     def _record(self, batch: Batch) -> None:
-        """On a stream of its own. Other threads may reserve memory meanwhile: they prepare batches."""
-        pool, stream = self._memory(), torch.cuda.Stream()
-        self.graph = torch.cuda.CUDAGraph()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                self.outputs = self._run(batch)
-            except RuntimeError as error:
-                with suppress(RuntimeError):
-                    self.graph.capture_end()
-                raise Unreplayable from error
-            self.graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
+        def run() -> None:
+            self.outputs = self._run(batch)
+
+        self.graph = _recorded(run, self._memory())
+
+    def commit(self) -> None:
+        """What the lenses do in theirs: recorded if it was not yet, then replayed."""
+        if self.closing is None and not self.alone:
+            self._record_commit()
+        if self.closing is None:
+            return
+        for lens, name, state in self.states:
+            if (now := getattr(lens, name)) is not state:  # another batch was taken in without this graph
+                state.copy_(now)
+                setattr(lens, name, state)
+        self.closing.replay()
+        for owner, name, _ in self.held:
+            setattr(owner, name, [])
+
+    def _record_commit(self) -> None:
+        """New states are copied into the memory of the old ones, which the next replay reads."""
+        places = [(owner, name, getattr(owner, name)) for owner, name, _ in self.held]
+        before = [(lens, name, getattr(lens, name)) for lens in self.lenses for name in lens.on_device]
+        versions = [state._version for _, _, state in before]
+
+        def commit() -> None:
+            for lens in self.lenses:
+                lens.commit()
+            for lens, name, state in before:
+                if (new := getattr(lens, name)) is not state:
+                    state.copy_(new)
+
+        try:
+            self.closing = _recorded(commit, self._memory())
+        except Unreplayable:
+            self.alone = True
+            for owner, name, held in places:
+                setattr(owner, name, held)
+        self.states = [one for one, version in zip(before, versions, strict=True) if one[2]._version != version]
+        for lens, name, state in before:
+            setattr(lens, name, state)
+
+
+def _recorded(work: Callable[[], None], memory: "Pool") -> torch.cuda.CUDAGraph:
+    """On a stream of its own. Other threads may reserve memory meanwhile: they prepare batches."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool=memory, capture_error_mode="thread_local")
+        try:
+            work()
+        except RuntimeError as error:
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise Unreplayable from error
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph
 
 
 def _set_sync_mode(mode: int | str) -> None:

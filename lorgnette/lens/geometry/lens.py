@@ -104,6 +104,10 @@ class Geometry(Lens):
     def replays(self) -> bool:
         return self.per_text is None and self.precision != torch.float64 and find_spec("triton") is not None
 
+    @property
+    def at_once(self) -> bool:
+        return True
+
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)
         self.precision = torch.float64 if subject.dtype == torch.float64 else torch.float32

@@ -106,11 +106,17 @@ class Norms(Lens):
         super().bind(subject)
         if self.projections is None:  # it was pickled, and the model stayed behind
             self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
+        if self.home.type == "cuda" and self.replays:
+            self.projections.make_all()
 
     @property
     def replays(self) -> bool:
         plain = not self.measures and not self.contribution and self.all_heads
         return self.per_text is None and plain
+
+    @property
+    def at_once(self) -> bool:
+        return True
 
     def outgrown(self, batch: Batch) -> bool:
         """Later batches have fewer pairs that may belong to the sample."""
@@ -193,6 +199,10 @@ class Norms(Lens):
         for some in alike.values():
             self._take(Readings(some))
         super().commit()
+
+    def committed(self) -> None:
+        if self.pairs_sample is not None:
+            self.pairs_sample.committed()
 
     def _take(self, read: Readings) -> None:
         present, count = self._present(read.kinds), read.query.sum(-1)
