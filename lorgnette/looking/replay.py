@@ -143,8 +143,8 @@ class Recording(Watched):
 
     @property
     def outgrown(self) -> bool:
-        often = self.batch is not None and self.replayed >= OFTEN
-        return often and any(lens.outgrown(self.batch) for lens in self.lenses)
+        batch = self.batch
+        return batch is not None and self.replayed >= OFTEN and any(lens.outgrown(batch) for lens in self.lenses)
 
     def taken(self, batch: Batch) -> Batch:
         """The batch in the memory that the graph reads."""
@@ -205,7 +205,7 @@ class Recording(Watched):
 
     def _record_commit(self) -> None:
         """New states are copied into the memory of the old ones, which the next replay reads."""
-        places = [(owner, name, getattr(owner, name)) for owner, name, _ in self.held]
+        places = [(owner, name, list(getattr(owner, name))) for owner, name, _ in self.held]
         before = [(lens, name, getattr(lens, name)) for lens in self.lenses for name in lens.on_device]
         versions = [state._version for _, _, state in before]
 

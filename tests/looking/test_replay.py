@@ -164,6 +164,28 @@ def test_what_is_held_is_held_again(lenses, lengths, rehearsed, monkeypatch):
     alike(replayed, looked("bert", lenses, lengths, "cpu"))
 
 
+@pytest.mark.parametrize("lenses", LENSES)
+def test_a_batch_that_is_not_recorded_comes_between(lenses, rehearsed, monkeypatch):
+    """It makes new states; the recorded ones go on from these."""
+    monkeypatch.setattr(replay, "MOST", 1)
+    replayed = looked("bert", lenses, LENGTHS["another between"], "cpu")
+    assert 4 <= len(CLOSED) == len(rehearsed) <= 6  # of eight batches
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    alike(replayed, looked("bert", lenses, LENGTHS["another between"], "cpu"))
+
+
+def test_a_commit_that_cannot_be_recorded_goes_as_usual(rehearsed, monkeypatch):
+    def refuse(work, recording):
+        recording.lenses[0].commit()  # half of it
+        raise Unreplayable
+
+    monkeypatch.setattr(replay, "_recorded", refuse)
+    refused = looked("bert", "weights,geometry", (8,) * 14, "cpu")
+    assert len(rehearsed) >= 4
+    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    alike(refused, looked("bert", "weights,geometry", (8,) * 14, "cpu"))
+
+
 def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeypatch):
     def refuse(self, batch):
         raise Unreplayable

@@ -276,8 +276,8 @@ class Geometry(Lens):
             array = xr.DataArray(cells.numpy(), dims=(axes.STACK, axes.STATE), coords=where)
             out[name] = array.astype("int64") if name.endswith("_count") else array
         counted = lambda name: out[f"{name}_count"].where(out["random_cosine_count"] > 0, 0).astype("int64")  # noqa: E731
-        for name, baseline in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
-            out[f"{name}_adjusted"] = (out[name] - out[baseline]).where(counted(name) > 0)
+        for name, common in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
+            out[f"{name}_adjusted"] = (out[name] - out[common]).where(counted(name) > 0)
             out[f"{name}_adjusted_count"] = counted(name)
         out["state_intra_similarity_adjusted"] = intra - out["random_cosine"]
         both = out["state_intra_similarity_adjusted"].notnull()
