@@ -42,11 +42,11 @@ def prepared(
 def ahead(stream: Iterator[T], depth: int) -> Iterator[T]:
     """The same items, made by one other thread, up to `depth` of them before they are asked for.
 
-    It begins with two: the thread that asks has most to do at the start, and threads of Python take turns.
+    While the first is worked on, no other is made: that is when a pass is recorded, and threads of Python take turns.
     """
     end = object()
     with ThreadPoolExecutor(1) as worker:
-        waiting = deque(worker.submit(next, stream, end) for _ in range(min(2, depth)))
+        waiting = deque([worker.submit(next, stream, end)])
         while (item := waiting.popleft().result()) is not end:
-            waiting.extend(worker.submit(next, stream, end) for _ in range(min(2, depth - len(waiting))))
             yield item  # type: ignore[misc]
+            waiting.extend(worker.submit(next, stream, end) for _ in range(min(2, depth - len(waiting))))

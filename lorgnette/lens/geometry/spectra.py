@@ -112,7 +112,7 @@ def eigenvalues(matrices: Float[Tensor, "matrix dim dim"]) -> Float[Tensor, "mat
     work = (matrices / scale[:, None, None]).contiguous()
     vectors, products = work.new_zeros(2, count, 2, n)
     factors, (diagonal, beside) = work.new_zeros(count, 2), work.new_zeros(2, count, n)
-    height, width = (8, 16) if INTERPRETED else (32, 128)
+    height, width = (8, 16) if INTERPRETED else (16, 64)
     for k in range(n):
         first = (k + 1) // height
         blocks = max(1, triton.cdiv(n, height) - first)
