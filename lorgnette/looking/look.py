@@ -110,6 +110,7 @@ def _passed(
     bars = progress_bar("looking", _size(texts.corpus), enabled=progress and ranks.first)
     with bars as bar:
         counts = _through(texts, passes, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
+    passes.close()
     if counts.texts == 0:
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
     return counts, keeper

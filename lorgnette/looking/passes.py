@@ -50,6 +50,10 @@ class Passes:
         """What lengths of batches are multiples of: where passes are recorded, few shapes count more than padding."""
         return 1 if self.replays is None else STEP
 
+    def close(self) -> None:
+        """Let go of what was recorded, and its memory: it refers to this object, and would stay until it is found."""
+        self.replays = None
+
     def take(self, encoded: list[Encoded], batch: Batch | None = None) -> None:
         """These texts, as this batch.
 
