@@ -13,6 +13,7 @@ from tiny import bert, gpt2
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.statistics.hashing import mixed, text_key
 from lorgnette.texts import batch_words
+from lorgnette.texts.batch import Tokens
 from lorgnette.texts.batch_words import word_number
 from lorgnette.texts.example import Example
 
@@ -75,3 +76,24 @@ def test_vectors_are_means_over_pieces(dtype):
     assert vectors.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(vectors.double(), torch.stack(expected), rtol=1e-6, atol=1e-6)
     assert word_vectors(tokens, where[:0], states).shape == (0, 15)
+
+
+def test_a_word_that_comes_back_is_one_word():
+    tokens = bert().encode([Example("a", "the cat ran"), Example("b", "it sat")]).source
+    tokens = replace(plain(tokens), word=torch.tensor([[-1, 0, 1, 0, -1], [-1, 0, 1, -1, -1]]))
+    states = [torch.randn(2, 5, 3)]
+    vectors = word_vectors(tokens, torch.tensor([[1, 1], [0, 0], [0, 0]]), states)
+    mean = states[0][0, [1, 3]].mean(0)
+    torch.testing.assert_close(vectors, torch.stack([states[0][1, 2], mean, mean]))
+
+
+def test_tokens_that_are_moved_keep_their_words():
+    tokens = tokens_of(bert())
+    found = tokens.occurrences
+    assert tokens.changed(torch.clone).occurrences is found
+
+
+def plain(tokens):
+    """With everything made now."""
+    names = ("ids", "mask", "special", "word", "pieces", "words", "categories")
+    return Tokens(**{name: getattr(tokens, name) for name in names})
