@@ -33,7 +33,7 @@ def prepared(
             batch = subject.encoder.collate(encoded, step) if wanted(number) else None
             if batch is not None and on_gpu and words:
                 for side in filter(None, (batch.source, batch.target)):
-                    side.words, side.word  # noqa: B018  made now, so that nobody waits for them
+                    side.occurrences  # noqa: B018  made now, so that nobody waits for them
             yield encoded, batch.pinned() if batch is not None and on_gpu else batch
 
     return ahead(made(), DEPTH) if on_gpu else made()

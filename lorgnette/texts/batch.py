@@ -11,8 +11,12 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from lorgnette.display import Facts
+from lorgnette.texts.batch_words import Occurrences, WordPieces
 from lorgnette.texts.example import Example
 from lorgnette.texts.token_kinds import CATEGORIES
+
+_ON_THE_CPU = ("words", "pieces", "word_pieces", "occurrences")
+"""What tokens keep when they are moved, since it stays where it is."""
 
 
 @runtime_checkable
@@ -93,6 +97,16 @@ class Tokens:
         """Tokens that are no specials, nor padding."""
         return self.mask & ~self.special
 
+    @cached_property
+    def word_pieces(self) -> WordPieces:
+        """Which tokens each word is made of: on the CPU, wherever the tokens are."""
+        return WordPieces.of(self.on_host.word.numpy(), self.words)
+
+    @cached_property
+    def occurrences(self) -> Occurrences:
+        """Every word that is not punctuation; likewise."""
+        return Occurrences.of(self.word_pieces, self.words)
+
     def kinds(self, names: Sequence[str] = CATEGORIES) -> Bool[Tensor, "batch token kind"]:
         """Which tokens are of these kinds; a part that no text of the batch has is nowhere."""
         made: dict[tuple[str, ...], Tensor] = self.__dict__.setdefault("_kinds", {})
@@ -150,7 +164,7 @@ class Tokens:
             categories = {name: change(where) for name, where in self.categories.items()}
             rest, made = vars(self)["_later"], vars(self)
             tokens = Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
-            vars(tokens).update({name: made[name] for name in ("words", "pieces") if name in made})
+            vars(tokens).update({name: made[name] for name in _ON_THE_CPU if name in made})
             vars(tokens).update({"word": change(self.word)} if "word" in made else {})
             return tokens
         return replace(

@@ -10,10 +10,10 @@ from torch.nn.functional import cosine_similarity
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
-from lorgnette.lens import occurrences as geometry_words
 from lorgnette.lens.geometry.cloud import LEAST_COSINE
 from lorgnette.lens.geometry.lens import Geometry
 from lorgnette.testing import check_lens, run_lens
+from lorgnette.texts.batch_words import word_number
 from lorgnette.texts.example import Example
 
 
@@ -190,7 +190,7 @@ def test_a_small_sample_keeps_whole_words_however_they_come():
     kept, every = data.data.self_similarity_count.max().item(), full.self_similarity_count.max().item()
     assert 0 < kept < every
     counts = {form: len(v) for form, v in occurrences_of(bert(), EXAMPLES, 0).items()}
-    order = sorted(counts, key=geometry_words.word_number)
+    order = sorted(counts, key=word_number)
     room, expected = 20, 0
     for form in order:
         room -= counts[form]

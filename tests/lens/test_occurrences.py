@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import bert, gpt2
 
-from lorgnette.lens import occurrences as module
-from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_number, word_vectors
+from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.statistics.hashing import mixed, text_key
+from lorgnette.texts import batch_words
+from lorgnette.texts.batch import Tokens
+from lorgnette.texts.batch_words import word_number
 from lorgnette.texts.example import Example
 
 TEXTS = ["the Cat, sat: İstanbul É é ß", "... !", "cat cat CAT don't 3 _ 😀", "the  mat\u3000on\tit ran", "not"]
@@ -40,10 +42,11 @@ def by_hand(tokens):
 @pytest.mark.parametrize("make", [bert, gpt2])
 @pytest.mark.parametrize("most", [3, 2**18])
 def test_every_word_with_its_numbers(make, most, monkeypatch):
-    monkeypatch.setattr(module, "_MOST_FORMS", most)
-    tokens = tokens_of(make())
-    assert len(tokens.words[0]) > int(tokens.word[0].max()) + 1
+    monkeypatch.setattr(batch_words, "_MOST_FORMS", most)
+    subject = make()
     for _ in range(2):  # words that are met again come from a table
+        tokens = tokens_of(subject)
+        assert len(tokens.words[0]) > int(tokens.word[0].max()) + 1
         where, forms, items = occurrences(tokens, IDS, "encoder")
         assert [*zip(*where.T.tolist(), forms.tolist(), items.tolist(), strict=True)] == by_hand(tokens)
 
@@ -73,3 +76,24 @@ def test_vectors_are_means_over_pieces(dtype):
     assert vectors.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(vectors.double(), torch.stack(expected), rtol=1e-6, atol=1e-6)
     assert word_vectors(tokens, where[:0], states).shape == (0, 15)
+
+
+def test_a_word_that_comes_back_is_one_word():
+    tokens = bert().encode([Example("a", "the cat ran"), Example("b", "it sat")]).source
+    tokens = replace(plain(tokens), word=torch.tensor([[-1, 0, 1, 0, -1], [-1, 0, 1, -1, -1]]))
+    states = [torch.randn(2, 5, 3)]
+    vectors = word_vectors(tokens, torch.tensor([[1, 1], [0, 0], [0, 0]]), states)
+    mean = states[0][0, [1, 3]].mean(0)
+    torch.testing.assert_close(vectors, torch.stack([states[0][1, 2], mean, mean]))
+
+
+def test_tokens_that_are_moved_keep_their_words():
+    tokens = tokens_of(bert())
+    found = tokens.occurrences
+    assert tokens.changed(torch.clone).occurrences is found
+
+
+def plain(tokens):
+    """With everything made now."""
+    names = ("ids", "mask", "special", "word", "pieces", "words", "categories")
+    return Tokens(**{name: getattr(tokens, name) for name in names})

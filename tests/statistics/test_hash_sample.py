@@ -133,6 +133,17 @@ def test_columns_are_made_only_of_what_is_kept(options, batch):
         assert not late
 
 
+def test_what_changes_nothing_is_not_kept_again():
+    """A group that does not fit sets the bar, and the columns stay as they are."""
+    holder, one = sample(size=4, each=2)
+    offer(one, [(0, 1, 1, "a"), (0, 1, 2, "b"), (0, 2, 3, "c")])
+    before = holder.some_value
+    assert one.chosen(torch.tensor([5, 5]), torch.tensor([4, 5])) is None
+    assert holder.some_value is before
+    assert holder.some_bar.tolist() == [5]
+    assert one.chosen(torch.tensor([2]), torch.tensor([1])).kept.tolist() == [0]
+
+
 def test_the_limit_says_what_still_gets_in():
     everything = items(100)
     _, one = sample(size=10)

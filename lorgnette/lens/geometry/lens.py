@@ -1,7 +1,6 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
 from collections.abc import Sequence
-from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import ClassVar
@@ -20,12 +19,13 @@ from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
 from lorgnette.lens.geometry.isotropy import effective_rank, eigenvalues
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
-from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_number, word_vectors
+from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.lens.places import Places
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch_words import word_number
 from lorgnette.types import ModelOutput
 
 MOST_MEMORY = 2**32
@@ -189,22 +189,31 @@ class Geometry(Lens):
         at = self.stacks.index(stack)
         first = smallest_of_each(where[:, 0], items)  # of each text one word
         texts = torch.tensor([word_number(f"text {ids[text]}") for text in where[first, 0].tolist()])
-        for sample, groups, numbers, places in (
-            (self.by_word, words, items, where),
-            (self.at_random, texts, items[first], where[first]),
-        ):
-            sample.offer(groups, partial(self._vectors, tokens, places, states), numbers, at)
+        chosen = [
+            (sample, picked, places[picked.kept])
+            for sample, groups, numbers, places in (
+                (self.by_word, words, items, where),
+                (self.at_random, texts, items[first], where[first]),
+            )
+            if (picked := sample.chosen(groups, numbers, at)) is not None
+        ]
+        if not chosen:
+            return
+        every = [places for _, _, places in chosen]
+        vectors = self._vectors(tokens, torch.cat(every), states)  # of both samples in one go
+        for (sample, picked, _), some in zip(chosen, vectors.split(list(map(len, every))), strict=True):
+            sample.keep(picked, {"vectors": some})
 
     def _vectors(
-        self, tokens: Tokens, places: Int[Tensor, "item 2"], states: tuple[Tensor, ...], kept: Int[Tensor, " kept"]
-    ) -> dict[str, Float[Tensor, "kept depth width"]]:
+        self, tokens: Tokens, where: Int[Tensor, "item 2"], states: tuple[Tensor, ...]
+    ) -> Float[Tensor, "item depth width"]:
         """Of some words, in every state; those of a shorter or narrower stack in the room of the largest."""
-        vectors = word_vectors(tokens, places[kept], states).unflatten(1, (len(states), -1))
-        if vectors.shape[1:] != (self.depth, self.width):
-            room = vectors.new_zeros(len(vectors), self.depth, self.width)
-            room[:, : vectors.shape[1], : vectors.shape[2]] = vectors
-            vectors = room
-        return {"vectors": vectors}
+        vectors = word_vectors(tokens, where, states).unflatten(1, (len(states), -1))
+        if vectors.shape[1:] == (self.depth, self.width):
+            return vectors
+        room = vectors.new_zeros(len(vectors), self.depth, self.width)
+        room[:, : vectors.shape[1], : vectors.shape[2]] = vectors
+        return room
 
     def compute(self) -> Result:
         """SIM and its relatives of every head, of all heads, and of the hidden states."""
