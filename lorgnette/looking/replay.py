@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from lorgnette.errors import Unreplayable
 from lorgnette.lens.base import Lens
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import ON_THE_CPU, Batch, Tokens
 from lorgnette.types import ModelOutput
 
 MOST = 16
@@ -150,9 +150,8 @@ class Recording(Watched):
         """The batch in the memory that the graph reads."""
         if self.batch is None:
             taken = super().taken(batch)
-            names = ("words", "pieces")  # which another batch may not have yet
             self.bare = [
-                {name: value for name, value in _copied(vars(mine)).items() if name not in names}
+                {name: value for name, value in _copied(vars(mine)).items() if name not in ON_THE_CPU}
                 for mine, _ in _sides(taken, taken)
             ]
             return taken
@@ -281,7 +280,7 @@ def _renew(mine: Tokens, new: Tokens, bare: dict[str, object]) -> None:
     own = vars(mine)
     _put(own, bare)
     own["_host"] = new
-    own.update({name: vars(new)[name] for name in ("_later", "words", "pieces") if name in vars(new)})
+    own.update({name: vars(new)[name] for name in ("_later", *ON_THE_CPU) if name in vars(new)})
     for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
         old.copy_(tensor, non_blocking=True)
 

@@ -15,7 +15,7 @@ from lorgnette.texts.batch_words import Occurrences, WordPieces
 from lorgnette.texts.example import Example
 from lorgnette.texts.token_kinds import CATEGORIES
 
-_ON_THE_CPU = ("words", "pieces", "word_pieces", "occurrences")
+ON_THE_CPU = ("words", "pieces", "word_pieces", "occurrences")
 """What tokens keep when they are moved, since it stays where it is."""
 
 
@@ -164,7 +164,7 @@ class Tokens:
             categories = {name: change(where) for name, where in self.categories.items()}
             rest, made = vars(self)["_later"], vars(self)
             tokens = Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
-            vars(tokens).update({name: made[name] for name in _ON_THE_CPU if name in made})
+            vars(tokens).update({name: made[name] for name in ON_THE_CPU if name in made})
             vars(tokens).update({"word": change(self.word)} if "word" in made else {})
             return tokens
         return replace(
