@@ -140,6 +140,15 @@ def _tensors(thing, seen=None):
     return [tensor for part in parts for tensor in _tensors(part, seen)]
 
 
+TAKE = passes.Passes.take
+
+
+def with_words(self, encoded, batch=None):
+    """Words are found before a batch is taken, as the thread does that prepares batches for a GPU."""
+    assert batch is None or batch.source.occurrences is not None
+    TAKE(self, encoded, batch)
+
+
 @pytest.fixture
 def rehearsed(monkeypatch):
     """Recordings on a CPU; the number of replays is in the list."""
@@ -149,13 +158,7 @@ def rehearsed(monkeypatch):
     monkeypatch.setattr(replay, "Recording", Rehearsal)
     monkeypatch.setattr(replay, "_recorded", Closing)
     CLOSED.clear()
-    keep = passes.Passes.take
-    monkeypatch.setattr(
-        passes.Passes,
-        "take",
-        # Words are found before a batch is taken, as the thread does that prepares batches for a GPU.
-        lambda self, encoded, batch=None: keep(self, encoded, batch if batch and batch.source.occurrences else batch),
-    )
+    monkeypatch.setattr(passes.Passes, "take", with_words)
     monkeypatch.setattr(replay, "_set_sync_mode", lambda mode: None)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
     monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda tiny, lenses: replay.Replays(tiny.model, lenses)))
