@@ -94,7 +94,8 @@ class PairSample:
         self.held: list[tuple[int, Pairs, Tensor]] = []
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
-        self.keys: tuple[Batch, list[Site], np.ndarray] | None = None
+        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
+        self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
         lens.moments_held.append(self)
 
@@ -103,10 +104,9 @@ class PairSample:
 
     def prepare(self, batch: Batch) -> None:
         """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
-        sites = [site for site in self.lens.sites if site.kind == "self"]
-        rests = [(site, kind) for site in sites for kind in self.kinds]
+        rests = [(site, kind) for site in self.sites for kind in self.kinds]
         keys = text_keys([example.id for example in batch.examples], rests)
-        self.keys = batch, sites, keys.reshape(len(batch.examples), len(sites), len(self.kinds))
+        self.keys = batch, keys.reshape(len(batch.examples), len(self.sites), len(self.kinds))
         if self.drawn is None or batch.target is not None:
             return  # whether a GPU can draw them, the first batch says
         known = self.drawn_for(batch)
@@ -143,7 +143,7 @@ class PairSample:
         keys = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
         full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
         sizes = groups.sizes.reshape(len(keys), -1).sum(0)
-        below = np.minimum(full, [bar(int(size), self.size) for size in sizes])
+        below = np.minimum(full, bar(sizes, self.size))
         while True:
             group, index, number = drawn(keys.ravel(), groups.sizes, np.tile(below, len(keys)))
             pairs = groups.pairs(group, index, number)
