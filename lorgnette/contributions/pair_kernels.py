@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _BLOCK = 256
 _REST = 2**40
 """The size of a group that is no group of pairs."""
+_NEVER = int(np.array(-np.inf).view(np.int64))
+"""The bits of a bar that nothing is below."""
+_INTEGERS = ("groups", "per_site", "kinds", "texts", "tokens", "count", "group_steps", "token_steps")
+"""Of which every batch has others: one program for all."""
 
 
 @triton.jit
@@ -40,17 +44,39 @@ def _mixed(bits):
 
 @triton.jit
 @no_type_check
-def _draw(GROUP, START, KEY, SIZE, HALF, BITS, INDEX, COUNT, BLOCK: tl.constexpr):
-    """Random bits of each item of each group, and its place in the group's keyed permutation (`hashing._shuffled`)."""
+def _first_above(ROW, value, length, steps, BLOCK: tl.constexpr):
+    """The first place of a rising row whose entry is above the value, `length` if there is none; by halving."""
+    low, high = tl.full([BLOCK], 0, tl.int32), tl.full([BLOCK], length, tl.int32)
+    for _ in range(steps):
+        middle, going = (low + high) // 2, low < high
+        above = tl.load(ROW + middle, mask=going, other=0) > value
+        high = tl.where(going & above, middle, high)
+        low = tl.where(going, tl.where(above, low, middle + 1), low)
+    return low
+
+
+@triton.jit(do_not_specialize=_INTEGERS)
+@no_type_check
+def _draw(
+    GROUPS, UP_TO, UNIFORM, DIVISOR, PLACES, groups, per_site, kinds, texts, tokens, count, group_steps, token_steps,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Where each pair of each group is, and what its step is made of.
+
+    A pair's place in its group's keyed permutation (`hashing._shuffled`) says head, query and key among those that
+    count; `UP_TO` says how many of the tokens up to each one count, as queries and as keys of each kind.
+    """
     item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    real = item < COUNT
-    group = tl.load(GROUP + item, mask=real, other=0)
-    rank = (item - tl.load(START + group, mask=real, other=0)).to(tl.uint64)
-    key = tl.load(KEY + group, mask=real, other=0).to(tl.uint64, bitcast=True)
-    size = tl.load(SIZE + group, mask=real, other=1).to(tl.uint64)
-    half = tl.load(HALF + group, mask=real, other=1).to(tl.uint64)
+    real = item < count
+    group = _first_above(GROUPS, item, groups, group_steps, BLOCK) - 1
+    rank = (item - tl.load(GROUPS + group)).to(tl.uint64)
+    key = tl.load(GROUPS + groups + group).to(tl.uint64, bitcast=True)
+    size = tl.load(GROUPS + 2 * groups + group)
+    half = tl.load(GROUPS + 3 * groups + group).to(tl.uint64)
     golden = tl.full([BLOCK], 0x9E3779B97F4A7C15, tl.uint64)
-    tl.store(BITS + item, (_mixed(key + golden * rank) >> 11).to(tl.int64), mask=real)
+    bits = (_mixed(key + golden * rank) >> 11).to(tl.int64)
+    tl.store(UNIFORM + item, (bits.to(tl.float64) + 0.5) * 1.1102230246251565e-16, mask=real)  # 2^-53
+    tl.store(DIVISOR + item, (size - rank.to(tl.int64)).to(tl.float64) * -7.105427357601002e-15, mask=real)  # −UNIT
     low = (tl.full([BLOCK], 1, tl.uint64) << half) - 1
     out = tl.where(real, rank, 0)
     outside = real
@@ -60,8 +86,35 @@ def _draw(GROUP, START, KEY, SIZE, HALF, BITS, INDEX, COUNT, BLOCK: tl.constexpr
             mixed = _mixed(key ^ _mixed(right + (turn + 1) * 1099511627776))
             left, right = right, left ^ (mixed & low)
         out = tl.where(outside, (left << half) | right, out)
-        outside = real & (out >= size)
-    tl.store(INDEX + item, out.to(tl.int64), mask=real)
+        outside = real & (out >= size.to(tl.uint64))
+    asked, read = tl.load(GROUPS + 4 * groups + group), tl.load(GROUPS + 5 * groups + group)
+    index, place = out.to(tl.int64), group % per_site
+    counts = place < per_site - 1  # the last group of a site is what is left of its room
+    text, kind = tl.where(counts, place // kinds, 0), tl.where(counts, place % kinds, 0)
+    rest = index // read
+    query = _first_above(UP_TO + text * tokens, rest % asked, tokens, token_steps, BLOCK)
+    read_row = ((kind + 1) * texts + text) * tokens
+    read_key = _first_above(UP_TO + read_row, index % read, tokens, token_steps, BLOCK)
+    out_at = PLACES + item.to(tl.int64)
+    tl.store(out_at, text.to(tl.int64), mask=real)
+    tl.store(out_at + count, kind.to(tl.int64), mask=real)
+    tl.store(out_at + 2 * count, tl.where(counts, rest // asked, 0), mask=real)
+    tl.store(out_at + 3 * count, tl.minimum(query, tokens - 1).to(tl.int64), mask=real)
+    tl.store(out_at + 4 * count, tl.minimum(read_key, tokens - 1).to(tl.int64), mask=real)
+
+
+@triton.jit
+@no_type_check
+def _number(GROUPS, SUMS, NUMBER, groups, count, group_steps, BLOCK: tl.constexpr):
+    """Each pair's number: the steps of its group up to it; `SUMS` has them less one each. Infinite from the bar on."""
+    item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = item < count
+    group = _first_above(GROUPS, item, groups, group_steps, BLOCK) - 1
+    start = tl.load(GROUPS + group)
+    before = tl.load(SUMS + start - 1, mask=real & (start > 0), other=0)
+    number = (tl.load(SUMS + item, mask=real, other=0) - before + (item - start) + 1).to(tl.float64)
+    bar = tl.load(GROUPS + 6 * groups + group).to(tl.float64, bitcast=True)
+    tl.store(NUMBER + item, tl.where(number < bar, number, float("inf")), mask=real)
 
 
 @triton.jit
@@ -118,9 +171,11 @@ class DrawnPairs:
     def __init__(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> None:
         self.sample, self.tokens = sample, tokens
         self._batch = ref(batch)  # which holds these pairs
-        self.sites: list[Site] = [
-            site for site in sample.lens.sites if site.kind == "self" and batch.keys(site) is tokens
-        ]
+        lens = sample.lens
+        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self" and batch.keys(site) is tokens]
+        self._positions = [lens.position[site] for site in self.sites]
+        self._columns = [sample.sites.index(site) for site in self.sites]
+        self._heads = np.array([len(lens.numbers[site]) for site in self.sites], dtype=np.int64)
         self.room: list[int] | None = None
         self.outgrown = False
         self._draw()
@@ -130,83 +185,78 @@ class DrawnPairs:
         return self._draw()
 
     def _draw(self) -> bool:
-        sample, batch, tokens = self.sample, self._batch(), self.tokens
-        assert batch is not None
-        lens, kinds = sample.lens, sample.kinds
+        sample, kinds = self.sample, len(self.sample.kinds)
         known = sample.limits_seen
-        limits = np.full((len(lens.sites), len(kinds)), np.inf) if known is None else known.read(lens, sample.state)
-        host = tokens.on_host
-        asked = host.mask.sum(-1).numpy()
-        count = torch.stack([(host.categories[name] & host.mask).sum(-1) for name in kinds], 1).numpy()
-        heads = np.array([len(lens.numbers[site]) for site in self.sites])
-        sizes = heads[:, None, None] * asked[:, None] * count  # [site text kind]
-        full = limits[[lens.position[site] for site in self.sites]]  # [site kind]
-        bars = np.array([[bar(int(one), sample.size) for one in row] for row in sizes.sum(1)])
-        below = np.broadcast_to(np.minimum(full, bars)[:, None], sizes.shape)
+        limits = np.full((len(sample.lens.sites), kinds), np.inf) if known is None else known.read(sample)
+        counts = self._counting(self.tokens.on_host).sum(-1, dtype=torch.int32).numpy().astype(np.int64)
+        asked, read = counts[0][:, None], counts[1:].T  # [text 1], [text kind]
+        sizes = self._heads[:, None, None] * asked * read  # [site text kind]
+        below = np.minimum(limits[self._positions], bar(sizes.sum(1), sample.size))[:, None]  # [site 1 kind]
         likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
         # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
         wanted = np.minimum(sizes, (likely + 8 * np.sqrt(likely) + 12).astype(np.int64))
-        if sample.keys is None or sample.keys[0] is not batch:
-            sample.prepare(batch)
-        assert sample.keys is not None
-        _, places, every = sample.keys
-        keys = every[:, [places.index(site) for site in self.sites]].view(np.int64).transpose(1, 0, 2)
-        drawn = wanted.reshape(len(self.sites), -1).sum(1)
+        drawn = wanted.sum((1, 2))
         if self.room is None:
-            self.room = _room(drawn).tolist()
-            self.ends = np.cumsum(self.room).tolist()
-        elif (drawn > self.room).any():
+            self._reserve(_room(drawn))
+        assert self.room is not None
+        if (drawn > self.room).any():
             return False
         self.outgrown = bool(4 * _room(drawn).sum() < sum(self.room))
-        groups = np.stack([wanted, keys, sizes]).reshape(3, len(self.sites), -1)
-        # What is left of each site's room is a group of its own, whose pairs do not count.
-        rest = np.stack([self.room - drawn, 0 * drawn, _REST + 0 * drawn])[..., None]
-        groups = np.concatenate([groups, rest], -1)
-        texts, which = np.indices(sizes.shape[1:]).reshape(2, -1)
-        of_group = np.stack([texts, which, asked[texts], count[texts, which]])
-        of_group = np.concatenate([of_group, [[0], [0], [1], [1]]], -1)
-        bars = np.concatenate([below.reshape(len(self.sites), -1), np.full((len(self.sites), 1), -np.inf)], -1)
-        self._put(self._make(groups.reshape(3, -1), np.tile(of_group, len(self.sites)), bars.ravel()))
+        self._make(self._table(wanted, sizes, asked, read, below))
         return True
 
-    def _make(self, groups: Any, of_group: Any, below: Any) -> dict[str, Tensor]:
-        """Number and place of every pair, from how many each group gives, its key and size, its text and kind."""
-        device, total = self.tokens.ids.device, self.ends[-1] if self.ends else 0
-        half = np.maximum(1, np.ceil(np.log2(np.maximum(groups[2], 2)) / 2)).astype(np.int64)
-        begin = np.cumsum(groups[0]) - groups[0]
-        table = torch.from_numpy(np.concatenate([groups, [begin, half], of_group])).pin_memory()
-        wanted, key, size, start, halves, text, kind, asked, count = table.to(device, non_blocking=True)
-        bars = torch.from_numpy(below).pin_memory().to(device, non_blocking=True)
-        group = torch.repeat_interleave(wanted, output_size=total)
-        bits, index = torch.empty_like(group), torch.empty_like(group)
-        if total:
-            _draw[triton.cdiv(total, _BLOCK),](group, start, key, size, halves, bits, index, total, BLOCK=_BLOCK)
-        rank = torch.arange(total, device=device) - start[group]
-        uniform = (bits.double() + 0.5) * 2.0**-53
-        step = (-uniform.log() / (size[group] - rank) / UNIT).long() + 1
-        sums = torch.cat([step.new_zeros(1), step.cumsum(0)])
-        number = (sums[1:] - sums[start[group]]).double()
-        read = torch.stack([self.tokens.categories[name] & self.tokens.mask for name in self.sample.kinds], 1)
-        places = read.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
-        asking = self.tokens.mask.logical_not().to(torch.uint8).sort(stable=True, dim=-1).indices
-        rest, nth_key = index // count[group].clamp(min=1), index % count[group].clamp(min=1)
-        head, nth_query = rest // asked[group].clamp(min=1), rest % asked[group].clamp(min=1)
-        text, kind = text[group], kind[group]
-        return {
-            "number": torch.where(number < bars[group], number, torch.inf),
-            "text": text,
-            "kind": kind,
-            "head": torch.where(size[group] == _REST, 0, head),
-            "query": asking[text, nth_query],
-            "key": places[text, kind, nth_key],
-        }
+    def _table(self, wanted: Any, sizes: Any, asked: Any, read: Any, below: Any) -> Int[np.ndarray, "what group"]:
+        """What is known of each group: its first pair, key, size, half its bits, its queries, its keys, its bar."""
+        half = np.ceil(np.log2(np.maximum(sizes, 2)) / 2)
+        bars = np.ascontiguousarray(below).view(np.int64)
+        rows = (wanted, self._keys(), sizes, half, np.maximum(asked, 1), np.maximum(read, 1), bars)
+        groups = np.empty((len(rows), len(sizes), read.size + 1), dtype=np.int64)
+        for row, values in zip(groups, rows, strict=True):
+            row[:, :-1] = np.broadcast_to(values, sizes.shape).reshape(len(sizes), -1)
+        # What is left of each site's room is a group of its own, whose pairs do not count.
+        groups[:, :, -1] = np.array([0, 0, _REST, _REST.bit_length() // 2, 1, 1, _NEVER])[:, None]
+        groups[0, :, -1] = self.room - wanted.sum((1, 2))
+        flat = groups.reshape(len(rows), -1)
+        flat[0] = np.cumsum(flat[0]) - flat[0]
+        return flat
 
-    def _put(self, made: dict[str, Tensor]) -> None:
-        """Into the memory of the first draw, which a recorded pass reads."""
-        for name, tensor in made.items():
-            old = vars(self).setdefault(name, tensor)
-            if old is not tensor:
-                old.copy_(tensor)
+    def _keys(self) -> Int[np.ndarray, "site text kind"]:
+        batch = self._batch()
+        assert batch is not None
+        if self.sample.keys is None or self.sample.keys[0] is not batch:
+            self.sample.prepare(batch)
+        assert self.sample.keys is not None
+        return self.sample.keys[1][:, self._columns].view(np.int64).transpose(1, 0, 2)
+
+    def _counting(self, tokens: Tokens) -> Bool[Tensor, "what text token"]:
+        """Which tokens count: as queries, and as keys of each kind."""
+        mask, categories = tokens.mask, tokens.categories
+        return torch.stack([mask, *(categories[name] for name in self.sample.kinds)]).logical_and_(mask)
+
+    def _reserve(self, room: Int[np.ndarray, " site"]) -> None:
+        """The memory of all draws, which a recorded pass reads."""
+        self.room, self.ends = room.tolist(), np.cumsum(room).tolist()
+        total, device = self.ends[-1] if self.ends else 0, self.tokens.ids.device
+        self._places = torch.empty(5, total, dtype=torch.int64, device=device)
+        self.text, self.kind, self.head, self.query, self.key = self._places
+        self.number = torch.empty(total, dtype=torch.float64, device=device)
+
+    def _make(self, table: Int[np.ndarray, "what group"]) -> None:
+        """Number and place of every pair, from what is known of its group."""
+        total, groups = len(self.number), table.shape[1]
+        if not total:
+            return
+        device, (texts, tokens) = self.number.device, self.tokens.mask.shape
+        on_chip = torch.from_numpy(table).pin_memory().to(device, non_blocking=True)
+        up_to = self._counting(self.tokens).cumsum(-1, dtype=torch.int32)
+        uniform, divisor = torch.empty_like(self.number), torch.empty_like(self.number)
+        grid, steps = (triton.cdiv(total, _BLOCK),), groups.bit_length()
+        _draw[grid](
+            on_chip, up_to, uniform, divisor, self._places, groups, groups // len(self.sites), len(self.sample.kinds),
+            texts, tokens, total, steps, tokens.bit_length(), BLOCK=_BLOCK,
+        )  # fmt: skip
+        sums = uniform.log_().div_(divisor).cumsum(0, dtype=torch.int64)
+        _number[grid](on_chip, sums, self.number, groups, total, steps, BLOCK=_BLOCK)
 
     def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
         """Whether these are the pairs of this batch."""
@@ -245,6 +295,6 @@ class _Limits:
     def latest(self) -> np.ndarray:
         return self.limits.numpy().copy() if self.arrived.query() else self.before
 
-    def read(self, lens: Any, state: str) -> np.ndarray:
+    def read(self, sample: "PairSample") -> np.ndarray:
         """Infinite if the sample is not the one that these were read from: it was put back, or moved."""
-        return self.latest() if getattr(lens, state) is self.state else np.full_like(self.before, np.inf)
+        return self.latest() if getattr(sample.lens, sample.state) is self.state else np.full_like(self.before, np.inf)

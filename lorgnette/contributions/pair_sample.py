@@ -92,24 +92,26 @@ class PairSample:
         lens.state(state, start, smallest, on_device=True, in_place=False)
         lens.stay.add(state)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
-        self.held: list[tuple[int, Pairs, Tensor]] = []
+        self.held: list[tuple[Tensor, Tensor]] = []  # strata and values of pairs; a stratum is a site and a kind
+        self._old: _Old | None = None
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
         self.draws_ahead: bool = find_spec("triton") is not None
         """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
-        self.keys: tuple[Batch, list[Site], np.ndarray] | None = None
+        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
+        self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
         lens.moments_held.append(self)
 
     def __getstate__(self) -> Json:
-        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None}
+        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_old": None}
 
     def prepare(self, batch: Batch) -> None:
         """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
-        sites = [site for site in self.lens.sites if site.kind == "self"]
-        rests = [(site, kind) for site in sites for kind in self.kinds]
+        rests = [(site, kind) for site in self.sites for kind in self.kinds]
         keys = text_keys([example.id for example in batch.examples], rests)
-        self.keys = batch, sites, keys.reshape(len(batch.examples), len(sites), len(self.kinds))
+        self.keys = batch, keys.reshape(len(batch.examples), len(self.sites), len(self.kinds))
+        self._constants()  # now, and not in a pass that is recorded
         if not self.draws_ahead or batch.target is not None:
             return
         known = self.drawn_for(batch)
@@ -148,7 +150,7 @@ class PairSample:
         keys = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
         full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
         sizes = groups.sizes.reshape(len(keys), -1).sum(0)
-        below = np.minimum(full, [bar(int(size), self.size) for size in sizes])
+        below = np.minimum(full, bar(sizes, self.size))
         while True:
             group, index, number = drawn(keys.ravel(), groups.sizes, np.tile(below, len(keys)))
             pairs = groups.pairs(group, index, number)
@@ -165,7 +167,8 @@ class PairSample:
         if values is None:
             norm = norms[pairs.text, pairs.head, pairs.key].double()
             values = torch.stack([pairs.number, pairs.weight, norm])
-        self.held.append((self.lens.position[site], pairs, values))
+        stratum = (pairs.kind + self.lens.position[site] * len(self.kinds)).int()
+        self.held.append((stratum, values))
 
     def commit(self) -> None:
         """Take what is held into the state: of each site and kind the smallest numbers, without waiting for a GPU."""
@@ -173,38 +176,50 @@ class PairSample:
         if not held:
             return
         state: Tensor = getattr(self.lens, self.state)
-        strata, kinds = state[NUMBER].numel() // self.size, len(self.kinds)
-        old = torch.arange(strata, device=state.device).repeat_interleave(self.size, output_size=strata * self.size)
-        stratum = torch.cat([old, *(pairs.kind.to(state.device) + site * kinds for site, pairs, _ in held)])
-        values = torch.cat([state.flatten(1), *(new.to(state.device) for _, _, new in held)], 1)
-        if state.device.type == "cpu":  # empty places need not be sorted; a GPU would have to be asked which they are
-            drawn = values[NUMBER].isfinite()
+        device, old = state.device, self._constants()
+        stratum = torch.cat([old.stratum, *(each.to(device) for each, _ in held)])
+        values = torch.cat([state.flatten(1), old.empty, *(each.to(device) for _, each in held)], 1)
+        if device.type == "cpu":  # empty places need not be sorted; a GPU would have to be asked which they are
+            drawn = values[NUMBER].isfinite() | (stratum == len(old.strata) - 1)
             stratum, values = stratum[drawn], values[:, drawn]
         order = values[NUMBER].sort(stable=True).indices
         stratum, again = stratum[order].sort(stable=True)
-        start = torch.searchsorted(stratum, torch.arange(strata, device=state.device))
-        place = torch.arange(len(stratum), device=state.device) - start[stratum]
-        # What is over the size goes to a place behind the last, which is cut off.
-        place = torch.where(place < self.size, stratum * self.size + place, strata * self.size)
-        out = torch.zeros(3, strata * self.size + 1, dtype=torch.float64, device=state.device)
-        out[NUMBER] = torch.inf
-        out[:, place] = values[:, order[again]]
-        new_state = out[:, :-1].reshape(state.shape)
+        start = torch.searchsorted(stratum, old.strata)
+        place = start[:-1, None] + old.places
+        # Where a stratum has too few, the place behind all of them, which is empty.
+        place = torch.where(place < start[1:, None], place, start[-1]).flatten()
+        place = order.index_select(0, again.index_select(0, place))
+        new_state = values.gather(1, place.expand(3, -1)).reshape(state.shape)
         setattr(self.lens, self.state, new_state)
+
+    def _constants(self) -> "_Old":
+        state: Tensor = getattr(self.lens, self.state)
+        if self._old is None or self._old.stratum.device != state.device:
+            self._old = _Old(state.shape[1] * state.shape[2], self.size, state.device)
+        return self._old
 
     def committed(self) -> None:
         """The sample has changed: on a GPU its new limits set out for this side."""
         if self.drawn is not None:
             self.drawn.note(getattr(self.lens, self.state))
 
-    def sample(self, sites: Sequence[int], kind: int) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
-        """α and ‖f‖ of the sampled pairs of these sites together."""
-        rows = getattr(self.lens, self.state)[:, list(sites), kind].flatten(1)
-        rows = rows[:, rows[NUMBER].isfinite()]
-        if len(sites) == 1:  # in the order of the numbers already
-            return rows[WEIGHT], rows[NORM]
-        order = rows[NUMBER].sort(stable=True).indices[: self.size]
-        return rows[WEIGHT, order], rows[NORM, order]
+    def samples(self, groups: Sequence[Sequence[int]], most: int) -> Float[Tensor, "what cell kind place"]:
+        """The sample of each site, then of each group of sites together: its first places, `most` of them at most."""
+        state: Tensor = getattr(self.lens, self.state)[..., : max(most, 1)]
+        return torch.cat([state, *(smallest(state[:, site : site + 1] for site in group) for group in groups)], 1)
+
+
+class _Old:
+    """What is the same whenever pairs are taken into a sample: the strata of its places, and an empty place."""
+
+    def __init__(self, strata: int, size: int, device: torch.device) -> None:
+        self.strata: Int[Tensor, " boundary"] = torch.arange(strata + 1, dtype=torch.int32, device=device)
+        self.places: Int[Tensor, " place"] = torch.arange(size, device=device)
+        # The empty place is a stratum of its own, behind all others.
+        self.stratum: Int[Tensor, " pair"] = self.strata[:-1, None].expand(-1, size).flatten()
+        self.stratum = torch.cat([self.stratum, self.strata[-1:]])
+        self.empty: Float[Tensor, "what 1"] = torch.zeros(3, 1, dtype=torch.float64, device=device)
+        self.empty[NUMBER] = torch.inf
 
 
 def padded_only(scores: Scores) -> bool:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -15,16 +15,24 @@ def rounded(values: Float[Tensor, "*item"], bits: int = 16) -> Float[Tensor, "*i
     return torch.ldexp((mantissa * 2**bits).round(), exponent - bits)
 
 
-def ranks(values: Float[Tensor, "*row item"]) -> Float[Tensor, "*row item"]:
-    """From 1; items that are equal share the mean of their ranks."""
+def ranks(values: Float[Tensor, "*row item"], count: Int[Tensor, "*row"]) -> Float[Tensor, "*row item"]:
+    """From 1; items that are equal share the mean of their ranks. Of a row the first `count` items are ranked.
+
+    The others are given the mean of all ranks, so that they have no part in a covariance.
+    """
+    count = count[..., None]
+    there = torch.arange(values.shape[-1], device=values.device) < count
+    values = values.where(there, torch.inf)
     ordered = values.sort(-1).values
     below, up_to = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
-    return (below + up_to + 1).double() / 2
+    return torch.where(there, below + up_to.minimum(count), count).add(1).double() / 2
 
 
-def spearman_by_row(one: Float[Tensor, "row item"], other: Float[Tensor, "row item"]) -> Float[Tensor, " row"]:
-    """`spearman` of every row; NaN where one side is constant."""
-    a, b = (rank - rank.mean(-1, keepdim=True) for rank in (ranks(one), ranks(other)))
+def spearman_by_row(
+    one: Float[Tensor, "*row item"], other: Float[Tensor, "*row item"], count: Int[Tensor, "*row"]
+) -> Float[Tensor, "*row"]:
+    """`spearman` of the first `count` items of every row; NaN where one side is constant."""
+    a, b = ranks(torch.stack([one, other]), count.expand(2, *count.shape)) - (count[..., None] + 1).double() / 2
     size = (a.square().sum(-1) * b.square().sum(-1)).sqrt()
     return torch.where(size > 0, (a * b).sum(-1) / torch.where(size > 0, size, 1.0), torch.nan).clamp(-1, 1)
 

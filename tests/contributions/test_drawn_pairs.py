@@ -1,5 +1,6 @@
 """The pairs that a GPU draws for a batch: those that a CPU draws, again in the same memory for the next batch."""
 
+import numpy as np
 import pytest
 import torch
 from tiny import examples, subject
@@ -10,6 +11,8 @@ import lorgnette as lo
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 from lorgnette.contributions import pair_kernels
 from lorgnette.errors import Unreplayable
+from lorgnette.statistics.hashing import bar, text_key
+from lorgnette.statistics.hashing import drawn as drawn_plainly
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -60,6 +63,57 @@ def test_they_are_those_of_a_cpu(sample):
     with tiny.tapped(Draw()), torch.no_grad():
         tiny.run(batch)
     assert seen == list(lens.sites)
+
+
+class Seen:
+    """Limits of a sample as they were last seen."""
+
+    def __init__(self, limits):
+        self.limits = limits
+
+    def read(self, sample):
+        return self.limits
+
+
+def plain_pairs(lens, batch, site, limits):
+    """The pairs of a site below the bar, group by group, each found from its number in its group alone."""
+    sample, tokens = lens.pairs_sample, batch.source.on_host
+    heads = len(lens.numbers[site])
+    asked = [row.nonzero()[:, 0].tolist() for row in tokens.mask]
+    read = [[(tokens.categories[k] & tokens.mask)[t].nonzero()[:, 0].tolist() for k in sample.kinds] for t in range(3)]
+    sizes = np.array([[heads * len(asked[t]) * len(keys) for keys in read[t]] for t in range(3)])
+    below = np.minimum(limits, bar(sizes.sum(0), sample.size))
+    out = []
+    for text, kind in np.ndindex(sizes.shape):
+        key = text_key(batch.examples[text].id, site, sample.kinds[kind])
+        found = drawn_plainly(np.array([key], dtype=np.uint64), sizes[text, kind][None], below[kind][None])
+        for index, number in zip(*found[1:], strict=True):
+            rest, nth_key = divmod(int(index), len(read[text][kind]))
+            head, nth_query = divmod(rest, len(asked[text]))
+            out.append((number, text, head, asked[text][nth_query], read[text][kind][nth_key], kind))
+    return out
+
+
+@pytest.mark.parametrize("sample", [5, 40, 100_000])
+@pytest.mark.parametrize("limited", [False, True])
+def test_each_is_found_from_its_number_in_its_group(sample, limited):
+    lens, _, (batch,) = lens_and_batches(sample, (9, 5, 7))
+    limits = np.full((len(lens.sites), len(lens.pairs_sample.kinds)), np.inf)
+    if limited:
+        limits[:, 1:] = np.geomspace(1e11, 1e14, limits[:, 1:].size).reshape(limits[:, 1:].shape)
+        lens.pairs_sample.limits_seen = Seen(limits)
+    lens.pairs_sample.prepare(batch)
+    drawn = pair_kernels.DrawnPairs(lens.pairs_sample, batch, batch.source)
+    names = ("number", "text", "head", "query", "key", "kind")
+    for at, site in enumerate(lens.sites):
+        mine = slice(drawn.ends[at - 1] if at else 0, drawn.ends[at])
+        rows = list(zip(*(getattr(drawn, name)[mine].tolist() for name in names), strict=True))
+        plain = plain_pairs(lens, batch, site, limits[at])
+        assert plain
+        assert [row for row in rows if row[0] < torch.inf] == plain
+    shape = (3, len(lens.numbers[site]), *[batch.source.mask.shape[1]] * 2, len(lens.pairs_sample.kinds))
+    for name, size in zip(names[1:], shape, strict=True):  # what does not count is somewhere too
+        assert 0 <= int(getattr(drawn, name).min()) <= int(getattr(drawn, name).max()) < size
 
 
 def test_the_next_batch_is_drawn_into_the_same_memory():

@@ -11,7 +11,6 @@ from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
 from lorgnette.contributions.pair_sample import Pairs
-from lorgnette.statistics.hashing import UNIT, drawn
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 from lorgnette.attending import kernels as rows
@@ -95,26 +94,6 @@ def test_a_tokens_own_term_and_the_others(dtype):
     mine = kernels.own_norms(total, own, x, bias, NORM)
     behind = norm.directed(exact_own).norm(dim=-1) * scale
     close(mine, torch.stack([*(part.norm(dim=-1) for part in parts), scale, behind]))
-
-
-def test_the_same_pairs_are_drawn():
-    sizes = np.array([1, 2, 7, 100, 1000, 5])
-    keys = np.random.default_rng(0).integers(0, 2**64, len(sizes), dtype=np.uint64)
-    wanted = np.minimum(sizes, 40)
-    group, index, number = drawn(keys, sizes, np.full(len(sizes), np.inf))
-    rank = np.arange(len(group)) - (np.cumsum(sizes) - sizes)[group]
-    half = np.maximum(1, np.ceil(np.log2(np.maximum(sizes, 2)) / 2)).astype(np.int64)
-    put = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(DEVICE)  # noqa: E731
-    groups = torch.repeat_interleave(put(wanted))
-    bits, mine = torch.empty_like(groups), torch.empty_like(groups)
-    pair_kernels._draw[1,](
-        groups, put(np.cumsum(wanted) - wanted), put(keys.view(np.int64)), put(sizes), put(half), bits, mine,
-        len(groups), BLOCK=256,
-    )  # fmt: skip
-    assert mine.tolist() == index[rank < wanted[group]].tolist()
-    first = -((bits.double() + 0.5) * 2.0**-53).log() / put(sizes)[groups] / UNIT
-    starts = np.cumsum(wanted) - wanted
-    assert (first[starts].long() + 1).tolist() == number[rank == 0].astype(int).tolist()
 
 
 def test_weights_of_drawn_pairs():

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.contributions.pair_sample import PairSample
+from lorgnette.contributions.pair_sample import NORM, NUMBER, WEIGHT, PairSample
 from lorgnette.lens.base import Lens
 from lorgnette.statistics.spearman import rounded, spearman_by_row
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -19,39 +19,28 @@ def rank_correlations(lens: Lens, pairs: PairSample, kinds: Sequence[str]) -> di
     sites = lens.sites
     names = list(dict.fromkeys(site.name for site in sites))
     groups = [[k for k, site in enumerate(sites) if site.name == name] for name in names]
-    pair_counts = torch.zeros(len(sites), len(kinds), dtype=torch.float64)
-    pair_counts[:, [CATEGORIES.index(kind) for kind in pairs.kinds]] = getattr(lens, f"{pairs.state}_seen")
-    rho, count = _correlations(pairs, [[k] for k in range(len(sites))], len(kinds))
+    columns = [CATEGORIES.index(kind) for kind in pairs.kinds]
+    # By site, then by group of sites; NaN and 0 of kinds that have no sample.
+    found = torch.zeros(3, len(sites) + len(groups), len(kinds), dtype=torch.float64)
+    rho, count, seen = found
+    rho.fill_(torch.nan)
+    seen[: len(sites), columns] = getattr(lens, f"{pairs.state}_seen").to(found)
+    seen[len(sites) :] = torch.stack([seen[group].sum(0) for group in groups])
+    found[:2, :, columns] = _correlations(pairs.samples(groups, most=int(seen.max())))
     by_kind = {axes.CATEGORY: list(kinds)}
+    (rho, all_rho), (count, all_count), (seen, all_seen) = (each.split([len(sites), len(groups)]) for each in found)
     out = {"spearman": lens.by_layer.grid(rho, by_kind)}
-    for name, cells in (("spearman_count", count), ("spearman_pairs", pair_counts)):
+    for name, cells in (("spearman_count", count), ("spearman_pairs", seen)):
         out[name] = lens.by_layer.grid(cells, by_kind).fillna(0).astype("int64")
-    rho, count = _correlations(pairs, groups, len(kinds))
     labels = {axes.STACK: names, axes.CATEGORY: list(kinds)}
-    totals = torch.stack([pair_counts[group].sum(0) for group in groups])
-    out["spearman_all"] = xr.DataArray(rho.numpy(), coords=labels)
-    out["spearman_all_count"] = xr.DataArray(count.numpy().astype("int64"), coords=labels)
-    out["spearman_all_pairs"] = xr.DataArray(totals.numpy().astype("int64"), coords=labels)
+    out["spearman_all"] = xr.DataArray(all_rho.numpy(), coords=labels)
+    out["spearman_all_count"] = xr.DataArray(all_count.numpy().astype("int64"), coords=labels)
+    out["spearman_all_pairs"] = xr.DataArray(all_seen.numpy().astype("int64"), coords=labels)
     return out
 
 
-def _correlations(
-    pairs: PairSample, groups: Sequence[Sequence[int]], kinds: int
-) -> tuple[Float[Tensor, "group kind"], Float[Tensor, "group kind"]]:
-    """ρ and the size of the sample for groups of sites and all kinds; NaN and 0 where there is none."""
-    rho = torch.full((len(groups), kinds), torch.nan, dtype=torch.float64)
-    count = torch.zeros_like(rho)
-    alike: dict[int, list[tuple[int, int, Tensor, Tensor]]] = {}
-    for number, sites in enumerate(groups):
-        for kind, name in enumerate(pairs.kinds):
-            weight, norm = pairs.sample(sites, kind)
-            if len(weight) > 1:
-                cell = (number, CATEGORIES.index(name), rounded(weight), rounded(norm))
-                alike.setdefault(len(weight), []).append(cell)
-    for size, cells in alike.items():
-        _, _, weights, norms = zip(*cells, strict=True)
-        found = spearman_by_row(torch.stack(weights), torch.stack(norms)).cpu()
-        for (number, kind, *_), correlation in zip(cells, found, strict=True):
-            rho[number, kind] = correlation
-            count[number, kind] = float(size) * (~correlation.isnan())
-    return rho, count
+def _correlations(samples: Float[Tensor, "what cell kind place"]) -> Float[Tensor, "2 cell kind"]:
+    """ρ and the size of each sample, all at once: a GPU is waited for once. NaN and 0 where there is none."""
+    size = samples[NUMBER].isfinite().sum(-1)
+    rho = spearman_by_row(rounded(samples[WEIGHT]), rounded(samples[NORM]), size)
+    return torch.stack([rho, size.where(~rho.isnan(), 0)]).cpu()
