@@ -119,7 +119,9 @@ class Lens(torchmetrics.Metric):
     def looks(self) -> bool:
         """Whether it takes anything from a batch, and is not made from results alone."""
         mine = type(self)
-        return any(getattr(mine, name) is not getattr(Lens, name) for name in ("update", "take_outputs", "finish", "taps"))
+        return any(
+            getattr(mine, name) is not getattr(Lens, name) for name in ("update", "take_outputs", "finish", "taps")
+        )
 
     @property
     def replays(self) -> bool:

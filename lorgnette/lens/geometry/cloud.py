@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -219,11 +218,11 @@ class Clouds:
         room = part.new_zeros(len(part), missing, part.shape[2])
         return torch.cat([part[:, :-1], room, part[:, -1:]], 1) if missing else part
 
-    def means(self) -> dict[str, xr.DataArray]:
+    def means(self) -> dict[str, np.ndarray]:
         """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""
-        return self.moments.arrays()
+        return self.moments.values()
 
-    def pooled(self, moments: Sequence[Moment], ranks: Sequence[Tensor]) -> dict[str, xr.DataArray]:
+    def pooled(self, moments: Sequence[Moment], ranks: Sequence[Tensor]) -> dict[str, np.ndarray]:
         """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts.
 
         `moments`: `second_moments`, and `ranks`: their effective ranks.
@@ -300,15 +299,13 @@ class Clouds:
 
     def _spread(
         self, cells: Mapping[str, Float[Tensor, "site kind head_or_all"]], *, whole: bool = False
-    ) -> dict[str, xr.DataArray]:
-        """Each laid out as [stack layer head-or-all vectors]; together, as a labelled array takes time to make."""
-        stacked = torch.stack([*cells.values()], -1).transpose(1, 2)
-        grid = self.places.grid(stacked, {axes.VECTORS: self.kinds, "cell": None})
-        arrays = np.moveaxis(grid.values, -1, 0).copy()
+    ) -> dict[str, np.ndarray]:
+        """Each laid out as [stack layer head-or-all vectors]."""
+        stacked = torch.stack([*cells.values()]).transpose(2, 3)
+        arrays = self.places.laid_out(stacked.numpy(), lead=1)
         if whole:
             arrays = np.nan_to_num(arrays).round().astype(np.int64)
-        one = grid.isel(cell=0)
-        return {name: one.copy(deep=False, data=array) for name, array in zip(cells, arrays, strict=True)}
+        return dict(zip(cells, arrays, strict=True))
 
 
 def _where_any(count: Tensor, measured: Tensor) -> Tensor:
