@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.lens.places import Labels, Places
+from lorgnette.lens.states import zeros
 
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
@@ -70,8 +71,7 @@ class Moments:
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
         shape = (len(self.variables), *lead, *sizes)
-        start = torch.zeros(8, *shape, dtype=torch.float64)
-        lens.state(self.state, start, merged, on_device=True, in_place=False)
+        lens.state(self.state, zeros(8, *shape), merged, on_device=True, in_place=False)
         self.held: list[tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]] = []
         lens.moments_held.append(self)
         if lens.per_text is not None:
@@ -187,8 +187,8 @@ class Moments:
         means, errors, counts = statistics
         whole = np.nan_to_num(counts).astype("int64")
         out: dict[str, np.ndarray] = {}
-        for name, *three in zip(self.variables, means, errors, whole, strict=True):
-            out |= zip((name, f"{name}_se", f"{name}_count"), three, strict=True)
+        for number, name in enumerate(self.variables):  # "...": a number of the corpus is an array too
+            out |= {name: means[number, ...], f"{name}_se": errors[number, ...], f"{name}_count": whole[number, ...]}
         return out
 
     @property

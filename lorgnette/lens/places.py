@@ -1,5 +1,6 @@
 """Where numbers belong: to every head of every site, to every site, or to other places laid out alike."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,23 +65,23 @@ class Places:
             out[axes.HEAD] = list(range(1, self.shape[1] + 1))
         return out | {axis: list(labels) for axis, labels in (rest or {}).items() if labels is not None}
 
-    def laid_out(self, cells: Shaped[np.ndarray, "*cell"], lead: int = 0) -> Float[np.ndarray, "*cell"]:
+    def laid_out(self, cells: Shaped[np.ndarray, "*cell"], lead: int = 0) -> Float[np.ndarray, "*laid_out"]:
         """Lay [… site (head) …] out as [… stack layer (head) …], behind `lead` axes of its own; without labels.
 
         A site that a stack does not have is missing. Heads that are left of a pruned model stand where they stood, and
         those that were removed are missing.
         """
-        before = (slice(None),) * lead
-        out = np.full((*cells.shape[:lead], len(self.stacks), self.layers, *cells.shape[lead + 1 :]), np.nan)
-        out[(*before, *self._at)] = cells
-        for number, (site, stack, layer) in enumerate(zip(self.sites, *self._at, strict=True)):
+        flat = cells.reshape(math.prod(cells.shape[:lead]), *cells.shape[lead:])
+        out = np.full((len(flat), len(self.stacks), self.layers, *flat.shape[2:]), np.nan)
+        stacks, layers = self._at
+        out[:, stacks, layers] = flat
+        for number, site in enumerate(self.sites):
             numbers = self.numbers.get(site)
-            if self.heads is None or numbers is None or tuple(numbers) == tuple(range(self.heads)):
-                continue
-            there = out[(*before, stack, layer)]
-            there[(*before, slice(0, self.heads))] = np.nan
-            there[(*before, list(numbers))] = cells[(*before, number, slice(0, len(numbers)))]
-        return out
+            if self.heads is not None and numbers is not None and tuple(numbers) != tuple(range(self.heads)):
+                there = out[:, stacks[number], layers[number]]
+                there[:, : self.heads] = np.nan
+                there[:, list(numbers)] = flat[:, number, : len(numbers)]
+        return out.reshape(*cells.shape[:lead], *out.shape[1:])
 
     def grid(self, cells: Shaped[Tensor, "site *rest"], rest: Mapping[str, Labels] | None = None) -> xr.DataArray:
         """Cells [site (head) …] as [stack layer (head) …], see `laid_out`, with labels."""

@@ -41,8 +41,7 @@ def second_moment(
 
 def mirrored(lower: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
     """The symmetric matrix of which this is the lower triangle."""
-    below = lower.tril(-1)
-    return below + below.transpose(-1, -2) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1))
+    return lower.tril() + lower.tril(-1).mT
 
 
 def covariance(
@@ -89,7 +88,8 @@ def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor,
 def effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """exp(−Σ p log p), p = σ/Σσ, σ the singular values of the matrix of vectors, uncentred (Roy & Vetterli 2007).
 
-    The σ² are the eigenvalues of Σ x xᵀ, ascending. It is at most the number of vectors: compare like with like. NaN for nothing.
+    The σ² are the eigenvalues of Σ x xᵀ, ascending. It is at most the number of vectors: compare like with like.
+    NaN for nothing.
     """
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
     floor = values[..., -1:] * (64 * values.shape[-1] * torch.finfo(values.dtype).eps)
@@ -100,7 +100,7 @@ def effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch
 
 
 def gram(vectors: Float[Tensor, "*batch item dim"]) -> Float[Tensor, "*batch least least"]:
-    """Products of the items or, if these are fewer, of the dimensions: both have the same eigenvalues, but for zeros."""
+    """Products of the items or, if these are fewer, of the dimensions: the same eigenvalues, but for zeros."""
     vectors = vectors.double()
     return vectors.mT @ vectors if vectors.shape[-1] < vectors.shape[-2] else vectors @ vectors.mT
 

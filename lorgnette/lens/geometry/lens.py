@@ -258,14 +258,14 @@ class Geometry(Lens):
         """SelfSim and MEV, what random words have in common, and each less that."""
         similarities: list[WordSimilarity] = []
         for number, (baseline, of_baseline) in enumerate(zip(random, values, strict=True)):
-            words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
-            similarities.append(word_similarity(words, baseline, of_baseline))
+            rows = self.by_word.rows(number)
+            similarities.append(word_similarity(rows["vectors"], rows.sizes(), self.least, baseline, of_baseline))
         together = WordSimilarity(*map(torch.stack, zip(*similarities, strict=True)))
         out = {name: cells.numpy() for name, cells in together._asdict().items()}
         known = out["random_cosine_count"]
-        for name, baseline in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
+        for name, common in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
             count = np.where(known > 0, out[f"{name}_count"], 0)
-            out[f"{name}_adjusted"] = np.where(count > 0, out[name] - out[baseline], np.nan)
+            out[f"{name}_adjusted"] = np.where(count > 0, out[name] - out[common], np.nan)
             out[f"{name}_adjusted_count"] = count
         adjusted = intra - out["random_cosine"]
         out["state_intra_similarity_adjusted"] = adjusted

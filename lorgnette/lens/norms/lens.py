@@ -140,9 +140,9 @@ class Norms(Lens):
         self.pairs_sample: PairSample | None = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
 
     def _extremes(self, name: str, *shape: int) -> None:
-        start = torch.full(shape, torch.inf, dtype=torch.float64)
-        self.state(f"{name}_low", start, "min", on_device=True)
-        self.state(f"{name}_high", -start, "max", on_device=True)
+        for tail, merge, none in (("low", "min", torch.inf), ("high", "max", -torch.inf)):
+            start = torch.tensor(none, dtype=torch.float64).expand(shape)
+            self.state(f"{name}_{tail}", start, merge, on_device=True)
 
     def begin(self, batch: Batch) -> None:
         super().begin(batch)
