@@ -21,6 +21,8 @@ def zeros(*shape: int) -> Float[Tensor, "*shape"]:
 def filled(start: Shaped[Tensor, "*shape"], device: torch.device) -> Shaped[Tensor, "*shape"]:
     """A copy on a device; of what is only repeated, one is sent, and it is repeated there."""
     few = start[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in start.stride())]
+    if not few.any():
+        return torch.zeros(start.shape, dtype=start.dtype, device=device)  # nothing is sent
     return few.to(device).expand(start.shape).clone(memory_format=torch.contiguous_format)
 
 
