@@ -87,8 +87,8 @@ class PairSample:
 
     def __init__(self, lens: Any, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
         self.lens, self.kinds, self.size, self.state = lens, tuple(kinds), size, state
-        start = torch.zeros(3, len(lens.sites), len(self.kinds), size, dtype=torch.float64)
-        start[NUMBER] = torch.inf
+        none = torch.tensor([torch.inf, 0.0, 0.0], dtype=torch.float64)[:, None, None, None]  # number, weight, norm
+        start = none.expand(3, len(lens.sites), len(self.kinds), size)
         lens.state(state, start, smallest, on_device=True, in_place=False)
         lens.stay.add(state)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))

@@ -1,6 +1,5 @@
 """The base class of all lenses: streaming states that merge, and the result."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
@@ -17,15 +16,12 @@ from lorgnette.errors import UserError
 from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.signals import Signal
-from lorgnette.lens.states import Merge, gathered, merged
+from lorgnette.lens.states import Merge, filled, gathered, merged, zeros
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
-
-_LARGE = 2**22
-"""Numbers of a state that are not made on a CPU, copied and moved, but at once where the model is."""
 
 
 class Lens(torchmetrics.Metric):
@@ -179,12 +175,7 @@ class Lens(torchmetrics.Metric):
 
     def sums(self, name: str, *shape: int, in_place: bool = True) -> None:
         """Declare a state that is summed over batches and processes."""
-        zero = torch.zeros((), dtype=torch.float64)
-        if math.prod(shape) < _LARGE:
-            self.state(name, zero.repeat(shape), "sum", on_device=True, in_place=in_place)
-        else:  # made where it will be, and nowhere else
-            self.state(name, zero.expand(shape), "sum", on_device=True, in_place=in_place)
-            setattr(self, name, torch.zeros(shape, dtype=torch.float64, device=self.home))
+        self.state(name, zeros(*shape), "sum", on_device=True, in_place=in_place)
 
     def add_later(self, name: str, value: Tensor, *place: slice | int | list[int]) -> None:
         """Add to a part of a state that `sums` has declared with in_place=False, once the batch has gone through."""
@@ -220,12 +211,16 @@ class Lens(torchmetrics.Metric):
     ) -> None:
         """Declare a state that merges by "sum", "min", "max", "cat" or a function of the states of several parts.
 
+        A `start` that repeats few numbers (`zeros`, `Tensor.expand`) is kept and sent as these few: states are large.
         `on_device`: it is kept where the model is, so that adding to it waits for nothing; else on the CPU. A state
         that is only ever replaced (`in_place` False) need not be copied before a batch that may fail.
         """
         if name in self._defaults:
             raise ValueError(f"the lens {self.name!r} has a state {name!r} already")
-        self.add_state(name, start, dist_reduce_fx=merge)
+        # An empty one, as torchmetrics fills, copies and keeps all that it is given.
+        self.add_state(name, start.new_empty(0), dist_reduce_fx=merge)
+        self._defaults[name] = start
+        setattr(self, name, filled(start, self.home if on_device else torch.device("cpu")))
         if on_device:
             self.on_device.add(name)
         if in_place:
@@ -283,7 +278,7 @@ class Lens(torchmetrics.Metric):
             setattr(self, name, merged(merge, [part[name].to(device) for part in parts]))
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """Results are made on the CPU: states move there once, and back. Each text's numbers are taken on the way."""
+        """Results are made of copies of the states on the CPU. Each text's numbers are taken on the way."""
 
         @wraps(compute)
         def with_texts(*arguments: Any, **keywords: Any) -> Any:
@@ -296,11 +291,13 @@ class Lens(torchmetrics.Metric):
         @wraps(compute)
         def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
             self.commit()
+            kept = {name: getattr(self, name) for name in self.on_device}
             self._move("cpu")
             try:
                 return inner(*arguments, **keywords)
             finally:
-                self._move(self.home)
+                for name, state in kept.items():
+                    setattr(self, name, state)
 
         return on_the_cpu
 

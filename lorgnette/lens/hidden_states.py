@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lorgnette.attending import Call, Recorder, Site
 from lorgnette.errors import UserError
@@ -34,13 +35,27 @@ class VectorSizes:
 
     @staticmethod
     def of(subject: Subject) -> "VectorSizes":
-        """Run one word through the subject and look: configurations do not say it alike."""
+        """Run one word through the subject and look, once for a model as it is: configurations do not say it alike."""
+        anatomy = tuple(
+            (each.site, each.heads, each.groups, each.numbers, id(each.module)) for each in subject.anatomy.sites
+        )
+        known = _KNOWN.get(subject.model)
+        if known is None or known[0] != anatomy:
+            known = _KNOWN[subject.model] = anatomy, VectorSizes._seen(subject)
+        return known[1]
+
+    @staticmethod
+    def _seen(subject: Subject) -> "VectorSizes":
         recorder = Recorder(_heads_and_widths)
         inputs = any_text(subject).inputs if subject.has_tokenizer else small_batch(subject.model)[0]
         with torch.no_grad(), subject.tapped(recorder):
             outputs = subject.model(**inputs, output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
         return VectorSizes(recorder.records, states)
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, tuple[object, VectorSizes]] = WeakKeyDictionary()
+"""Of every model that is still there, its sizes, and the sites that it had then."""
 
 
 def _heads_and_widths(call: Call) -> tuple[tuple[int, int], ...]:

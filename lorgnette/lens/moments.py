@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.lens.places import Labels, Places
+from lorgnette.lens.states import zeros
 
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
@@ -24,7 +25,6 @@ PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 MOST = 2**22
 """Values that are taken into a state at a time."""
 _EVERY = slice(None)
-_STATISTIC, _VARIABLE = "_statistic", "_variable"
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
 """What values differ by relatively without being different."""
 
@@ -71,8 +71,7 @@ class Moments:
         lead = () if self.places is None else self.places.shape
         sizes = [len(labels or ()) for labels in self.axes.values()]
         shape = (len(self.variables), *lead, *sizes)
-        start = torch.zeros(8, *shape, dtype=torch.float64)
-        lens.state(self.state, start, merged, on_device=True, in_place=False)
+        lens.state(self.state, zeros(8, *shape), merged, on_device=True, in_place=False)
         self.held: list[tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]] = []
         lens.moments_held.append(self)
         if lens.per_text is not None:
@@ -174,17 +173,31 @@ class Moments:
 
     def arrays(self) -> dict[str, xr.DataArray]:
         """`name`, `name_se` and `name_count` of every variable, on the places and the further axes, labelled."""
-        statistics = torch.stack(
-            _statistics(self._sums()), -1
-        )  # [variable … 3]: laid out at once, since labels are slow
-        laid_out = self.laid_out(statistics.movedim(0, -1), {_STATISTIC: None, _VARIABLE: None})
-        one = laid_out.isel({_STATISTIC: 0, _VARIABLE: 0}, drop=True)
-        out: dict[str, xr.DataArray] = {}
-        for number, name in enumerate(self.variables):
-            mean, error, count = np.ascontiguousarray(np.moveaxis(laid_out.values[..., number], -1, 0))
-            out |= {name: one.copy(False, mean), f"{name}_se": one.copy(False, error)}
-            out[f"{name}_count"] = one.copy(False, np.nan_to_num(count).astype("int64"))
+        return {str(name): array for name, array in xr.Dataset(self.cells(), self.labels()).data_vars.items()}
+
+    def cells(self) -> dict[str, xr.Variable]:
+        """The same without labels, which take time to put on each: hand `labels` to `Lens.result` once."""
+        return {name: xr.Variable(self.dims, values) for name, values in self.values().items()}
+
+    def values(self) -> dict[str, Shaped[np.ndarray, "*cell"]]:
+        """The same as bare numbers."""
+        statistics = torch.stack(_statistics(self._sums())).numpy()  # [statistic variable …]: laid out at once
+        if self.places is not None:
+            statistics = self.places.laid_out(statistics, lead=2)
+        means, errors, counts = statistics
+        whole = np.nan_to_num(counts).astype("int64")
+        out: dict[str, np.ndarray] = {}
+        for number, name in enumerate(self.variables):  # "...": a number of the corpus is an array too
+            out |= {name: means[number, ...], f"{name}_se": errors[number, ...], f"{name}_count": whole[number, ...]}
         return out
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return (*(() if self.places is None else self.places.dims), *self.axes)
+
+    def labels(self) -> dict[str, Labels]:
+        """The labels of the axes of what `cells` gives."""
+        return dict(self.axes) if self.places is None else self.places.labels(self.axes)
 
     def weights(self) -> dict[str, xr.DataArray]:
         """Σ w of every variable: how many queries a share is over, say."""

@@ -1,11 +1,13 @@
 """Where numbers belong: to every head of every site, to every site, or to other places laid out alike."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-import torch
+import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette import axes
@@ -40,33 +42,48 @@ class Places:
     def index(self, site: Site) -> int:
         return self.sites.index(site)
 
-    def grid(self, cells: Float[Tensor, "site *rest"], rest: Mapping[str, Labels] | None = None) -> xr.DataArray:
-        """Lay [site (head) …] out as [stack layer (head) …]; a site that a stack does not have is missing.
+    @cached_property
+    def stacks(self) -> list[str]:
+        return list(dict.fromkeys(site.name for site in self.sites))
 
-        `rest` names the further axes, with their labels or None. Heads that are left of a pruned model stand where they
-        stood, and those that were removed are missing.
-        """
-        rest = rest or {}
-        stacks = list(dict.fromkeys(site.name for site in self.sites))
-        layers = 1 + max(site.layer for site in self.sites)
-        out = torch.full((len(stacks), layers, *cells.shape[1:]), torch.nan, dtype=torch.float64)
-        for number, site in enumerate(self.sites):
-            out[stacks.index(site.name), site.layer] = self._in_place(cells[number].double().cpu(), site)
-        coordinates: dict[str, Labels] = {
-            axes.STACK: stacks,
-            self.layer: list(range(self.first, self.first + layers)),
+    @cached_property
+    def layers(self) -> int:
+        return 1 + max(site.layer for site in self.sites)
+
+    @cached_property
+    def _at(self) -> tuple[list[int], list[int]]:
+        """Stack and layer of every site."""
+        return [self.stacks.index(site.name) for site in self.sites], [site.layer for site in self.sites]
+
+    def labels(self, rest: Mapping[str, Labels] | None = None) -> dict[str, Labels]:
+        """The labels of every axis that has any; `rest` names the further axes, with their labels or None."""
+        out: dict[str, Labels] = {
+            axes.STACK: self.stacks,
+            self.layer: list(range(self.first, self.first + self.layers)),
         }
         if self.heads is not None:
-            coordinates[axes.HEAD] = list(range(1, cells.shape[1] + 1))
-        coordinates |= {axis: list(labels) for axis, labels in rest.items() if labels is not None}
-        return xr.DataArray(out.numpy(), dims=(*self.dims, *rest), coords=coordinates)
+            out[axes.HEAD] = list(range(1, self.shape[1] + 1))
+        return out | {axis: list(labels) for axis, labels in (rest or {}).items() if labels is not None}
 
-    def _in_place(self, cells: Float[Tensor, "*rest"], site: Site) -> Float[Tensor, "*rest"]:
-        """The cells of the heads that a site has, moved to their original numbers; rows behind the heads stay."""
-        numbers = self.numbers.get(site)
-        if self.heads is None or numbers is None or tuple(numbers) == tuple(range(self.heads)):
-            return cells
-        out = cells.clone()
-        out[: self.heads] = torch.nan
-        out[list(numbers)] = cells[: len(numbers)]
-        return out
+    def laid_out(self, cells: Shaped[np.ndarray, "*cell"], lead: int = 0) -> Float[np.ndarray, "*laid_out"]:
+        """Lay [… site (head) …] out as [… stack layer (head) …], behind `lead` axes of its own; without labels.
+
+        A site that a stack does not have is missing. Heads that are left of a pruned model stand where they stood, and
+        those that were removed are missing.
+        """
+        flat = cells.reshape(math.prod(cells.shape[:lead]), *cells.shape[lead:])
+        out = np.full((len(flat), len(self.stacks), self.layers, *flat.shape[2:]), np.nan)
+        stacks, layers = self._at
+        out[:, stacks, layers] = flat
+        for number, site in enumerate(self.sites):
+            numbers = self.numbers.get(site)
+            if self.heads is not None and numbers is not None and tuple(numbers) != tuple(range(self.heads)):
+                there = out[:, stacks[number], layers[number]]
+                there[:, : self.heads] = np.nan
+                there[:, list(numbers)] = flat[:, number, : len(numbers)]
+        return out.reshape(*cells.shape[:lead], *out.shape[1:])
+
+    def grid(self, cells: Shaped[Tensor, "site *rest"], rest: Mapping[str, Labels] | None = None) -> xr.DataArray:
+        """Cells [site (head) …] as [stack layer (head) …], see `laid_out`, with labels."""
+        values = self.laid_out(cells.cpu().double().numpy())
+        return xr.DataArray(values, dims=(*self.dims, *(rest or {})), coords=self.labels(rest))

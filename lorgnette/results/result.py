@@ -269,14 +269,15 @@ def frame(data: xr.Dataset, dims: tuple[str, ...]) -> "pd.DataFrame":
 
 def _refuse_unsound(lens: str, data: xr.Dataset) -> None:
     """UserError on an infinity, on NaN that no zero count explains, and on coordinates that cannot be labels."""
-    for name, array in data.coords.items():
+    for name in data.coords:
+        array = data.variables[name]  # without its labels, which are slow and only needed for what is wrong
         if array.dtype.kind == "f" and not np.isfinite(array.values).all():
             raise UserError(f"The lens {lens!r} labels {name!r} with a number that is not finite.")
         if array.dtype.kind == "O" and any(isinstance(cell, tuple) for cell in array.values.ravel()):
             raise UserError(f"The lens {lens!r} stacks several axes into {name!r}; unstack them.")
     for name in data.data_vars:
-        array = data.variables[name]  # without its labels, which are slow and only needed for what is wrong
-        if array.dtype.kind != "f":
+        array = data.variables[name]
+        if array.dtype.kind != "f" or np.isfinite(array.values).all():
             continue
         infinite = np.asarray(np.isinf(array.values))
         if infinite.any():

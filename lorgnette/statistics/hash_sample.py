@@ -319,10 +319,11 @@ class Rows:
 
     def groups(self, name: str) -> list[Tensor]:
         """A column, group by group."""
-        if not len(self):
-            return []
-        sizes = torch.unique_consecutive(self.index[:, : NUMBER + 1], dim=0, return_counts=True)[1]
-        return list(self.columns[name].split(sizes.tolist()))
+        return list(self.columns[name].split(self.sizes().tolist())) if len(self) else []
+
+    def sizes(self) -> Int[Tensor, " group"]:
+        """How many items each group has."""
+        return torch.unique_consecutive(self.index[:, : NUMBER + 1], dim=0, return_counts=True)[1]
 
 
 class NameSet:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -37,6 +36,7 @@ from lorgnette.lens.geometry.cosine import (
 from lorgnette.lens.geometry.isotropy import covariance, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.places import Places
+from lorgnette.statistics.hash_sample import moved
 
 SHORT = 3
 """Behind the counts of `Directions`: texts with fewer than two vectors."""
@@ -219,11 +219,11 @@ class Clouds:
         room = part.new_zeros(len(part), missing, part.shape[2])
         return torch.cat([part[:, :-1], room, part[:, -1:]], 1) if missing else part
 
-    def means(self) -> dict[str, xr.DataArray]:
+    def means(self) -> dict[str, np.ndarray]:
         """SIM and IntraSim within texts, [stack layer head-or-all vectors], with standard errors and counts."""
-        return self.moments.arrays()
+        return self.moments.values()
 
-    def pooled(self, moments: Sequence[Moment], ranks: Sequence[Tensor]) -> dict[str, xr.DataArray]:
+    def pooled(self, moments: Sequence[Moment], ranks: Sequence[Tensor]) -> dict[str, np.ndarray]:
         """What holds of all vectors of the corpus together, [stack layer head-or-all vectors], with counts.
 
         `moments`: `second_moments`, and `ranks`: their effective ranks.
@@ -270,8 +270,9 @@ class Clouds:
             width = heads * dim
             step = max(1, MOST // width**2)
             for some in (places[start : start + step] for start in range(0, len(places), step)):
-                whole = mirrored(self.of("moment").flatten(0, 1)[some, :width, :width])
-                total = self.of("moment_total").flatten(0, 1)[some, :width]
+                rows = moved(torch.tensor(some), self.of("moment").device)
+                whole = mirrored(self.of("moment").flatten(0, 1)[rows, :width, :width])
+                total = self.of("moment_total").flatten(0, 1)[rows, :width]
                 out.append(Moment(some, slice(-1, None), whole[:, None], total[:, None]))
                 if heads > 1:  # one head is all of them
                     blocks = whole.unflatten(1, (heads, dim)).unflatten(3, (heads, dim)).diagonal(dim1=1, dim2=3)
@@ -283,11 +284,16 @@ class Clouds:
         self, count: Tensor, moments: Sequence[Moment], ranks: Sequence[Tensor]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         iso, rank = torch.full_like(count, torch.nan), torch.full_like(count, torch.nan)
-        for (places, rows, matrices, totals), found in zip(moments, ranks, strict=True):
-            n = count.flatten(0, 1)[places, rows]
-            scores = iso_score(covariance(matrices, totals, n.to(matrices.device)))
-            iso.flatten(0, 1)[places, rows] = _where_any(n, scores)
-            rank.flatten(0, 1)[places, rows] = _where_any(n, found)
+        counts = [count.flatten(0, 1)[some.places, some.heads] for some in moments]
+        scores = [
+            iso_score(covariance(m, t, moved(n, m.device))) for (*_, m, t), n in zip(moments, counts, strict=True)
+        ]
+        together = torch.cat([some.flatten() for some in scores]).cpu()  # a GPU is waited for once
+        for some, n, score, found in zip(
+            moments, counts, together.split([n.numel() for n in counts]), ranks, strict=True
+        ):
+            iso.flatten(0, 1)[some.places, some.heads] = torch.where(n > 1, score.view(n.shape), torch.nan)
+            rank.flatten(0, 1)[some.places, some.heads] = torch.where(n > 1, found, torch.nan)
         for at, site in enumerate(self.places.sites):
             for kind in range(len(self.kinds)):
                 if self.shape(site, kind)[0] == 1:
@@ -300,19 +306,13 @@ class Clouds:
 
     def _spread(
         self, cells: Mapping[str, Float[Tensor, "site kind head_or_all"]], *, whole: bool = False
-    ) -> dict[str, xr.DataArray]:
-        """Each laid out as [stack layer head-or-all vectors]; together, as a labelled array takes time to make."""
-        stacked = torch.stack([*cells.values()], -1).transpose(1, 2)
-        grid = self.places.grid(stacked, {axes.VECTORS: self.kinds, "cell": None})
-        arrays = np.moveaxis(grid.values, -1, 0).copy()
+    ) -> dict[str, np.ndarray]:
+        """Each laid out as [stack layer head-or-all vectors]."""
+        stacked = torch.stack([*cells.values()]).transpose(2, 3)
+        arrays = self.places.laid_out(stacked.numpy(), lead=1)
         if whole:
             arrays = np.nan_to_num(arrays).round().astype(np.int64)
-        one = grid.isel(cell=0)
-        return {name: one.copy(deep=False, data=array) for name, array in zip(cells, arrays, strict=True)}
-
-
-def _where_any(count: Tensor, measured: Tensor) -> Tensor:
-    return torch.where(count > 1, measured.cpu(), torch.nan)
+        return dict(zip(cells, arrays, strict=True))
 
 
 def _alike(clouds: Sequence[Cloud], most: Callable[[Tensor], int]) -> Iterator[list[Cloud]]:

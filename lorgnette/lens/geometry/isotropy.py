@@ -41,8 +41,7 @@ def second_moment(
 
 def mirrored(lower: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
     """The symmetric matrix of which this is the lower triangle."""
-    below = lower.tril(-1)
-    return below + below.transpose(-1, -2) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1))
+    return lower.tril() + lower.tril(-1).mT
 
 
 def covariance(

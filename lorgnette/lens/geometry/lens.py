@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import ClassVar
 
+import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Bool, Float, Int
@@ -46,6 +47,8 @@ _DESCRIPTIONS = {
     "mev": "MEV: share of the squared norm of a word's occurrences along one direction, mean over words",
     "random_cosine": "baseline: mean cosine of random words, one from each text",
     "random_mev": "baseline: share of the squared norm of random words along one direction",
+    "state_mean_direction": "direction of the mean of the corpus (unit vector)",
+    "state_contribution": "contribution of each dimension to state_sim_corpus, to which they sum",
 }
 
 
@@ -223,82 +226,79 @@ class Geometry(Lens):
         random = [self._random(number) for number in range(len(self.stacks) if self.words else 0)]
         values = eigenvalues([*matrices, *map(state_grams, random)])
         ranks = [effective_rank(some) for some in values[: len(matrices)]]
-        clouds = self.heads_clouds.means() | self.heads_clouds.pooled(moments[0], ranks[: len(moments[0])])
-        variables: dict[str, xr.DataArray] = {}
-        for name, array in clouds.items():
-            variables[name] = array.isel({axes.HEAD: slice(0, self.heads)})
-            variables[_tailed(name, "_all")] = array.isel({axes.HEAD: -1}, drop=True)
-        states = self.state_clouds.means() | self.state_clouds.pooled(moments[1], ranks[len(moments[0]) :])
-        for name, array in states.items():
-            variables[f"state_{name}"] = array.isel({axes.HEAD: 0, axes.VECTORS: 0}, drop=True)
-        variables |= self._dimensions(variables["state_sim_corpus_count"])
+        at_sites, at_states = self.heads_clouds.places, self.state_clouds.places
+        stacks = list(dict.fromkeys([*at_sites.stacks, *at_states.stacks]))
+        variables: dict[str, xr.Variable] = {}
+        found = self.heads_clouds.means() | self.heads_clouds.pooled(moments[0], ranks[: len(moments[0])])
+        for name, cells in found.items():
+            cells, together = _on_stacks(cells, at_sites.stacks, stacks), _tailed(name, "_all")
+            variables[name] = _variable(name, (*at_sites.dims, axes.VECTORS), cells[:, :, : self.heads])
+            variables[together] = _variable(together, (*at_sites.dims[:2], axes.VECTORS), cells[:, :, -1])
+        found = self.state_clouds.means() | self.state_clouds.pooled(moments[1], ranks[len(moments[0]) :])
+        states = {f"state_{name}": cells[:, :, 0, 0] for name, cells in found.items()}
+        states |= self._dimensions(states["state_sim_corpus_count"])
         if self.words:
-            variables |= self._words(variables["state_intra_similarity"], random, values[len(matrices) :])
-        for name, array in variables.items():
-            plain = name.removeprefix("state_").removesuffix("_all")
-            if plain in _DESCRIPTIONS:
-                array.attrs["description"] = _DESCRIPTIONS[plain]
-        stacks = list(dict.fromkeys([*(site.name for site in self.sites), *self.stacks]))
-        result = self.result({name: _with_all_stacks(array, stacks) for name, array in variables.items()})
+            states |= self._words(states["state_intra_similarity"], random, values[len(matrices) :])
+        for name, cells in states.items():
+            dims = (*at_states.dims[:2], axes.MODEL)[: cells.ndim]
+            variables[name] = _variable(name, dims, _on_stacks(cells, at_states.stacks, stacks))
+        labels = self.by_head.labels({axes.VECTORS: VECTORS})
+        labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
+        result = self.result(variables, labels)
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
         return result
 
-    def _dimensions(self, count: xr.DataArray) -> dict[str, xr.DataArray]:
+    def _dimensions(self, count: np.ndarray) -> dict[str, np.ndarray]:
         """Mean direction of the hidden states, and what each dimension adds to their mean cosine."""
         clouds = self.state_clouds
-        sums = clouds.of("sums")[:, :, 0].cpu()  # [what place head=1 dim]
-        n = clouds.of("counts")[0, :, 0, :1].cpu()
+        sums = clouds.of("sums")[:, :, 0, 0].cpu()  # [what place dim]
+        n = clouds.of("counts")[0, :, 0, 0].cpu()
         total = sums[TOTAL]
         length = total.norm(dim=-1, keepdim=True)
-        cells = {
-            "state_mean_direction": torch.where(length > 0, total / torch.where(length > 0, length, 1.0), 0.0),
-            "state_contribution": contributions(sums[UNITS], sums[SQUARES], n),
-        }
-        out = {}
-        for name, values in cells.items():
-            array = clouds.places.grid(values, {axes.MODEL: None}).isel({axes.HEAD: 0}, drop=True)
-            out[name] = array.where(count > 0)
-            out[f"{name}_count"] = count
-        out["state_mean_direction"].attrs["description"] = "direction of the mean of the corpus (unit vector)"
-        out["state_contribution"].attrs["description"] = (
-            "contribution of each dimension to state_sim_corpus, to which they sum"
-        )
+        direction = torch.where(length > 0, total / torch.where(length > 0, length, 1.0), 0.0)
+        each = torch.stack([direction, contributions(sums[UNITS], sums[SQUARES], n)])
+        laid_out = np.where(count[..., None] > 0, clouds.places.laid_out(each.numpy(), lead=1), np.nan)
+        out: dict[str, np.ndarray] = {}
+        for name, cells in zip(("state_mean_direction", "state_contribution"), laid_out, strict=True):
+            out |= {name: cells, f"{name}_count": count}
         return out
 
     def _random(self, stack: int) -> Float[Tensor, "word depth width"]:
         """The vectors of random words, one from each text."""
-        found = [group[0] for group in self.at_random.rows(stack).groups("vectors")]
-        return torch.stack(found) if found else torch.zeros(0, self.depth, self.width)
+        return self.at_random.rows(stack)["vectors"]
 
-    def _words(
-        self, intra: xr.DataArray, random: Sequence[Tensor], values: Sequence[Tensor]
-    ) -> dict[str, xr.DataArray]:
+    def _words(self, intra: np.ndarray, random: Sequence[Tensor], values: Sequence[Tensor]) -> dict[str, np.ndarray]:
         """SelfSim and MEV, what random words have in common, and each less that."""
         similarities: list[WordSimilarity] = []
         for number, (baseline, of_baseline) in enumerate(zip(random, values, strict=True)):
-            words = [group for group in self.by_word.rows(number).groups("vectors") if len(group) >= self.least]
-            similarities.append(word_similarity(words, baseline, of_baseline))
-        out: dict[str, xr.DataArray] = {}
-        where = {axes.STACK: self.stacks, axes.STATE: list(range(self.depth))}
-        for name in WordSimilarity._fields:
-            cells = torch.stack([getattr(one, name) for one in similarities])
-            array = xr.DataArray(cells.numpy(), dims=(axes.STACK, axes.STATE), coords=where)
-            out[name] = array.astype("int64") if name.endswith("_count") else array
-        counted = lambda name: out[f"{name}_count"].where(out["random_cosine_count"] > 0, 0).astype("int64")  # noqa: E731
+            rows = self.by_word.rows(number)
+            similarities.append(word_similarity(rows["vectors"], rows.sizes(), self.least, baseline, of_baseline))
+        together = WordSimilarity(*map(torch.stack, zip(*similarities, strict=True)))
+        out = {name: cells.numpy() for name, cells in together._asdict().items()}
+        known = out["random_cosine_count"]
         for name, common in (("self_similarity", "random_cosine"), ("mev", "random_mev")):
-            out[f"{name}_adjusted"] = (out[name] - out[common]).where(counted(name) > 0)
-            out[f"{name}_adjusted_count"] = counted(name)
-        out["state_intra_similarity_adjusted"] = intra - out["random_cosine"]
-        both = out["state_intra_similarity_adjusted"].notnull()
-        out["state_intra_similarity_adjusted_count"] = out["random_cosine_count"].where(both, 0).astype("int64")
+            count = np.where(known > 0, out[f"{name}_count"], 0)
+            out[f"{name}_adjusted"] = np.where(count > 0, out[name] - out[common], np.nan)
+            out[f"{name}_adjusted_count"] = count
+        adjusted = intra - out["random_cosine"]
+        out["state_intra_similarity_adjusted"] = adjusted
+        out["state_intra_similarity_adjusted_count"] = np.where(np.isnan(adjusted), 0, known)
         return out
 
 
-def _with_all_stacks(array: xr.DataArray, stacks: list[str]) -> xr.DataArray:
-    """The cross-attention has no hidden states of its own: missing there, counted zero."""
-    if array.indexes[axes.STACK].tolist() == stacks:
-        return array
-    return array.reindex({axes.STACK: stacks}, fill_value=0 if array.dtype.kind == "i" else float("nan"))
+def _variable(name: str, dims: Sequence[str], cells: np.ndarray) -> xr.Variable:
+    plain = name.removeprefix("state_").removesuffix("_all")
+    text = _DESCRIPTIONS.get(name, _DESCRIPTIONS.get(plain))
+    return xr.Variable(dims, cells, None if text is None else {"description": text})
+
+
+def _on_stacks(cells: np.ndarray, own: list[str], stacks: list[str]) -> np.ndarray:
+    """Laid out by all stacks: the cross-attention has no hidden states of its own: missing there, counted zero."""
+    if own == stacks:
+        return cells
+    out = np.full((len(stacks), *cells.shape[1:]), 0 if cells.dtype.kind == "i" else np.nan, dtype=cells.dtype)
+    out[[stacks.index(name) for name in own]] = cells
+    return out
 
 
 def _tailed(name: str, tail: str) -> str:

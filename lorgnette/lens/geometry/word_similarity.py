@@ -1,15 +1,14 @@
 """How alike the occurrences of a word are, and how alike any words are (Ethayarajh 2019)."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from lorgnette.lens.geometry.cosine import mean_pairwise_cosine
 from lorgnette.lens.geometry.isotropy import eigenvalues, first_component_share, gram
+from lorgnette.statistics.hash_sample import moved
 
 
 class WordSimilarity(NamedTuple):
@@ -28,17 +27,20 @@ class WordSimilarity(NamedTuple):
 
 
 def word_similarity(
-    words: Sequence[Float[Tensor, "_ state dim"]],
-    random: Float[Tensor, "word state dim"],
+    vectors: Float[Tensor, "occurrence state dim"],
+    sizes: Int[Tensor, " word"],
+    least: int,
+    random: Float[Tensor, "random state dim"],
     random_values: Float[Tensor, "state least"],
 ) -> WordSimilarity:
     """SelfSim(w), the mean cosine of the occurrences of w, and MEV(w) = σ₁²/Σσ² of their matrix; means over words w.
 
-    MEV is uncentred for words and for the baseline alike; it cannot be below one over the number of occurrences, which
-    the baseline, of many more words, does not share: compare MEV between states, not with 0. `random_values` are the
-    eigenvalues of `state_grams(random)`, which the caller finds together with others.
+    `vectors` are those of all words, one word after the other, and `sizes` (on the CPU) how many each has; a word that
+    has fewer than `least` does not count. MEV is uncentred for words and for the baseline alike; it cannot be below one
+    over the number of occurrences, which the baseline, of many more words, does not share: compare MEV between states,
+    not with 0. `random_values` are the eigenvalues of `state_grams(random)`, which the caller finds with others.
     """
-    cosines, shares = _by_word(words, random.shape[1])
+    cosines, shares = _by_word(vectors, sizes, least)
     states = random.shape[1]
     many, enough = torch.tensor(float(len(random))), len(random) > 1
     missing = torch.full((states,), torch.nan, dtype=torch.float64)
@@ -47,23 +49,33 @@ def word_similarity(
     return WordSimilarity(*_mean(cosines), *_mean(shares), baseline[0], counts[0], baseline[1], counts[1])
 
 
-def _by_word(words: Sequence[Float[Tensor, "_ state dim"]], states: int) -> tuple[Tensor, Tensor]:
-    """Mean cosine and first share of every word [word state]; words that occur about as often together.
-
-    Shorter ones are filled up with zero vectors, which have no cosine and add nothing to the products.
-    """
-    cosines, shares = torch.zeros(2, len(words), states, dtype=torch.float64)
-    alike: dict[int, list[int]] = {}
-    for number, word in enumerate(words):
-        alike.setdefault((len(word) - 1).bit_length(), []).append(number)
-    grams = []
-    for which in alike.values():
-        some = pad_sequence([words[number] for number in which], batch_first=True)
-        cosines[which] = _cosine(some).cpu()
-        grams.append(state_grams(some))
-    for which, values in zip(alike.values(), eigenvalues(grams), strict=True):
-        shares[which] = first_component_share(values)
+def _by_word(
+    vectors: Float[Tensor, "occurrence state dim"], sizes: Int[Tensor, " word"], least: int
+) -> tuple[Float[Tensor, "often state"], Float[Tensor, "often state"]]:
+    """Mean cosine and first share of every word that occurs often enough; those that occur about as often together."""
+    starts, often = sizes.cumsum(0) - sizes, (sizes >= least).nonzero()[:, 0]
+    alike = torch.frexp(sizes[often].double() - 1).exponent  # 5 to 8 times, 9 to 16, …
+    cosines, shares = torch.zeros(2, len(often), vectors.shape[1], dtype=torch.float64)
+    classes = [(alike == one).nonzero()[:, 0] for one in alike.unique()]
+    padded = [_padded(vectors, starts[often[which]], sizes[often[which]]) for which in classes]
+    found, grams = [_cosine(some) for some in padded], [state_grams(some) for some in padded]
+    for which, cosine, values in zip(classes, found, eigenvalues(grams), strict=True):
+        cosines[which], shares[which] = cosine.cpu(), first_component_share(values)
     return cosines, shares
+
+
+def _padded(
+    vectors: Float[Tensor, "occurrence state dim"], starts: Int[Tensor, " word"], sizes: Int[Tensor, " word"]
+) -> Float[Tensor, "word most state dim"]:
+    """Side by side; words that occur less are filled up with zero vectors: no cosine, and nothing in the products."""
+    place = torch.arange(int(sizes.max()))
+    there = place < sizes[:, None]
+    source, goal = (
+        moved(rows, vectors.device) for rows in ((starts[:, None] + place)[there], there.flatten().nonzero()[:, 0])
+    )
+    out = vectors.new_zeros(there.numel(), *vectors.shape[1:])
+    out.index_copy_(0, goal, vectors[source])
+    return out.unflatten(0, there.shape)
 
 
 def _cosine(vectors: Float[Tensor, "*word item state dim"]) -> Float[Tensor, "*word state"]:

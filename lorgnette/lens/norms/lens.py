@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float, Shaped
@@ -145,9 +146,9 @@ class Norms(Lens):
         self.pairs_sample: PairSample | None = PairSample(self, _KINDS, self.sample_size) if self.sample_size else None
 
     def _extremes(self, name: str, *shape: int) -> None:
-        start = torch.full(shape, torch.inf, dtype=torch.float64)
-        self.state(f"{name}_low", start, "min", on_device=True)
-        self.state(f"{name}_high", -start, "max", on_device=True)
+        for tail, merge, none in (("low", "min", torch.inf), ("high", "max", -torch.inf)):
+            start = torch.tensor(none, dtype=torch.float64).expand(shape)
+            self.state(f"{name}_{tail}", start, merge, on_device=True)
 
     def begin(self, batch: Batch) -> None:
         super().begin(batch)
@@ -315,34 +316,41 @@ class Norms(Lens):
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
-        variables = self.of_heads.arrays() | self._f_arrays()
+        variables = self.of_heads.cells() | self._f_arrays()
+        labels = self.of_heads.labels()
         if self.all_heads:
-            variables |= self.of_layers.arrays()
+            variables, labels = variables | self.of_layers.cells(), labels | self.of_layers.labels()
         if self.contribution:
-            variables |= self.of_outputs.arrays() | self.of_all_outputs.arrays()
+            variables |= self.of_outputs.cells() | self.of_all_outputs.cells()
         if self.residual:
-            variables |= self.expansion.arrays() | self.mixing.arrays()
-            for tail, state in (("_min", self.mixing_low), ("_max", self.mixing_high)):
-                cell = torch.where(torch.isfinite(state), state, torch.nan)
-                variables["mixing" + tail] = self.by_layer.grid(cell, {axes.RATIO: self.ratios})
-                variables[f"mixing{tail}_count"] = variables["mixing_count"]
+            variables |= self.expansion.cells() | (mixing := self.mixing.cells())
+            variables |= self._mixing_extremes(mixing["mixing_count"])
+            labels |= self.mixing.labels()
         if self.pairs_sample is not None:
-            variables |= rank_correlations(self, self.pairs_sample, self.kinds)
+            found = rank_correlations(self, self.pairs_sample, self.kinds)
+            variables |= {name: array.variable for name, array in found.items()}
         for name, text in DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
-        return self.result(variables)
+        return self.result(variables, labels)
 
-    def _f_arrays(self) -> dict[str, xr.DataArray]:
+    def _mixing_extremes(self, count: xr.Variable) -> dict[str, xr.Variable]:
+        both = torch.stack([self.mixing_low, self.mixing_high])
+        both = torch.where(torch.isfinite(both), both, torch.nan)
+        low, high = (xr.Variable(count.dims, cells) for cells in self.by_layer.laid_out(both.numpy(), lead=1))
+        return {"mixing_min": low, "mixing_min_count": count, "mixing_max": high, "mixing_max_count": count}
+
+    def _f_arrays(self) -> dict[str, xr.Variable]:
         count, total, squares = self.f_sums
         mean = total / count
         variance = squares / count - mean**2
         sd = torch.where(variance > 1e-14 * mean**2, variance, 0.0).sqrt()  # equal values leave nothing but rounding
-        cells = {"f_mean": mean, "f_sd": sd, "f_cv": torch.where(mean > 0, sd / mean, 0.0)}
-        cells |= {"f_min": self.f_low, "f_max": self.f_high}
-        out = {name: self.grid(torch.where(count > 0, cell, torch.nan)) for name, cell in cells.items()}
-        tokens = self.grid(count).fillna(0).astype("int64")
-        return out | {f"{name}_count": tokens for name in cells}
+        cells = torch.stack([mean, sd, torch.where(mean > 0, sd / mean, 0.0), self.f_low, self.f_high, count])
+        laid_out = self.by_head.laid_out(torch.where(count > 0, cells, torch.nan).numpy(), lead=1)
+        names, dims = ("f_mean", "f_sd", "f_cv", "f_min", "f_max"), self.by_head.dims
+        out = {name: xr.Variable(dims, cell) for name, cell in zip(names, laid_out[:-1], strict=True)}
+        tokens = xr.Variable(dims, np.nan_to_num(laid_out[-1]).astype("int64"))
+        return out | {f"{name}_count": tokens for name in names}
 
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:

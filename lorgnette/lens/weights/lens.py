@@ -183,10 +183,10 @@ class Weights(Lens):
 
     def compute(self) -> Result:
         """Entropy, peak, confidence, sink, and mass by category."""
-        variables = self.moments.arrays() | self.masses.arrays()
+        variables = self.moments.cells() | self.masses.cells()
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
-        return self.result(variables)
+        return self.result(variables, self.masses.labels())
 
 
 def has_neighbour(query: Bool[Tensor, "text query"], offset: int) -> Bool[Tensor, "text query"]:
