@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TypeVar
 
 from lorgnette.subject import Subject
@@ -12,6 +13,8 @@ from lorgnette.texts.sides import Encoded
 T = TypeVar("T")
 DEPTH = 8
 """Batches that are made ahead."""
+PATIENCE = 0.25
+"""Seconds that the next batch waits for the first to be launched, at most."""
 
 
 def prepared(
@@ -19,12 +22,14 @@ def prepared(
     stream: Iterable[list[Encoded]],
     wanted: Callable[[int], bool],
     *,
+    launched: Event,
     words: bool = False,
     step: int = 1,
 ) -> Iterator[tuple[list[Encoded], Batch | None]]:
     """Batches as texts and as tensors, in their order; no tensors of those that are not wanted.
 
-    `words`: on a GPU, also find their words, which a lens will want. `step`: pad to multiples of it.
+    `launched`: set once a pass was launched. `words`: on a GPU, also find their words, which a lens will want; those of
+    the first batch while the GPU works on it. `step`: pad to multiples of it.
     """
     on_gpu = subject.device.type == "cuda"
 
@@ -33,20 +38,19 @@ def prepared(
             batch = subject.encoder.collate(encoded, step) if wanted(number) else None
             if batch is not None and on_gpu and words:
                 for side in filter(None, (batch.source, batch.target)):
-                    side.occurrences  # noqa: B018  made now, so that nobody waits for them
+                    _ = side.occurrences if number else side.word  # made now, so that nobody waits for them
             yield encoded, batch.pinned() if batch is not None and on_gpu else batch
+            if batch is not None and on_gpu:
+                launched.wait(PATIENCE)  # until then a pass is recorded, and threads of Python take turns
 
     return ahead(made(), DEPTH) if on_gpu else made()
 
 
 def ahead(stream: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, made by one other thread, up to `depth` of them before they are asked for.
-
-    While the first is worked on, no other is made: that is when a pass is recorded, and threads of Python take turns.
-    """
+    """The same items, made by one other thread, up to `depth` of them before they are asked for."""
     end = object()
     with ThreadPoolExecutor(1) as worker:
-        waiting = deque([worker.submit(next, stream, end)])
+        waiting = deque(worker.submit(next, stream, end) for _ in range(min(2, depth)))
         while (item := waiting.popleft().result()) is not end:
-            yield item  # type: ignore[misc]
             waiting.extend(worker.submit(next, stream, end) for _ in range(min(2, depth - len(waiting))))
+            yield item  # type: ignore[misc]

@@ -139,7 +139,7 @@ def _through(
     with torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= any(lens.wants_words for lens in looking)
         in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
-        stream = prepared(texts.subject, in_turn, mine, words=texts.words, step=passes.step)
+        stream = prepared(texts.subject, in_turn, mine, launched=passes.launched, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
             if batch is not None:
                 passes.take(encoded, batch)

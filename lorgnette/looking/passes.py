@@ -1,6 +1,7 @@
 """One batch through the model with the lenses looking on; if it does not fit into memory, its halves."""
 
 from collections.abc import Sequence
+from threading import Event
 
 import torch
 
@@ -44,6 +45,8 @@ class Passes:
     def __init__(self, subject: Subject, lenses: Sequence[Lens]) -> None:
         self.subject, self.lenses = subject, lenses
         self.replays: Replays | None = Replays.of(subject, lenses)
+        self.launched = Event()
+        """Whether any pass was launched."""
 
     @property
     def step(self) -> int:
@@ -105,6 +108,7 @@ class Passes:
             lens.begin(batch)
         with torch.set_grad_enabled(any(lens.wants_gradients for lens in self.lenses)):
             outputs = self._run(batch) if watched is None else watched.run()
+            self.launched.set()
             for lens in self.lenses:
                 lens.finish(batch, outputs)
         return watched
