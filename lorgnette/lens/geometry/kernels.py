@@ -147,7 +147,7 @@ def _added(X, OUT, chunks, size, BS: tl.constexpr):
     """Σ over the chunks of each cloud, in float64: torch would write them all as float64 first."""
     places, cloud = tl.program_id(0) * BS + tl.arange(0, BS), tl.program_id(1).to(tl.int64)
     at, out = X + cloud * chunks * size + places, tl.zeros([BS], tl.float64)
-    for _ in range(chunks):
+    for _ in tl.range(chunks, loop_unroll_factor=8):
         out += tl.load(at, mask=places < size, other=0.0).to(tl.float64)
         at += size
     tl.store(OUT + cloud * size + places, out, mask=places < size)
@@ -174,17 +174,17 @@ def directions(
     lengths, out = new(clouds, batch, tokens, heads + 1), new(5, clouds * batch, heads, dim)
     counts = new(3, clouds * batch, heads + 1)
     width = triton.next_power_of_2(max(dim, 16))
-    part = min(width, 128)
+    part = min(width, 32 if dim <= 64 else 64)
     parts = triton.cdiv(dim, part)
     pointers, strides = _pointers(vectors)
     block = 16 if INTERPRETED else max(1, min(64, 8192 // width))
     _lengths[triton.cdiv(tokens, block), batch, clouds](
         *pointers, *strides, lengths, batch, tokens, dim, heads, DP=width, BT=block
     )
-    flags, block = mask.contiguous().view(torch.uint8), 16 if INTERPRETED else max(4, 1024 // part)
+    flags, block = mask.contiguous().view(torch.uint8), 16
     _sums[heads * parts, batch, clouds](
         *pointers, *strides, lengths, flags, out, counts, out.stride(0), counts.stride(0), batch, tokens, dim, heads,
-        PARTS=parts, DP=part, BT=block,
+        PARTS=parts, DP=part, BT=block, num_warps=2,
     )  # fmt: skip
     return Directions(out, counts)
 
@@ -226,7 +226,7 @@ def products(
     # Wide: (2 r, h, h, 2 l)ᵀ (h, h, 2 l, l / 2).
     both = _bmm(parts[:, :-1].flatten(1, 2).mT, parts[:, 1:].flatten(1, 2))
     out = torch.empty(clouds, dim, dim, dtype=torch.float64, device=shift.device)
-    _added[triton.cdiv(dim * dim, 1024), clouds](both, out, chunks, dim * dim, BS=1024)
+    _added[triton.cdiv(dim * dim, 256), clouds](both, out, chunks, dim * dim, BS=256, num_warps=2)
     return Products(out, shift, total, items)
 
 
