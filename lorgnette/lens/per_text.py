@@ -100,6 +100,8 @@ class PerText:
                 )
                 out[name] = value.where(weight > 0).transpose(axes.TEXT, ...)
                 out[f"{name}_weight"] = weight.transpose(axes.TEXT, ...)
+        if not out:  # a lens whose numbers are no means over texts
+            return xr.Dataset()
         data = xr.Dataset(out).sortby(axes.TEXT)  # variables that share an axis with other labels get missing cells
         return data.assign({str(name): data[name].fillna(0.0) for name in data if str(name).endswith("_weight")})
 

@@ -71,6 +71,17 @@ def test_a_run_keeps_them_in_its_folder(tmp_path):
         lo.Results.load(tmp_path / "run").texts()
 
 
+
+def test_a_lens_without_means_over_texts_has_no_numbers_of_texts():
+    """It comes with the others, and alone."""
+    both = lo.look(bert(), EXAMPLES, ["weights", "circuits"], keep="texts", progress=False)
+    assert list(both) == ["weights", "circuits"]
+    assert list(both.text_numbers) == ["weights"]
+    alone = lo.look(bert(), EXAMPLES, ["circuits"], keep="texts", progress=False)
+    assert list(alone) == ["circuits"]
+    assert not alone.text_numbers
+
+
 def test_what_cannot_be_kept_is_refused(monkeypatch):
     with pytest.raises(UserError, match="Two texts have the id"):
         lo.look(bert(), [*EXAMPLES, EXAMPLES[0]], ["weights"], keep="texts", progress=False)
