@@ -13,9 +13,10 @@ from torch import Tensor
 from lorgnette.display import Facts
 from lorgnette.texts.batch_words import Occurrences, WordPieces
 from lorgnette.texts.example import Example
+from lorgnette.texts.sides import WordSpans
 from lorgnette.texts.token_kinds import CATEGORIES
 
-ON_THE_CPU = ("words", "pieces", "word_pieces", "occurrences")
+ON_THE_CPU = ("words", "word_spans", "pieces", "word_pieces", "occurrences")
 """What tokens keep when they are moved, since it stays where it is."""
 
 
@@ -98,14 +99,20 @@ class Tokens:
         return self.mask & ~self.special
 
     @cached_property
+    def word_spans(self) -> tuple[WordSpans, ...]:
+        """The words as places in their texts."""
+        make = vars(self).get("_later", {}).get("word_spans")
+        return tuple(map(WordSpans.of, self.words)) if make is None else make()
+
+    @cached_property
     def word_pieces(self) -> WordPieces:
         """Which tokens each word is made of: on the CPU, wherever the tokens are."""
-        return WordPieces.of(self.on_host.word.numpy(), self.words)
+        return WordPieces.of(self.on_host.word.numpy(), self.word_spans)
 
     @cached_property
     def occurrences(self) -> Occurrences:
         """Every word that is not punctuation; likewise."""
-        return Occurrences.of(self.word_pieces, self.words)
+        return Occurrences.of(self.word_pieces, self.word_spans)
 
     def kinds(self, names: Sequence[str] = CATEGORIES) -> Bool[Tensor, "batch token kind"]:
         """Which tokens are of these kinds; a part that no text of the batch has is nowhere."""

@@ -59,9 +59,10 @@ def _words(encoder: Encoder, text: str, ends: list[int], special: list[bool]) ->
     """The word of each piece, numbered from 0, by the words that the tokenizer sees in the text."""
     cut = encoder.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     places = cut["offset_mapping"]
-    number, names = by_tokenizer([text], [cut.word_ids()], [places])[0]
+    number, spans = by_tokenizer([text], [cut.word_ids()], [places])[0]
+    names = spans.names()
     owner = [-1] * (len(text) + 1)
-    for (start, end), word in zip(places, number, strict=True):
+    for (start, end), word in zip(places, number.tolist(), strict=True):
         owner[start:end] = [word] * (end - start)
     of_piece: list[int] = []
     for (start, end), flag in zip(pairwise([0, *ends]), special, strict=True):

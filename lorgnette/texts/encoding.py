@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Shaped, UInt8
 from torch import Tensor
 
 from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
-from lorgnette.texts.sides import Encoded, Side, WordMap, positions_within, uncut
+from lorgnette.texts.sides import Encoded, Row, Side, WordMap, positions_within, uncut
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import by_offset, of_sequence, word_maps
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
@@ -57,7 +58,7 @@ class Encoder:
             cut = self._cut(texts, offsets=words)
         except Exception:  # one of them cannot be cut: it is named when each is tried by itself
             cut, together = [], []
-        whole = [self._whole(*one) for one in zip(cut, texts, (example.words for example in together), strict=False)]
+        whole = self._whole(cut, [(text, example.words) for text, example in zip(texts, together, strict=False)])
         if words:
             self._find_words(whole, cut)
         sides = {id(example): self._fit(example, side, truncate) for example, side in zip(together, whole, strict=True)}
@@ -94,11 +95,20 @@ class Encoder:
             getattr(own, name) is getattr(PreTrainedTokenizerFast, name) for name in ("__call__", "_encode_plus")
         )
 
-    def _whole(self, cut: "Encoding", text: str, words: tuple[str, ...] | None) -> Side:
-        """One text, which has no pair, with a word map that is made when it is wanted."""
-        special = list(map(bool, cut.special_tokens_mask))
-        types = cut.type_ids if "token_type_ids" in self.tokenizer.model_input_names else None
-        return Side.later(cut.ids, special, types, partial(self._words_of, text, words))
+    def _whole(self, cuts: "Sequence[Encoding]", texts: Sequence[tuple[str, tuple[str, ...] | None]]) -> list[Side]:
+        """Texts without pairs, some with given words; their word maps are made when they are wanted."""
+        stops = list(accumulate(map(len, cuts), initial=0))
+        ids = np.fromiter(chain.from_iterable(cut.ids for cut in cuts), np.int64, stops[-1])
+        special = np.frombuffer(b"".join(bytes(cut.special_tokens_mask) for cut in cuts), np.uint8).astype(bool)
+        typed = "token_type_ids" in self.tokenizer.model_input_names
+        return [
+            Side.later(
+                {"ids": ids[start:stop], "special": special[start:stop]},
+                cut.type_ids if typed else None,
+                partial(self._words_of, *text),
+            )
+            for cut, text, (start, stop) in zip(cuts, texts, pairwise(stops), strict=True)
+        ]
 
     def _words_of(self, text: str, words: tuple[str, ...] | None) -> WordMap:
         """The word map of one text that has no pair."""
@@ -106,14 +116,13 @@ class Encoder:
 
     def _find_words(self, sides: Sequence[Side], cuts: "Sequence[Encoding]") -> None:
         """Make the word maps of texts without pairs, now and together."""
-        for side, (word, words) in zip(
-            sides, word_maps(cuts, [vars(side)["_words"].args for side in sides]), strict=True
-        ):
-            vars(side).update(word=word, words=words)
+        found = word_maps(cuts, [vars(side)["_words"].args for side in sides])
+        for side, (word, spans) in zip(sides, found, strict=True):
+            side.know_words(word, spans)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
         """Make the word maps of several sides, in one call of the tokenizer."""
-        waiting = [side for side in map(uncut, sides) if "_words" in vars(side) and "word" not in vars(side)]
+        waiting = [side for side in map(uncut, sides) if "_words" in vars(side) and "word_spans" not in vars(side)]
         texts = [vars(side)["_words"].args[0] for side in waiting]
         self._find_words(waiting, self._cut(texts, offsets=True))
         return sides
@@ -159,12 +168,13 @@ class Encoder:
         if words is None:
             first, names = of_sequence(encoding, 0, text)
         else:
-            first = by_offset(encoding["offset_mapping"], owner, words)
+            first = by_offset(encoding["offset_mapping"], owner, words).tolist()
             names = words
         word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
         if pair is not None:
             if pair_words:
-                second, more = by_offset(encoding["offset_mapping"], owner, pair_words, 1), pair_words
+                second = by_offset(encoding["offset_mapping"], owner, pair_words, 1).tolist()
+                more = pair_words
             else:
                 second, more = of_sequence(encoding, 1, pair)
             word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
@@ -259,14 +269,15 @@ class Encoder:
 
     def _tokens(self, sides: list[Side], rows: str = "vocab_size", step: int = 1) -> Tokens:
         width = self.width(max(map(len, sides), default=0), step)
-        ids = _padded([side.ids for side in sides], self.padding, width)
+        ids = _padded([side.row("ids") for side in sides], self.padding, width)
         self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
         lengths = torch.tensor([len(side) for side in sides])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        special = _padded_bytes([side.special for side in sides], width).bool()
+        special = _padded([side.row("special") for side in sides], False, width)
         kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
         later = {
-            "word": lambda: _padded([side.word for side in self._with_words(sides)], -1, width),
+            "word": lambda: _padded([side.row("word") for side in self._with_words(sides)], -1, width),
+            "word_spans": lambda: tuple(side.word_spans for side in self._with_words(sides)),
             "words": lambda: tuple(side.words for side in self._with_words(sides)),
             "pieces": lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
         }
@@ -301,7 +312,7 @@ def refuse_half_characters(example: Example) -> None:
     """A lone surrogate is no character: no UTF-8 file can hold it, and no tokenizer takes it."""
     for text in (example.text, example.pair, example.target, *(example.words or ())):
         try:
-            if text is not None:
+            if text is not None and not text.isascii():
                 text.encode()
         except UnicodeEncodeError as error:
             half = f"U+{ord(error.object[error.start]):04X}"
@@ -320,15 +331,15 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
     return replace(tokens, mask=tokens.mask & present, special=tokens.special & present, categories=categories)
 
 
-def _padded(rows: Sequence[Sequence[int]], value: int, width: int) -> Int[Tensor, "row place"]:
-    out = np.full((len(rows), width), value, dtype=np.int64)
+def _padded(rows: Sequence[Row], value: int, width: int) -> Shaped[Tensor, "row place"]:
+    out = np.full((len(rows), width), value, dtype=bool if isinstance(value, bool) else np.int64)
     for place, row in enumerate(rows):
         out[place, : len(row)] = row
     return torch.from_numpy(out)
 
 
 def _padded_bytes(rows: Sequence[Sequence[int]], width: int) -> UInt8[Tensor, "row place"]:
-    """Numbers below 256, zero behind each row: three times as fast."""
+    """Lists of numbers below 256, zero behind each row."""
     out = np.zeros((len(rows), width), dtype=np.uint8)
     for place, row in enumerate(rows):
         out[place, : len(row)] = np.frombuffer(bytes(row), dtype=np.uint8)

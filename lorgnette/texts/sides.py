@@ -1,14 +1,46 @@
 """One text, and one example, as ids: the tokenizer's work before it is padded into a batch."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+from jaxtyping import Int, Shaped
+
 from lorgnette.texts.example import Example
 
 T = TypeVar("T")
-WordMap = tuple[list[int], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class WordSpans:
+    """Words as places in a text: strings are made of them only where somebody reads them."""
+
+    text: str
+    start: Int[np.ndarray, " word"]
+    stop: Int[np.ndarray, " word"]
+
+    @staticmethod
+    def of(words: Sequence[str], between: str = "") -> "WordSpans":
+        """Of words that make up a text, with this between them."""
+        wide = np.array([len(word) + len(between) for word in words], dtype=np.int64)
+        stop = np.cumsum(wide) - len(between)
+        return WordSpans(between.join(words), stop - wide + len(between), stop)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def names(self) -> tuple[str, ...]:
+        """The words as strings."""
+        return tuple(map(self.text.__getitem__, map(slice, self.start.tolist(), self.stop.tolist())))
+
+
+WordMap = tuple[Int[np.ndarray, " _"], WordSpans]
 """The word of each piece, −1 for none, and the words."""
+
+
+Row = Shaped[np.ndarray, " _"]
 
 
 @dataclass(frozen=True)
@@ -25,28 +57,47 @@ class Side:
     """the name of the part that each piece belongs to, where a text has parts"""
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(vars(self).get("_rows", vars(self))["ids"])
 
     @staticmethod
-    def later(ids: list[int], special: list[bool], types: list[int] | None, words: "partial[WordMap]") -> "Side":
-        """A side whose words are looked up when somebody first asks for them: many lenses never do."""
+    def later(rows: "Mapping[str, Row]", types: list[int] | None, words: "partial[WordMap]") -> "Side":
+        """A side with `ids` and `special` as arrays, which become lists when somebody reads them.
+
+        Its words are looked up when somebody first asks for them: many lenses never do.
+        """
         side = object.__new__(Side)
-        vars(side).update(ids=ids, special=special, types=types, cut=False, parts=None, _words=words)
+        vars(side).update(types=types, cut=False, parts=None, _rows=dict(rows), _words=words)
         return side
 
     def __getattr__(self, name: str) -> Any:
         """Asked only for what is not there yet."""
-        if name not in ("word", "words") or "_words" not in vars(self):
+        known = vars(self)
+        if name == "word_spans" and "words" in known:
+            known[name] = WordSpans.of(self.words)
+        elif "_rows" not in known or name not in ("ids", "special", "word", "words", "word_spans"):
             raise AttributeError(name)
-        word, words = vars(self)["_words"]()
-        vars(self).update(word=word, words=words)
-        return vars(self)[name]
+        elif name == "word_spans":
+            self.know_words(*known["_words"]())
+        else:
+            known[name] = self.word_spans.names() if name == "words" else self.row(name).tolist()
+        return known[name]
+
+    def know_words(self, word: Int[np.ndarray, " piece"], spans: WordSpans) -> None:
+        """Words of a side that was made without them."""
+        vars(self)["_rows"]["word"], vars(self)["word_spans"] = word, spans
+
+    def row(self, name: str) -> "Row":
+        """`ids`, `special` or `word` as an array."""
+        if "_rows" not in vars(self):
+            return np.array(getattr(self, name), dtype=bool if name == "special" else np.int64)
+        _ = self.word_spans if name == "word" else None  # found together
+        return vars(self)["_rows"][name]
 
     def at(self, places: list[int]) -> "Side":
         """Some of the pieces: what is left of a text that was cut."""
         types, parts = (None if row is None else _picked(row, places) for row in (self.types, self.parts))
-        ids, special = _picked(self.ids, places), _picked(self.special, places)
-        side = Side.later(ids, special, types, partial(_picked_words, self, places))
+        rows = {name: self.row(name)[places] for name in ("ids", "special")}
+        side = Side.later(rows, types, partial(_picked_words, self, places))
         vars(side).update(cut=True, parts=parts)
         return side
 
@@ -56,7 +107,7 @@ def _picked(row: list[T], places: list[int]) -> list[T]:
 
 
 def _picked_words(side: Side, places: list[int]) -> WordMap:
-    return _picked(side.word, places), side.words
+    return side.row("word")[places], side.word_spans
 
 
 def uncut(side: Side) -> Side:

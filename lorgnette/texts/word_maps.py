@@ -1,13 +1,14 @@
 """Which word each piece of a text belongs to, for every kind of tokenizer."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, count
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt32
 
-from lorgnette.texts.sides import WordMap
+from lorgnette.texts.sides import WordMap, WordSpans
+from lorgnette.texts.word_forms import codes_of
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -31,56 +32,55 @@ def word_maps(cuts: "Sequence[Encoding]", texts: Sequence[tuple[str, tuple[str, 
     maps = dict(zip(free, found, strict=True))
     for number, (cut, (_, words)) in enumerate(zip(cuts, texts, strict=True)):
         if words is not None:
-            maps[number] = by_offset(cut.offsets, cut.sequence_ids, words), words
+            maps[number] = by_offset(cut.offsets, cut.sequence_ids, words), WordSpans.of(words, " ")
     return [maps[number] for number in range(len(texts))]
 
 
-def of_sequence(encoding: "BatchEncoding", which: int, text: str) -> WordMap:
+def of_sequence(encoding: "BatchEncoding", which: int, text: str) -> tuple[list[int], tuple[str, ...]]:
     """The words of one text of a pair."""
     owned = zip(encoding.word_ids(), encoding.sequence_ids(), strict=True)
     numbers = [number if owner == which else None for number, owner in owned]
-    return by_tokenizer([text], [numbers], [encoding["offset_mapping"]])[0]
+    word, words = by_tokenizer([text], [numbers], [encoding["offset_mapping"]])[0]
+    return word.tolist(), words.names()
 
 
 def by_tokenizer(
     texts: Sequence[str], numbers: Sequence[Sequence[int | None]], offsets: Iterable[Offsets]
 ) -> list[WordMap]:
-    """The words of each text, numbered from 0 in order, and their text, from the tokenizer's number for each piece.
+    """The words of each text, numbered from 0 in order, and their places, from the tokenizer's number for each piece.
 
     A piece without a number has no word. Llama and Gemma cut nothing before their pieces, and their tokenizers call a
-    whole text one word; so a word of theirs also ends where there is white space.
+    whole text one word; so a word of theirs also ends where there is white space. No word begins or ends with it.
 
     Many texts are worked out together: it is short work on long arrays, and most of it lets other threads run.
     """
-    given = np.fromiter(chain.from_iterable(numbers), np.float64)  # None becomes NaN
-    places = np.fromiter(chain.from_iterable(chain.from_iterable(offsets)), np.int64).reshape(-1, 2)
-    inside = ~np.isnan(given)
     pieces, long = (np.array([len(row) for row in rows], dtype=np.int64) for rows in (numbers, texts))
+    given = np.fromiter(chain.from_iterable(numbers), np.float64, pieces.sum())  # None becomes NaN
+    places = np.fromiter(chain.from_iterable(chain.from_iterable(offsets)), np.int64, 2 * len(given)).reshape(-1, 2)
+    inside = np.flatnonzero(~np.isnan(given))
     text = np.repeat(np.arange(len(texts)), pieces)[inside]
-    joined = "".join(texts)
-    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    first, most = np.cumsum(long) - long, long[text]  # of a text the first character; how many it has
-    start, end = (np.minimum(column, most) + first[text] for column in places[inside].T)
-    word, begins = _numbered(text, given[inside].astype(np.int64), first[text], end, codes)
-    opened, closed = start[begins], np.zeros(int(begins.sum()), dtype=np.int64)
+    codes, last = codes_of("".join(texts)), np.cumsum(long)
+    first, most = (last - long)[text], last[text]  # of a piece's text the first character, and the one behind it
+    start, end = (np.minimum(places[inside, column] + first, most) for column in (0, 1))
+    word, begins = _numbered(text, given[inside].astype(np.int64), first, end, codes)
+    opened, closed = start[begins], np.zeros(len(begins), dtype=np.int64)
     np.maximum.at(closed, word, end)
-    names = _slices(joined, codes, opened, closed)
+    opened, closed = (edge - first[begins] for edge in _trimmed(codes, opened, np.maximum(opened, closed)))
     words = np.bincount(text[begins], minlength=len(texts))
-    before = np.cumsum(words) - words
     out = np.full(len(given), -1)
-    out[inside] = word - before[text]
-    whole, stop = out.tolist(), np.cumsum(pieces)
+    out[inside] = word - (np.cumsum(words) - words)[text]
+    owners, found = (list(pairwise([0, *np.cumsum(sizes).tolist()])) for sizes in (pieces, words))
     return [
-        (whole[a:b], tuple(names[c:d]))
-        for a, b, c, d in zip(*map(np.ndarray.tolist, (stop - pieces, stop, before, before + words)), strict=True)
+        (out[a:b], WordSpans(name, opened[c:d], closed[c:d]))
+        for name, (a, b), (c, d) in zip(texts, owners, found, strict=True)
     ]
 
 
 def _numbered(
     text: Int[np.ndarray, " piece"], number: Int[np.ndarray, " piece"], first: Int[np.ndarray, " piece"],
     end: Int[np.ndarray, " piece"], codes: UInt32[np.ndarray, " character"],
-) -> tuple[Int[np.ndarray, " piece"], Bool[np.ndarray, " piece"]]:  # fmt: skip
-    """The word of each piece, counted through all texts, and the pieces that a word begins with."""
+) -> tuple[Int[np.ndarray, " piece"], Int[np.ndarray, " word"]]:  # fmt: skip
+    """The word of each piece, counted through all texts, and the piece that each word begins with."""
     place = text * (number.max(initial=0) + 1) + number
     if (np.diff(place) <= 0).any():  # words of several pieces: white space may lie between them
         run = _runs(codes)
@@ -88,32 +88,26 @@ def _numbered(
     step = np.diff(place, prepend=-1)
     if (step >= 0).all():
         begins = step != 0
-        return np.cumsum(begins) - 1, begins
+        return np.cumsum(begins) - 1, np.flatnonzero(begins)
     # A word that comes back is the same word.
     _, opening, which = np.unique(place, return_index=True, return_inverse=True)
-    begins = np.zeros(len(place), dtype=bool)
-    begins[opening] = True
-    return (np.cumsum(begins) - 1)[opening][which], begins
+    return np.argsort(np.argsort(opening))[which], np.sort(opening)
 
 
-def _slices(
-    joined: str,
-    codes: UInt32[np.ndarray, " character"],
-    start: Int[np.ndarray, " word"],
-    stop: Int[np.ndarray, " word"],
-) -> list[str]:
-    """These parts of a text, without white space around them: put behind one another and split at once."""
-    if not len(start):
-        return []
-    between = next(code for code in count() if chr(code) not in joined)
-    wide = np.maximum(stop - start, 0) + 1
-    behind = np.cumsum(wide)
-    place = np.repeat(start - behind + wide, wide) + np.arange(behind[-1])
-    picked = np.append(codes, np.uint32(between))[place]
-    picked[behind - 1] = between
-    parts = picked.tobytes().decode("utf-32-le", "surrogatepass").split(chr(between))[:-1]
-    spaced = _is_space(picked[behind - wide]) | _is_space(picked[np.maximum(behind - 2, 0)])
-    return list(map(str.strip, parts)) if spaced.any() else parts
+def _trimmed(
+    codes: UInt32[np.ndarray, " character"], start: Int[np.ndarray, " word"], stop: Int[np.ndarray, " word"]
+) -> tuple[Int[np.ndarray, " word"], Int[np.ndarray, " word"]]:
+    """These parts of a text without white space around them; one that has nothing else is empty."""
+    full = np.flatnonzero(stop > start)
+    if not (_is_space(codes[start[full]]) | _is_space(codes[stop[full] - 1])).any():
+        return start, stop
+    solid = np.flatnonzero(~_is_space(codes))
+    before = np.searchsorted(solid, start)  # characters before the part that are no space
+    behind = np.maximum(np.searchsorted(solid, stop), before)
+    kept = behind > before
+    opened, closed = start.copy(), start.copy()
+    opened[kept], closed[kept] = solid[before[kept]], solid[behind[kept] - 1] + 1
+    return opened, closed
 
 
 _IS_SPACE = np.array([chr(code).isspace() for code in range(0x3002)])
@@ -136,16 +130,16 @@ def _runs(codes: UInt32[np.ndarray, " character"]) -> Int[np.ndarray, " place"]:
 
 def by_offset(
     offsets: list[tuple[int, int]], owner: list[int | None], words: tuple[str, ...], which: int = 0
-) -> list[int]:
+) -> Int[np.ndarray, " piece"]:
     """The given word that each piece ends in, for text made of these words with a space between; else −1.
 
     A piece without a place of its own goes with the one before it.
     """
     mine = np.array([o == which for o in owner], dtype=bool)
     if not words:
-        return [-1] * len(mine)
+        return np.full(len(mine), -1)
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     start, end = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
     number = np.minimum(np.searchsorted(ends, end), len(words) - 1)
     number = np.maximum.accumulate(np.where(mine & (end > start), number, 0))
-    return np.where(mine, number, -1).tolist()
+    return np.where(mine, number, -1)

@@ -13,8 +13,8 @@ from lorgnette.errors import UserError
 from lorgnette.lens.geometry.cloud import LEAST_COSINE
 from lorgnette.lens.geometry.lens import Geometry
 from lorgnette.testing import check_lens, run_lens
-from lorgnette.texts.batch_words import word_number
 from lorgnette.texts.example import Example
+from lorgnette.texts.word_forms import word_number
 
 
 class Catch(Tap):

@@ -12,10 +12,10 @@ from tiny import bert, gpt2
 
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.statistics.hashing import mixed, text_key
-from lorgnette.texts import batch_words
+from lorgnette.texts import word_forms
 from lorgnette.texts.batch import Tokens
-from lorgnette.texts.batch_words import word_number
 from lorgnette.texts.example import Example
+from lorgnette.texts.word_forms import Forms, word_number
 
 TEXTS = ["the Cat, sat: İstanbul É é ß", "... !", "cat cat CAT don't 3 _ 😀", "the  mat\u3000on\tit ran", "not"]
 IDS = [f"text {number}" for number in range(len(TEXTS))]
@@ -40,9 +40,9 @@ def by_hand(tokens):
 
 
 @pytest.mark.parametrize("make", [bert, gpt2])
-@pytest.mark.parametrize("most", [3, 2**18])
-def test_every_word_with_its_numbers(make, most, monkeypatch):
-    monkeypatch.setattr(batch_words, "_MOST_FORMS", most)
+@pytest.mark.parametrize("bits", [1, 18])  # with two places, words push one another out of the table
+def test_every_word_with_its_numbers(make, bits, monkeypatch):
+    monkeypatch.setattr(word_forms, "_FORMS", Forms(bits))
     subject = make()
     for _ in range(2):  # words that are met again come from a table
         tokens = tokens_of(subject)

@@ -26,7 +26,7 @@ from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
-from lorgnette.texts.batch_words import word_number
+from lorgnette.texts.word_forms import word_number
 from lorgnette.types import ModelOutput
 
 MOST_MEMORY = 2**32
