@@ -13,7 +13,7 @@ def smoothed(
 ) -> Float[Tensor, "head query key"]:
     """(1 − share) α + share / n over the n keys that a row may see; the others stay at zero."""
     even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-    return (1 - share) * weights + share * even.to(weights.dtype)
+    return torch.add(share * even.to(weights.dtype), weights, alpha=1 - share)
 
 
 def summed_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float64[Tensor, "head head"]:

@@ -105,9 +105,9 @@ class Distances(Weights):
 
     def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
         """Some rows of one text over its first `keys` keys; the rest is padding."""
-        one = slice(text, text + 1)
-        visible = call.scores.block(one, rows).visible_keys()[0, :, :, :keys]
-        return smoothed(call.block(one, rows)[0, :, :, :keys], visible, self.smoothing)
+        part = {"texts": slice(text, text + 1), "rows": rows, "columns": slice(keys)}
+        visible = call.scores.block(**part).visible_keys()[0]
+        return smoothed(call.block(**part)[0], visible, self.smoothing)
 
     def _add(
         self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int, text: int
