@@ -22,18 +22,18 @@ def summed_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float64[Tens
     Memory is three blocks of the size of `rows`: hand over as many queries as fit into the cache.
     """
     # Halved once, and never zero: what is left for each pair is a sum, a logarithm and a product.
-    halves = rows.clamp(min=2 * torch.finfo(rows.dtype).tiny).div_(2)
-    between = -math.log(2) * _sums(halves).sum(-1, dtype=torch.float64).triu_()
+    halves = rows.clamp(min=2 * torch.finfo(rows.dtype).tiny).div_(2).flatten(1)
+    between = -math.log(2) * _sums(halves).double().triu_()
     own = between.diagonal() / 2  # a head with itself: so two equal heads are exactly 0 apart
     apart = (between - own[:, None] - own).clamp_(min=0).triu_(1)
     return apart + apart.T
 
 
-def _sums(halves: Float[Tensor, "head query key"]) -> Float[Tensor, "head head query"]:
-    """Σ m log₂ m over the keys, m the mean of the rows of heads a and b ≥ a; the other half stays empty."""
-    heads, queries, _ = halves.shape
+def _sums(halves: Float[Tensor, "head weight"]) -> Float[Tensor, "head head"]:
+    """Σ m log₂ m over all weights, m the mean of those of heads a and b ≥ a; the other half stays empty."""
+    heads = len(halves)
     means, logs = torch.empty_like(halves), torch.empty_like(halves)
-    out = halves.new_empty(heads, heads, queries)
+    out = halves.new_empty(heads, heads)
     if not halves.is_cpu or halves.dtype == torch.bfloat16:  # which NumPy does not have
         for a in range(heads):
             mean = torch.add(halves[a:], halves[a], out=means[a:])
