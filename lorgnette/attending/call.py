@@ -139,13 +139,16 @@ class Call:
         self._context = context
 
     def block(
-        self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY
+        self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY, columns: slice = EVERY
     ) -> Float[Tensor, "text heads row key"]:
-        """α of some query rows, texts and heads, with edits, differentiable, without computing the others."""
+        """α of some query rows, texts and heads, with edits, differentiable, without computing the others.
+
+        `columns` are keys outside which these rows see nothing: a text without its padding.
+        """
         if self._weights is not None:
-            return self._weights[texts, heads][:, :, rows]
-        scores = self.scores.block(texts, rows, heads)
-        return softmax(dense(scores), scores.sink)
+            return self._weights[texts, heads][:, :, rows][..., columns]
+        scores = self.scores.block(texts, rows, heads, columns)
+        return softmax(dense(scores), scores.sink, hides=scores.hides)
 
     @property
     def sink(self) -> Float[Tensor, "batch head query"]:

@@ -45,6 +45,11 @@ class Scores:
         return batch, head, query, self.key.shape[2]
 
     @property
+    def hides(self) -> bool:
+        """Whether there may be rows that see nothing."""
+        return self.causal or self.allowed is not None or self.bias is not None
+
+    @property
     def plain(self) -> bool:
         """True if the scores are nothing but scale · q kᵀ and a mask."""
         return self.bias is None and self.softcap is None
@@ -105,8 +110,11 @@ class Scores:
             allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.query.device)
         return allowed.expand(batch, -1, queries, keys)
 
-    def block(self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY) -> "Scores":
-        """The scores of some rows of some texts and heads; what the band hides is in the mask now."""
+    def block(self, texts: slice = EVERY, rows: Rows = EVERY, heads: slice = EVERY, columns: slice = EVERY) -> "Scores":
+        """The scores of some rows of some texts and heads; what the band hides is in the mask now.
+
+        `columns` are the keys to keep: without padding at the end, which no row sees, the mask is often not needed.
+        """
         queries, keys = self.shape[2:]
         rows = slice(*rows.indices(queries)) if isinstance(rows, slice) else rows
         mask, band = self.hidden
@@ -116,7 +124,13 @@ class Scores:
             near = band.keys(places, queries, keys, self.query.device)
             allowed = near[None, None] if allowed is None else allowed & near
         bias = None if self.bias is None else part(self.bias, texts, heads, rows)
-        query, key = self.query[texts, heads][:, :, rows], self.key[texts]
+        if columns != EVERY:
+            allowed, bias = (
+                each if each is None or each.shape[-1] == 1 else each[..., columns] for each in (allowed, bias)
+            )
+        if allowed is not None and allowed.is_cpu and bool(allowed.all()):  # a GPU would have to be waited for
+            allowed = None
+        query, key = self.query[texts, heads][:, :, rows], self.key[texts][:, :, columns]
         key = key if heads == EVERY else per_query_head(key, self.shape[1])[:, heads]
         sink = None if self.sink is None else self.sink[heads]
         return Scores(query, key, self.scale, allowed, bias, False, self.softcap, sink)
@@ -161,18 +175,20 @@ def dense(scores: Scores) -> Float[Tensor, "batch head query key"]:
 
 
 def softmax(
-    scores: Float[Tensor, "*rest key"], sink: Float[Tensor, " head"] | None = None
+    scores: Float[Tensor, "*rest key"], sink: Float[Tensor, " head"] | None = None, *, hides: bool = True
 ) -> Float[Tensor, "*rest key"]:
     """Softmax over keys, at least in float32; a row that may see nothing gets zeros, not NaN.
 
-    With a sink, what it takes is missing from the rows.
+    With a sink, what it takes is missing from the rows. `hides` says whether any row may see nothing.
     """
     wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     if sink is not None:
         column = sink.to(wide.dtype)[:, None, None].expand(*wide.shape[:-1], 1)
         return torch.softmax(torch.cat([wide, column], dim=-1), dim=-1)[..., :-1]
     weights = torch.softmax(wide, dim=-1)
-    return weights.masked_fill(torch.isneginf(wide).all(-1, keepdim=True), 0.0)
+    if not hides:
+        return weights
+    return weights.masked_fill(torch.isneginf(wide.detach().amax(-1, keepdim=True)), 0.0)
 
 
 def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dropout: float = 0.0) -> Tensor:

@@ -14,7 +14,7 @@ from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
 from lorgnette.contributions.pair_sample import Pairs
-from lorgnette.contributions.shared import gram_of, norm_kernels, pair_norms_of, transformed_norms_of
+from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
@@ -200,7 +200,7 @@ class LayerNorms:
             self.own_res_norm = with_x.norm(dim=-1)
         if self.normed:
             assert self.parts.norm is not None
-            self.own_ln_norm = self.parts.norm.directed(with_x).norm(dim=-1) * self.scale
+            self.own_ln_norm = own_norms_of(self.call, self.parts, lambda: with_x) * self.scale
             self.others_ln_norm = self.parts.norm.directed(others).norm(dim=-1) * self.scale
 
     def readings(self) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.rollout import half_residual, row_shares
-from lorgnette.contributions.shared import PairNorms, pair_norms_of
+from lorgnette.contributions.shared import PairNorms, own_norms_of, pair_norms_of
 
 
 def rollable(sites: Sequence[Site]) -> set[Site]:
@@ -67,9 +67,12 @@ class LayerMixing:
     def _own_norms(self) -> Float[Tensor, "batch query"]:
         """‖Σ_h α_ii f^h(x_i) + x_i‖, behind the norm where one follows."""
         assert self.maps is not None
-        wide = self.maps.output.dtype
-        vector = self.maps.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)
-        return (vector if self.maps.norm is None else self.maps.norm.directed(vector)).norm(dim=-1)
+        maps, wide = self.maps, self.maps.output.dtype
+
+        def with_x() -> Float[Tensor, "batch query model"]:
+            return maps.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)
+
+        return own_norms_of(self.call, maps, with_x)
 
 
 def _maps(call: Call, projections: SiteWeights | None) -> Projections | None:

@@ -1,5 +1,6 @@
 """What several lenses compute from the transformed vectors of one call: made once, by whoever comes first."""
 
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
@@ -33,6 +34,16 @@ def gram_of(call: Call, maps: Projections, *, normed: bool = False) -> Float[Ten
     if kernels is not None:
         return call.once(name, lambda: kernels.gram(call.value, maps, normed=normed))
     return call.once(name, lambda: gram(call.value.to(maps.output.dtype), products))
+
+
+def own_norms_of(
+    call: Call, maps: Projections, with_x: Callable[[], Float[Tensor, "batch query model"]]
+) -> Float[Tensor, "batch query"]:
+    """‖Σ_h α_ii f^h(x_i) + x_i‖ from that sum, behind the norm where one follows, but for its division by s."""
+    norm = maps.norm
+    if norm is None:
+        return call.once("own norms", lambda: with_x().norm(dim=-1))
+    return call.once("own norms behind the norm", lambda: norm.directed(with_x()).norm(dim=-1))
 
 
 class PairNorms:

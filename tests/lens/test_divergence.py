@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lorgnette.lens.distances.divergence import pairwise_jensen_shannon, smoothed
+from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
 from lorgnette.lens.distances.embedding import metric_mds
 
 
@@ -29,16 +29,23 @@ def some_rows(heads=5, queries=4, keys=7, dtype=torch.float64):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 def test_every_pair_is_the_definition(dtype, tolerance):
     rows = some_rows(dtype=dtype)
-    found = pairwise_jensen_shannon(rows)
-    for a in range(5):
-        for b in range(5):
-            for i in range(4):
-                expected = oracle_js(rows[a, i].tolist(), rows[b, i].tolist())
-                assert found[a, b, i].item() == pytest.approx(expected, abs=tolerance)
+    for some in (*rows.split(1, dim=1), rows):  # one query after the other, and all of them
+        found = summed_jensen_shannon(some)
+        for a in range(5):
+            for b in range(5):
+                expected = sum(
+                    oracle_js(one.tolist(), other.tolist()) for one, other in zip(some[a], some[b], strict=True)
+                )
+                assert found[a, b].item() == pytest.approx(expected, abs=tolerance)
+
+
+def test_equal_heads_are_exactly_zero_apart():
+    rows = some_rows(dtype=torch.float32)
+    assert not summed_jensen_shannon(rows[[1, 1, 1]]).any()
 
 
 def test_bounds():
-    found = pairwise_jensen_shannon(torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]]))[..., 0]
+    found = summed_jensen_shannon(torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]]))
     assert found.diagonal().tolist() == [0, 0]
     assert found[0, 1].item() == pytest.approx(math.log(2))
 

@@ -25,20 +25,20 @@ class Cone:
     average: Float[Tensor, "batch head row"]
 
 
-def angle(one: Float[Tensor, "*batch dim"], other: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+def angle(one: Float[Tensor, "*#batch dim"], other: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
     """The angle between two vectors in radians: 2 atan2(‖û − v̂‖, ‖û + v̂‖), exact for small angles, unlike arccos.
 
     0 where one of them is zero, which has no direction.
     """
-    a, b = direction(one), direction(other)
+    (a, size), (b, length) = direction(one), direction(other)
     angle = 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
-    return torch.where(one.any(-1) & other.any(-1), angle, 0.0)
+    return torch.where((size > 0) & (length > 0), angle, 0.0)
 
 
-def direction(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """x/‖x‖; zero where x is."""
-    length = vectors.norm(dim=-1, keepdim=True)
-    return vectors / torch.where(length > 0, length, 1.0)
+def direction(vectors: Float[Tensor, "*batch dim"]) -> tuple[Float[Tensor, "*batch dim"], Float[Tensor, "*batch"]]:
+    """x/‖x‖, zero where x is; and ‖x‖."""
+    length = vectors.norm(dim=-1)
+    return vectors / torch.where(length > 0, length, 1.0)[..., None], length
 
 
 def cone(scores: Scores, value: Float[Tensor, "batch head key dim"]) -> Cone:
@@ -58,8 +58,9 @@ def cone(scores: Scores, value: Float[Tensor, "batch head key dim"]) -> Cone:
 def _cone(visible: Bool[Tensor, "#batch #head row key"], value: Float[Tensor, "batch head key dim"]) -> Cone:
     visible = visible.expand(*value.shape[:2], *visible.shape[2:])
     mean = visible.double() @ value / visible.sum(-1, keepdim=True).clamp(min=1)
-    cosine = direction(mean) @ direction(value).transpose(-1, -2)
+    toward, length = direction(value)
+    cosine = direction(mean)[0] @ toward.transpose(-1, -2)
     angles = torch.where(cosine > 1 - _EQUAL, 0.0, cosine.clamp(-1, 1).arccos())
-    counted = visible & value.any(-1)[:, :, None]
+    counted = visible & (length > 0)[:, :, None]
     angles = torch.where(counted, angles, 0.0)
     return Cone(mean, angles.amax(-1), angles.sum(-1) / counted.sum(-1).clamp(min=1))

@@ -73,12 +73,12 @@ def _rows(
     context: Float[Tensor, "batch head query dim"], hull: Cone
 ) -> tuple[Float[Tensor, "batch head query column"], Bool[Tensor, "batch head query column"]]:
     """Every column for every query, and where it is defined."""
-    mean = hull.mean.expand(context.shape)
-    widest, average = (part.expand(context.shape[:3]) for part in (hull.widest, hull.average))
-    length = mean.norm(dim=-1)
-    nonzero, arrived = length > 0, context.any(-1)
-    by = torch.where(nonzero, length, 1.0)
+    mean = hull.mean  # one row for all where they see the same
+    each = (hull.widest, hull.average, mean.norm(dim=-1))
+    widest, average, length = (part.expand(context.shape[:3]) for part in each)
     turn, size = angle(context, mean), context.norm(dim=-1)
+    nonzero, arrived = length > 0, size > 0
+    by = torch.where(nonzero, length, 1.0)
     both, open_cone = nonzero & arrived, nonzero & arrived & (widest > _NARROWEST)
     columns = {
         "distance": ((context - mean).norm(dim=-1) / by, nonzero),

@@ -12,7 +12,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Tap
 from lorgnette.errors import UserError
-from lorgnette.lens.distances.divergence import pairwise_jensen_shannon, smoothed
+from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
 from lorgnette.lens.distances.embedding import metric_mds
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.weights.lens import Weights
@@ -24,7 +24,7 @@ from lorgnette.types import ModelOutput
 BLOCK = 2**21
 """Floats of all heads' rows that are built at a time."""
 CACHED = {"cpu": 2**19}
-"""… and compared at a time: on a CPU three such blocks stay in the cache."""
+"""… and compared at a time. On a CPU the rows of one head should be above 4,096 floats, or NumPy copies them."""
 
 BROAD, MOSTLY = 3.8, 0.5
 """Entropy in nats of a broad head (Clark et al. 2019, Fig. 6); mass on a neighbour or on one category of token. The
@@ -100,14 +100,14 @@ class Distances(Weights):
             if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
                 block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
             for some in block.split(max(1, CACHED.get(block.device.type, BLOCK) // (sum(heads) * keys)), 1):
-                total += pairwise_jensen_shannon(some).sum(-1, dtype=torch.float64)
+                total += summed_jensen_shannon(some)
         self._add(calls, heads, total / queries, queries, text)
 
     def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
         """Some rows of one text over its first `keys` keys; the rest is padding."""
-        one = slice(text, text + 1)
-        visible = call.scores.block(one, rows).visible_keys()[0, :, :, :keys]
-        return smoothed(call.block(one, rows)[0, :, :, :keys], visible, self.smoothing)
+        part = {"texts": slice(text, text + 1), "rows": rows, "columns": slice(keys)}
+        visible = call.scores.block(**part).visible_keys()[0]
+        return smoothed(call.block(**part)[0], visible, self.smoothing)
 
     def _add(
         self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int, text: int

@@ -106,14 +106,16 @@ def neighbours_by_others(
     at: Float[Tensor, "batch head query offset"],
     received: Float[Tensor, "batch head key"],
     visible: Bool[Tensor, "batch query key"],
-    asking: Bool[Tensor, "batch query"],
+    askers: Int[Tensor, "batch key"],
     offsets: Sequence[int],
 ) -> Float[Tensor, "batch head query offset"]:
-    """For each query i and offset o what the other words give to the token at i + o; `at` is what i gives to it."""
+    """For each query i and offset o what the other words give to the token at i + o; `at` is what i gives to it.
+
+    `askers` counts the words that see each key.
+    """
     offset, query = torch.tensor(offsets, device=at.device), torch.arange(at.shape[2], device=at.device)[:, None]
     goal = (query + offset).clamp(0, received.shape[-1] - 1)
-    askers = (visible & asking[:, :, None]).sum(1)[:, goal]
-    return by_others(received[:, :, goal].to(at.dtype), at, askers, visible[:, query, goal].long())
+    return by_others(received[:, :, goal].to(at.dtype), at, askers[:, goal], visible[:, query, goal].long())
 
 
 def peaks_received(

@@ -248,9 +248,9 @@ class Roles(Relations):
         (rows,) = self.measured(call, batch)
         word, heads = asking.ordinary, call.query.shape[1]
         out = rows["entropy"].new_zeros(len(batch), heads, len(NUMBERS) + len(SHIFTS))
-        even = even_shares(_kinds(read), self.visible)
+        even = even_shares(_kinds(read), self.visible[:, :1] if call.scores.rows_alike else self.visible)
         asked = torch.stack([asking.mask, word, word], -1)
-        askers = (self.visible & word[:, :, None]).sum(1)
+        askers = call.scores.askers(word)
         first = NUMBERS.index("special")
         out[..., first : first + 3] = mean_of_queries(even[:, None], asked)[0]
         for name, each in zip(("same_word", "induction"), self.repeats, strict=True):
@@ -262,10 +262,10 @@ class Roles(Relations):
             peak = rows["peak_position"]
             hits, possible = peak_offsets(peak, word, read.mask, SHIFTS)
             counts = peaks_received(peak, word, read.mask.shape[1])
-            control = neighbours_by_others(hits.double(), counts, self.visible, word, SHIFTS)
+            control = neighbours_by_others(hits.double(), counts, self.visible, askers, SHIFTS)
             out[..., len(NUMBERS) :] = mean_of_queries(control, possible)[0]
             offsets = tuple(NEIGHBOURS.values())
-            control = neighbours_by_others(rows["at"], rows["received"], self.visible, word, offsets)
+            control = neighbours_by_others(rows["at"], rows["received"], self.visible, askers, offsets)
             at = NUMBERS.index(next(iter(NEIGHBOURS)))
             out[..., at : at + len(offsets)] = mean_of_queries(control, self._having_neighbours(asking))[0]
         return out
