@@ -186,7 +186,7 @@ def softmax(
         column = sink.to(wide.dtype)[:, None, None].expand(*wide.shape[:-1], 1)
         return torch.softmax(torch.cat([wide, column], dim=-1), dim=-1)[..., :-1]
     weights = torch.softmax(wide, dim=-1)
-    if not hides:
+    if not hides or not wide.shape[-1]:
         return weights
     return weights.masked_fill(torch.isneginf(wide.detach().amax(-1, keepdim=True)), 0.0)
 
