@@ -235,7 +235,8 @@ def _recorded(work: Callable[[], None], memory: "Pool") -> torch.cuda.CUDAGraph:
         try:
             work()
         except RuntimeError as error:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # so it is
                 graph.capture_end()
             raise Unreplayable from error
         graph.capture_end()

@@ -71,7 +71,6 @@ def test_a_run_keeps_them_in_its_folder(tmp_path):
         lo.Results.load(tmp_path / "run").texts()
 
 
-
 def test_a_lens_without_means_over_texts_has_no_numbers_of_texts():
     """It comes with the others, and alone."""
     both = lo.look(bert(), EXAMPLES, ["weights", "circuits"], keep="texts", progress=False)
