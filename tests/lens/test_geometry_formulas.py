@@ -23,6 +23,7 @@ from lorgnette.lens.geometry.cosine import (
 from lorgnette.lens.geometry.isotropy import (
     covariance,
     effective_rank,
+    effective_rank_of,
     eigenvalues,
     first_component_share,
     gram,
@@ -65,10 +66,6 @@ def slow_iso_score(vectors):
     defect = float((scaled - 1).norm()) / math.sqrt(2 * (n - math.sqrt(n)))
     used = (n - defect**2 * (n - math.sqrt(n))) ** 2 / n**2
     return (n * used - 1) / (n - 1)
-
-
-def rank_of(moment):
-    return effective_rank(torch.linalg.eigvalsh(moment))
 
 
 def share_of(vectors):
@@ -181,7 +178,7 @@ def test_iso_score_and_effective_rank_are_the_papers():
         assert torch.allclose(moment, vectors.T @ vectors, atol=1e-12)
         centred = covariance(moment, total, torch.tensor(float(len(vectors)), dtype=torch.float64))
         assert iso_score(centred).item() == pytest.approx(slow_iso_score(vectors), abs=1e-12)
-        assert rank_of(moment).item() == pytest.approx(slow_effective_rank(vectors), rel=1e-6)
+        assert effective_rank(moment).item() == pytest.approx(slow_effective_rank(vectors), rel=1e-6)
 
 
 @pytest.mark.parametrize("used", [1, 2, 5, 8])
@@ -194,7 +191,7 @@ def test_iso_score_when_some_dimensions_are_used_equally(used):
     lower, total = second_moment(vectors @ turn + 5)
     centred = covariance(mirrored(lower), total, torch.tensor(2.0 * used, dtype=torch.float64))
     assert iso_score(centred).item() == pytest.approx((used - 1) / (n - 1), abs=1e-12)
-    assert rank_of(centred).item() == pytest.approx(used, abs=1e-6)
+    assert effective_rank(centred).item() == pytest.approx(used, abs=1e-6)
 
 
 def test_a_large_mean_does_not_drown_the_rest():
@@ -210,7 +207,7 @@ def test_a_large_mean_does_not_drown_the_rest():
 def test_nothing_to_measure_is_nan_not_a_number():
     assert iso_score(torch.zeros(3, 3, dtype=torch.float64)).isnan()
     assert iso_score(torch.ones(1, 1, dtype=torch.float64)).isnan()
-    assert rank_of(torch.zeros(3, 3, dtype=torch.float64)).isnan()
+    assert effective_rank(torch.zeros(3, 3, dtype=torch.float64)).isnan()
 
 
 def test_first_component_share():
@@ -231,7 +228,7 @@ def test_many_stacks_of_matrices_have_their_ranks():
     ]
     moments = [stack @ stack.mT for stack in stacks]
     for values, moment in zip(eigenvalues(moments), moments, strict=True):
-        ranks = effective_rank(values)
+        ranks = effective_rank_of(values)
         assert ranks.shape == moment.shape[:-2]
         for rank, matrix in zip(ranks.flatten(), moment.reshape(-1, *moment.shape[-2:]), strict=True):
-            torch.testing.assert_close(rank, rank_of(matrix))
+            torch.testing.assert_close(rank, effective_rank(matrix))

@@ -85,12 +85,16 @@ def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor,
     return out
 
 
-def effective_rank(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
     """exp(−Σ p log p), p = σ/Σσ, σ the singular values of the matrix of vectors, uncentred (Roy & Vetterli 2007).
 
-    The σ² are the eigenvalues of Σ x xᵀ, ascending. It is at most the number of vectors: compare like with like. NaN
-    for nothing.
+    The σ² are the eigenvalues of Σ x xᵀ. It is at most the number of vectors: compare like with like. NaN for nothing.
     """
+    return effective_rank_of(eigenvalues([moment])[0]).to(moment.device)
+
+
+def effective_rank_of(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+    """The same from the eigenvalues, ascending, which are found for many matrices together."""
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
     floor = values[..., -1:] * (64 * values.shape[-1] * torch.finfo(values.dtype).eps)
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()

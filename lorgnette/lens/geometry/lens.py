@@ -17,7 +17,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
 from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
-from lorgnette.lens.geometry.isotropy import effective_rank, eigenvalues
+from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
@@ -225,7 +225,7 @@ class Geometry(Lens):
         matrices = [some.matrices for some in chain.from_iterable(moments)]
         random = [self._random(number) for number in range(len(self.stacks) if self.words else 0)]
         values = eigenvalues([*matrices, *map(state_grams, random)])
-        ranks = [effective_rank(some) for some in values[: len(matrices)]]
+        ranks = [effective_rank_of(some) for some in values[: len(matrices)]]
         at_sites, at_states = self.heads_clouds.places, self.state_clouds.places
         stacks = list(dict.fromkeys([*at_sites.stacks, *at_states.stacks]))
         variables: dict[str, xr.Variable] = {}
