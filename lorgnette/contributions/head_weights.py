@@ -90,7 +90,7 @@ class SiteWeights:
     def make_all(self) -> None:
         """Now, and not in the first pass: that can be recorded then, and would make them again in every replay."""
         for site in self.sites:
-            self[site].halves  # noqa: B018
+            _ = self[site].halves
 
     def _make(self, attention: AttentionSite) -> Projections:
         output, bias = attention.output_weights()

@@ -17,6 +17,7 @@ from torch import Tensor
 from lorgnette.attending import Site
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.pair_sample import NUMBER, Pairs, visible
+from lorgnette.statistics.hash_sample import moved
 from lorgnette.statistics.hashing import UNIT, bar
 from lorgnette.texts.batch import Batch, Tokens
 
@@ -247,7 +248,7 @@ class DrawnPairs:
         if not total:
             return
         device, (texts, tokens) = self.number.device, self.tokens.mask.shape
-        on_chip = torch.from_numpy(table).pin_memory().to(device, non_blocking=True)
+        on_chip = moved(torch.from_numpy(table), device)
         up_to = self._counting(self.tokens).cumsum(-1, dtype=torch.int32)
         uniform, divisor = torch.empty_like(self.number), torch.empty_like(self.number)
         grid, steps = (triton.cdiv(total, _BLOCK),), groups.bit_length()

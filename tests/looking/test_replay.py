@@ -36,11 +36,11 @@ def looked(name: str, lenses: str, lengths: tuple[int, ...], device: str) -> lo.
 def alike(one: lo.Results, other: lo.Results) -> None:
     assert list(one) == list(other)
     for name in one:
-        # Effective ranks come from roots of eigenvalues, some of which are zero but for rounding.
+        # Effective ranks come from roots of eigenvalues, some of which are small.
         ranks = [variable for variable in one[name].data if "effective_rank" in variable]
         mine, theirs = one[name].data, other[name].data
         xr.testing.assert_allclose(mine.drop_vars(ranks), theirs.drop_vars(ranks), rtol=1e-5, atol=1e-6)
-        xr.testing.assert_allclose(mine[ranks], theirs[ranks], rtol=1e-3)
+        xr.testing.assert_allclose(mine[ranks], theirs[ranks], rtol=1e-4)
 
 
 @ON_A_GPU
@@ -55,6 +55,8 @@ def test_a_replay_on_a_gpu_gives_the_same(name, lenses, lengths, monkeypatch):
     # Under a causal mask the pairs of the sample are drawn on the CPU.
     assert bool(recorded) == (name == "bert" or "sample=2" not in lenses)
     monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    # With the same padding: else eigenvalues that are zero but for rounding differ, and so do the ranks.
+    monkeypatch.setattr(passes.Passes, "step", passes.STEP)
     alike(replayed, looked(name, lenses, lengths, "cuda"))
 
 
