@@ -76,21 +76,25 @@ def _shuffled(index: np.ndarray, size: np.ndarray, key: np.ndarray) -> np.ndarra
     """A keyed permutation of 0 … size − 1: a Feistel network on the next power of four, walked until inside."""
     half = np.maximum(1, np.ceil(np.log2(np.maximum(size, 2)) / 2)).astype(np.uint64)
     mask = (np.uint64(1) << half) - np.uint64(1)
-    out = index.astype(np.uint64)
-    outside = np.ones(len(out), dtype=bool)
-    while outside.any():
-        left, right = out[outside] >> half[outside], out[outside] & mask[outside]
+    out, size = index.astype(np.uint64), size.astype(np.uint64)
+    place, walked = np.arange(len(out)), out
+    while len(place):
+        left, right = walked >> half, walked & mask
         for turn in range(4):
-            bits = mixed(key[outside] ^ mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
-            left, right = right, left ^ (bits & mask[outside])
-        out[outside] = (left << half[outside]) | right
-        outside = out >= size.astype(np.uint64)
+            bits = mixed(key ^ mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
+            left, right = right, left ^ (bits & mask)
+        out[place] = walked = (left << half) | right
+        outside = np.flatnonzero(walked >= size)
+        place, walked, size, key, half, mask = (each[outside] for each in (place, walked, size, key, half, mask))
     return out.astype(np.int64)
 
 
 def mixed(bits: np.ndarray) -> np.ndarray:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given."""
     bits = bits + _GOLDEN
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    bits ^= bits >> np.uint64(30)
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return bits

@@ -20,12 +20,16 @@ def ranks(values: Float[Tensor, "*row item"], count: Int[Tensor, "*row"]) -> Flo
 
     The others are given the mean of all ranks, so that they have no part in a covariance.
     """
-    count = count[..., None]
-    there = torch.arange(values.shape[-1], device=values.device) < count
-    values = values.where(there, torch.inf)
-    ordered = values.sort(-1).values
-    below, up_to = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
-    return torch.where(there, below + up_to.minimum(count), count).add(1).double() / 2
+    count, places = count[..., None], torch.arange(values.shape[-1], device=values.device)
+    there = places < count
+    ordered, order = values.where(there, torch.inf).sort(-1)
+    differs = torch.ones_like(there)
+    differs[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    below = places.where(differs, 0).cummax(-1).values
+    differs = differs.roll(-1, -1)  # now from the next one
+    up_to = (places + 1).where(differs, len(places)).flip(-1).cummin(-1).values.flip(-1).minimum(count)
+    twice = torch.empty_like(order).scatter_(-1, order, below + up_to + 1)
+    return twice.where(there, count + 1).double() / 2
 
 
 def spearman_by_row(
