@@ -59,8 +59,7 @@ class LayerNorms:
         self.query, self.key = asking.as_numbers(self.wide), read.as_numbers(self.wide)
         self.kinds: Tensor = read.kinds_as_numbers(kinds, self.wide)
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
-        on_chip = None if self.kernels is None else self.gram
-        self.f: Tensor = transformed_norms_of(call, self.parts) if on_chip is None else transformed_norms(on_chip)
+        self.f: Tensor = transformed_norms_of(call, self.parts) if self.gram is None else transformed_norms(self.gram)
         self.added: bool = residual and projections.residual(self.site)
         self.compares: bool = residual and self.site.kind == "self"
         self.normed: bool = self.added and self.parts.norm is not None

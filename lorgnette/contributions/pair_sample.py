@@ -36,11 +36,13 @@ class Pairs:
     def look(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         """Read the weights of those pairs that lie in this block; the pairs are in the order of their texts."""
         first, last = torch.searchsorted(self.text, self.text.new_tensor([texts.start, texts.stop])).tolist()
-        query = self.query[first:last]
-        here = ((query >= rows.start) & (query < rows.stop)).nonzero()[:, 0] + first
-        if len(here):
-            where = (self.text[here] - texts.start, self.head[here], self.query[here] - rows.start, self.key[here])
-            self.weight[here] = weights[where].double()
+        here: slice | Tensor = slice(first, last)
+        inside = (self.query[here] >= rows.start) & (self.query[here] < rows.stop)
+        if not inside.all():
+            here = inside.nonzero()[:, 0] + first
+        _, heads, height, width = weights.shape
+        row = ((self.text[here] - texts.start) * heads + self.head[here]) * height + self.query[here] - rows.start
+        self.weight[here] = weights.take(row * width + self.key[here]).double()
 
     def weigh(
         self, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
