@@ -62,7 +62,7 @@ class _Product(torch.autograd.Function):
         return gradients[0] * to_a, gradients[0] * to_b, None, None
 
 
-BLOCK = 2**17
+BLOCK = 2**20
 """Floats that a block of products of weights and values may have."""
 
 
@@ -133,15 +133,17 @@ class _WeightedBySize(torch.autograd.Function):
         gradient = gradients[0].flatten(0, 1)
         out = torch.empty_like(value)
         tiny = torch.tensor(TINY, dtype=value.dtype, device=value.device)
-        rows = gradient.shape[1]
-        step = max(1, BLOCK // (rows * value.shape[-1]))
+        rows, dim = gradient.shape[1:]
+        step = max(1, BLOCK // (rows * dim))
+        buffers = value.new_empty(2, rows * step * dim)  # new ones in each turn would be given back to the system
         for one in range(len(value)):
             g, columns = gradient[one, :, None], weights[one][..., None]
             for keys in (slice(at, at + step) for at in range(0, value.shape[1], step)):
-                v = value[one, keys]
-                whole = columns[:, keys] + v  # [query key dim]
-                whole += torch.copysign(tiny, whole)
-                out[one, keys] = v * torch.div(columns[:, keys], whole, out=whole).mul_(g).sum(0)
+                v, some = value[one, keys], columns[:, keys]
+                whole, small = (buffer[: rows * len(v) * dim].view(rows, len(v), dim) for buffer in buffers)
+                torch.add(some, v, out=whole)
+                whole += torch.copysign(tiny, whole, out=small)
+                torch.sum(torch.div(some, whole, out=whole).mul_(g), 0, out=out[one, keys]).mul_(v)
         return out.view_as(ctx.saved_tensors[0]), None, None
 
 
