@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lorgnette.statistics.entropy import entropy
 
-BLOCK = 96
+BLOCK = 128
 """Columns at a time when only the lower triangle of a product is wanted."""
 
 
