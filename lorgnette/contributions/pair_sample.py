@@ -251,8 +251,9 @@ class _Groups:
         indices = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
         drawn = torch.from_numpy(number).to(device)
         is_visible = visible(self.scores, *indices[:4])
-        of_text, of_head, query, key, kind = (a[is_visible] for a in indices)
-        return Pairs(of_text, of_head, query, key, kind, drawn[is_visible], torch.zeros_like(drawn[is_visible]))
+        if not is_visible.all():
+            indices, drawn = [each[is_visible] for each in indices], drawn[is_visible]
+        return Pairs(*indices, drawn, torch.zeros_like(drawn))
 
 
 def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:

@@ -66,10 +66,28 @@ BLOCK = 2**20
 """Floats that a block of products of weights and values may have."""
 
 
+_INTEGERS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+
+
+def signed(size: float, like: Float[Tensor, "*any"], out: Float[Tensor, "*any"] | None = None) -> Float[Tensor, "*any"]:
+    """`size` with the sign of each number, where zero has a sign too.
+
+    By the bits of the numbers: two passes that take half the time of torch's `copysign` on a CPU.
+    """
+    integer = _INTEGERS[like.dtype]
+    bits, room = int(torch.tensor(size, dtype=like.dtype).view(integer)), None if out is None else out.view(integer)
+    signs = torch.bitwise_and(like.view(integer), torch.iinfo(integer).min, out=room)
+    return signs.bitwise_or_(bits).view(like.dtype)
+
+
 def stabilised(denominator: Float[Tensor, "*any"], tiny: float = TINY) -> Float[Tensor, "*any"]:
     """d + tiny · sign(d), where zero has a sign too: never zero, and never of another sign."""
-    small = torch.tensor(tiny, dtype=denominator.dtype, device=denominator.device)
-    return denominator + torch.copysign(small, denominator)
+    return signed(tiny, denominator).add_(denominator)
 
 
 def scaled_gradient(x: Float[Tensor, "*any"], factor: float) -> Float[Tensor, "*any"]:
@@ -132,7 +150,6 @@ class _WeightedBySize(torch.autograd.Function):
         value, weights = (tensor.flatten(0, 1) for tensor in ctx.saved_tensors)
         gradient = gradients[0].flatten(0, 1)
         out = torch.empty_like(value)
-        tiny = torch.tensor(TINY, dtype=value.dtype, device=value.device)
         rows, dim = gradient.shape[1:]
         step = max(1, BLOCK // (rows * dim))
         buffers = value.new_empty(2, rows * step * dim)  # new ones in each turn would be given back to the system
@@ -142,7 +159,7 @@ class _WeightedBySize(torch.autograd.Function):
                 v, some = value[one, keys], columns[:, keys]
                 whole, small = (buffer[: rows * len(v) * dim].view(rows, len(v), dim) for buffer in buffers)
                 torch.add(some, v, out=whole)
-                whole += torch.copysign(tiny, whole, out=small)
+                whole += signed(TINY, whole, out=small)
                 torch.sum(torch.div(some, whole, out=whole).mul_(g), 0, out=out[one, keys]).mul_(v)
         return out.view_as(ctx.saved_tensors[0]), None, None
 

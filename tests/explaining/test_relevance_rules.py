@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lorgnette.explaining import alpha_beta, relevance
+from lorgnette.explaining.relevance import TINY, signed, stabilised
 
 EPS = alpha_beta.EPS
 
@@ -182,3 +183,15 @@ def test_a_denominator_never_vanishes_or_changes_its_sign():
     found = relevance.stabilised(d)
     assert (found != 0).all()
     assert ((d < 0) == (found < 0)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_small_number_takes_the_sign_of_every_number(dtype):
+    numbers = torch.tensor([[3.0, -2.0, 0.0, -0.0], [torch.inf, -torch.inf, 1e-7, -1e-7]], dtype=dtype)
+    exact = torch.copysign(torch.tensor(TINY, dtype=dtype), numbers)
+    for some in (numbers, numbers.T):
+        assert torch.equal(signed(TINY, some), exact if some is numbers else exact.T)
+    room = torch.empty_like(numbers)
+    assert signed(TINY, numbers, out=room).data_ptr() == room.data_ptr()
+    assert torch.equal(room, exact)
+    assert torch.equal(stabilised(numbers), numbers + exact)
