@@ -62,7 +62,7 @@ class _Product(torch.autograd.Function):
         return gradients[0] * to_a, gradients[0] * to_b, None, None
 
 
-BLOCK = 2**20
+BLOCK = 2**19
 """Floats that a block of products of weights and values may have."""
 
 

@@ -46,18 +46,17 @@ class Directions:
 
 
 def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor, "batch token"]) -> Directions:
-    """Everything that cosines of these vectors need, from a few passes over them; without gradient."""
-    vectors = vectors.detach().to(torch.promote_types(vectors.dtype, torch.float32))
+    """Everything that cosines of these vectors need, from a few passes over them."""
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     heads = vectors.shape[2]
-    room = vectors * vectors
-    lengths = room.sum(-1)  # ‖x‖² [batch token head]
+    lengths = (vectors * vectors).sum(-1)  # ‖x‖² [batch token head]
     lengths = torch.cat([lengths, lengths.sum(-1, keepdim=True)], -1)
     here = mask[..., None] & (lengths > 0)
     weights = torch.where(here, lengths, 1.0).rsqrt() * here  # 1/‖x‖ where x counts
-    units, squares = _weighted(vectors, weights[..., :heads, None], room)
+    units, squares = _weighted(vectors, weights[..., :heads, None])
     alone = heads == 1  # is its own concatenation
-    units_all, squares_all = (units, squares) if alone else _weighted(vectors, weights[..., heads:, None], room)
-    total = (vectors if bool(mask.all()) else torch.mul(vectors, mask[..., None, None], out=room)).sum(1)
+    units_all, squares_all = (units, squares) if alone else _weighted(vectors, weights[..., heads:, None])
+    total = (vectors if bool(mask.all()) else vectors * mask[..., None, None]).sum(1)
     counts = (here, mask[..., None] & ~here, lengths * here)
     return Directions(
         torch.stack([units, units_all, total, squares, squares_all]),
@@ -66,16 +65,16 @@ def directions(vectors: Float[Tensor, "batch token head dim"], mask: Bool[Tensor
 
 
 def _weighted(
-    vectors: Float[Tensor, "batch token head dim"],
-    weights: Float[Tensor, "batch token #head 1"],
-    room: Float[Tensor, "batch token head dim"],
+    vectors: Float[Tensor, "batch token head dim"], weights: Float[Tensor, "batch token #head 1"]
 ) -> tuple[Float[Tensor, "batch head dim"], Float[Tensor, "batch head dim"]]:
-    """Sums over the tokens of the weighted vectors and of their squares; `room` is overwritten.
+    """Sums over the tokens of the weighted vectors and of their squares.
 
     Products and then a sum, not a matrix product: torch sums in cascades, which keeps float32 to 1e-7.
     """
-    torch.mul(vectors, weights, out=room)
-    return room.sum(1), room.square_().sum(1)
+    weighted = vectors * weights
+    units = weighted.sum(1)
+    squares = weighted.square() if weighted.requires_grad else weighted.square_()  # in the cache
+    return units, squares.sum(1)
 
 
 def mean_pairwise_cosine(units: Float[Tensor, "*batch dim"], count: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
