@@ -149,9 +149,12 @@ class _WeightedBySize(torch.autograd.Function):
         """Σ_i g_id α_ij v_jd / (α_ij + v_jd), a few keys at a time, in place: nothing leaves the cache."""
         value, weights = (tensor.flatten(0, 1) for tensor in ctx.saved_tensors)
         gradient = gradients[0].flatten(0, 1)
+        relevant = (gradient != 0).any(-1).any(0)  # in the last layer often one query, and never padding
+        if not relevant.all():
+            gradient, weights = gradient[:, relevant], weights[:, relevant]
         out = torch.empty_like(value)
         rows, dim = gradient.shape[1:]
-        step = max(1, BLOCK // (rows * dim))
+        step = max(1, BLOCK // max(1, rows * dim))
         buffers = value.new_empty(2, rows * step * dim)  # new ones in each turn would be given back to the system
         for one in range(len(value)):
             g, columns = gradient[one, :, None], weights[one][..., None]

@@ -101,9 +101,13 @@ def test_a_bias_that_takes_nothing():
     torch.testing.assert_close(found, expected)
 
 
-def test_weights_and_values_share_by_size():
+@pytest.mark.parametrize("irrelevant", [[], [1], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("block", [1, 30, relevance.BLOCK])
+def test_weights_and_values_share_by_size(block, irrelevant, monkeypatch):
     """Every product α v of a head's output gets its part, of which v takes v / (α + v)."""
+    monkeypatch.setattr(relevance, "BLOCK", block)
     weights, value, r = random(1, 2, 3, 4).softmax(-1), random(1, 2, 4, 5), random(1, 2, 3, 5)
+    r[:, :, irrelevant] = 0.0
     expected = torch.zeros_like(value)
     context = weights @ value
     for h, i, j, d in torch.cartesian_prod(*(torch.arange(n) for n in (2, 3, 4, 5))).tolist():
