@@ -253,7 +253,8 @@ class _Groups:
         is_visible = visible(self.scores, *indices[:4])
         if not is_visible.all():
             indices, drawn = [each[is_visible] for each in indices], drawn[is_visible]
-        return Pairs(*indices, drawn, torch.zeros_like(drawn))
+        of_text, of_head, query, key, kind = indices
+        return Pairs(of_text, of_head, query, key, kind, drawn, torch.zeros_like(drawn))
 
 
 def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:

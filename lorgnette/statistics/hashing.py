@@ -86,7 +86,8 @@ def _shuffled(index: np.ndarray, group: np.ndarray, sizes: np.ndarray, keys: np.
         walked = np.concatenate([_walked(walked[some], key[some], half[some]) for some in pieces])
         out[place] = walked
         outside = np.flatnonzero(walked >= size)
-        place, walked, size, key, half = (each[outside] for each in (place, walked, size, key, half))
+        place, walked = place[outside], walked[outside]
+        size, key, half = size[outside], key[outside], half[outside]
     return out.astype(np.int64)
 
 
