@@ -155,7 +155,8 @@ class _WeightedBySize(torch.autograd.Function):
         out = torch.empty_like(value)
         rows, dim = gradient.shape[1:]
         step = max(1, BLOCK // max(1, rows * dim))
-        buffers = value.new_empty(2, rows * step * dim)  # new ones in each turn would be given back to the system
+        # New ones in each turn would be given back to the system. Weights of a model in half precision are float32.
+        buffers = weights.new_empty(2, rows * step * dim)
         for one in range(len(value)):
             g, columns = gradient[one, :, None], weights[one][..., None]
             for keys in (slice(at, at + step) for at in range(0, value.shape[1], step)):
@@ -163,7 +164,7 @@ class _WeightedBySize(torch.autograd.Function):
                 whole, small = (buffer[: rows * len(v) * dim].view(rows, len(v), dim) for buffer in buffers)
                 torch.add(some, v, out=whole)
                 whole += signed(TINY, whole, out=small)
-                torch.sum(torch.div(some, whole, out=whole).mul_(g), 0, out=out[one, keys]).mul_(v)
+                out[one, keys] = torch.div(some, whole, out=whole).mul_(g).sum(0).mul_(v)
         return out.view_as(ctx.saved_tensors[0]), None, None
 
 

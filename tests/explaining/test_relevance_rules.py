@@ -118,6 +118,17 @@ def test_weights_and_values_share_by_size(block, irrelevant, monkeypatch):
     torch.testing.assert_close(found, expected)
 
 
+def test_values_of_half_precision_are_shared_by_size_in_that_of_the_weights():
+    weights, value, g = random(1, 2, 3, 4).softmax(-1).float(), random(1, 2, 4, 5).bfloat16(), random(1, 2, 3, 5)
+
+    def shared(value):
+        value = value.clone().requires_grad_()
+        context = relevance.weighted_by_size(value, weights, (weights @ value.float()).to(value.dtype))
+        return torch.autograd.grad(context, value, g.bfloat16().to(value.dtype))[0]
+
+    assert torch.equal(shared(value), shared(value.float()).bfloat16())
+
+
 def by_signs(parts, r):
     """The αβ-rule from all parts z [out, in] of one output vector; then Σ|R| as before."""
     plus, minus = parts.clamp(min=0), (-parts).clamp(min=0)
