@@ -10,12 +10,15 @@ from processes import run
 from lorgnette.looking.memory import out_of_memory
 
 SCRIPT = """
-import json, re, resource, sys
+import ctypes, json, re, resource, sys
 import torch, transformers
 from tiny import word_pieces
 import lorgnette as lo
 from lorgnette.looking import memory
 
+ARENAS = -8  # M_ARENA_MAX: glibc reserves 64 MiB of addresses, which are no memory, for a thread that comes first
+if hasattr(ctypes.CDLL(None), "mallopt"):
+    ctypes.CDLL(None).mallopt(ARENAS, 1)
 torch.manual_seed(0)
 config = transformers.BertConfig(vocab_size=97, hidden_size=64, intermediate_size=2048, num_hidden_layers=2,
                                  num_attention_heads=2, max_position_embeddings=64)
