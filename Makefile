@@ -29,7 +29,7 @@ test: lint chromium
 
 # Some ten minutes on two cores; SEED=n draws other cases, ONLY=corpora (treebanks, models, …, kills) only some.
 fuzz: $(INSTALLED)
-	@PYTHONPATH=.:tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+	@PYTHONPATH=.:src:tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
 
 from commands import command_reference  # noqa: E402
 from repository import with_links, write_pages  # noqa: E402
@@ -24,7 +24,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 # A notebook is executed in the build when it or the package changed; one that fails stops the build.
 nb_execution_mode = "cache"
-package = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((HERE.parent / "lorgnette").rglob("*.py"))))
+sources = sorted((HERE.parent / "src" / "lorgnette").rglob("*.py"))
+package = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
 nb_execution_cache_path = str(HERE.parent / "out" / "notebooks" / package.hexdigest()[:16])
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True

@@ -1,6 +1,7 @@
 """Imports point one way, and importing Lorgnette is light."""
 
 import ast
+import os
 import subprocess
 import sys
 import types
@@ -131,6 +132,15 @@ def test_the_command_line_imports_nothing_heavy_at_the_top(name):
     assert not {other for other in found if other.split(".")[0] in HEAVY}
     light = ("lorgnette.cli", "lorgnette.errors", "lorgnette.axes", "lorgnette.types")
     assert all(other == "lorgnette" or other.startswith(light) for other in found if is_ours(other))
+
+
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path):
+    """Whoever clones into `lorgnette/` and works beside the clone still imports the package, not the clone's folder."""
+    (tmp_path / "lorgnette").mkdir()
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "import lorgnette; print(lorgnette.load.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert done.stdout == "load\n", done.stderr
 
 
 def test_the_rules_would_notice(tmp_path, monkeypatch):

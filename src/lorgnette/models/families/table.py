@@ -79,5 +79,5 @@ def drift(model: nn.Module, what: str) -> CaptureError:
     return CaptureError(
         f"{type(model).__name__} under transformers {transformers.__version__}: {what}. "
         "Run `lorgnette check` on a known model to see whether the installation is at fault; "
-        "to support a new family, add a record to lorgnette/models/families/."
+        "to support a new family, add a record to src/lorgnette/models/families/."
     )

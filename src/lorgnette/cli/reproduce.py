@@ -86,7 +86,7 @@ def reproduce(
 
 def _reproductions() -> "ModuleType":
     """The package of studies: it is no part of the installed library, and lies beside it in a checkout."""
-    checkout = Path(__file__).resolve().parents[2]
+    checkout = Path(__file__).resolve().parents[3]
     if (checkout / "reproductions" / "frame").is_dir():
         sys.path[:0] = [str(checkout)] if str(checkout) not in sys.path else []
     elif find_spec("reproductions") is None:
