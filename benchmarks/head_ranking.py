@@ -23,7 +23,8 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.files import written_whole
-from lorgnette.lens.importance.ablation import TOKENS, Replacement, Rerun
+from lorgnette.lens.ablation.copies import TOKENS
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.importance.lens import Gates
 from lorgnette.lens.losses import text_losses
 from lorgnette.looking.texts import Counts, TokenizedTexts, batches

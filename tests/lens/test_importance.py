@@ -9,7 +9,8 @@ import torch
 from tiny import examples, subject
 
 from lorgnette.errors import UserError
-from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
+from lorgnette.lens.ablation.means import HeadMeans
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.importance.lens import Importance
 from lorgnette.lens.losses import masked, task_of
 from lorgnette.looking.look import look

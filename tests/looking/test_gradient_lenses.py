@@ -9,7 +9,7 @@ from tiny import TREEBANK, classifier
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.lens.importance.ablation import HeadMeans
+from lorgnette.lens.ablation.means import HeadMeans
 from lorgnette.lens.importance.lens import Importance
 from lorgnette.testing import assert_close
 from lorgnette.texts.corpus import Corpus

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
-from lorgnette.lens.importance.ablation import HeadMeans
+from lorgnette.lens.ablation.means import HeadMeans
 from lorgnette.looking.look import look
 from lorgnette.subject.knockout import Knockout
 

@@ -16,10 +16,11 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.explaining.direct import TERMS, DirectEffects, direct_effects
 from lorgnette.explaining.rules import Heads
+from lorgnette.lens.ablation.means import HeadMeans
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.effects.answers import Answers, OutputLayer
 from lorgnette.lens.effects.goal import TARGETS, Goal, checked, goal_of
-from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
 from lorgnette.lens.losses import masked, task_of
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import Signal, variable

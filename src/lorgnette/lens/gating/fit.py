@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Site
-from lorgnette.lens.importance.ablation import ScaledCopies
+from lorgnette.lens.ablation.copies import ScaledCopies
 from lorgnette.lens.losses import masked, text_losses
 from lorgnette.subject import Subject
 from lorgnette.texts.sides import Encoded

@@ -10,8 +10,9 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError
+from lorgnette.lens.ablation.means import HeadMeans
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
-from lorgnette.lens.importance.ablation import HeadMeans, Replacement, Rerun
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import Signal, variable

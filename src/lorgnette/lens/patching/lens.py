@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.effects.goal import Goal
-from lorgnette.lens.importance.ablation import Replacement, Rerun
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.patching.pairs import counterparts, pair_key, question

@@ -15,8 +15,8 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
+from lorgnette.lens.ablation.copies import ScaledCopies, copies_together
 from lorgnette.lens.base import Lens
-from lorgnette.lens.importance.ablation import ScaledCopies, copies_together
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, signals_of, table

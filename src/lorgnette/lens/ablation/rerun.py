@@ -1,61 +1,19 @@
 """One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette import axes
 from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
-from lorgnette.lens.base import Lens
-from lorgnette.lens.hidden_states import VectorSizes
+from lorgnette.lens.ablation.copies import copies_together
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.switching import switched
-from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-
-TOKENS = 4096
-"""Copies of a batch, each with another head replaced, run together up to so many tokens; on a GPU 16 times as many."""
-
-
-def copies_together(batch: Batch) -> int:
-    """How many copies of a batch are run at once."""
-    tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
-    return max(1, TOKENS * (16 if batch.source.ids.is_cuda else 1) // tokens)
-
-
-class HeadMeans(Lens):
-    """The mean output of each head before W_O, over all non-padding tokens of the corpus.
-
-    `importance` looks through the corpus with it first, for mean ablation. It is no finding by itself.
-    """
-
-    name: ClassVar[str] = "head_means"
-    totals: Tensor
-    counts: Tensor
-
-    def allocate(self, subject: Subject) -> None:
-        self.width: int = VectorSizes.of(subject).dim
-        self.sums("totals", len(self.sites), self.heads, self.width)
-        self.sums("counts", len(self.sites))
-
-    def update(self, call: Call, batch: Batch) -> None:
-        real = batch.queries(call.site).mask.to(call.context.dtype)
-        total = torch.einsum("bhqd,bq->hd", call.context, real)
-        number = self.position[call.site]
-        self.totals[number, : total.shape[0], : total.shape[1]] += total.to(self.totals)
-        self.counts[number] += real.sum().to(self.counts)
-
-    def compute(self) -> Result:
-        mean = self.totals / self.counts.clamp(min=1)[:, None, None]
-        array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
-        array.attrs["description"] = "output of a head before the output projection, mean over tokens"
-        return self.result({"context": array})
 
 
 @dataclass(frozen=True)
@@ -64,22 +22,6 @@ class Replacement:
 
     head: int
     vector: Float[Tensor, "*position dim"] | None
-
-
-class ScaledCopies(Tap):
-    """In each copy of a batch every head gives its output times a factor; sites without factors stay as they are."""
-
-    def __init__(self, factors: Mapping[Site, Float[Tensor, "copy head"]]) -> None:
-        self.factors = factors
-
-    def context(
-        self, call: Call, context: Float[Tensor, "batch head query dim"]
-    ) -> Float[Tensor, "batch head query dim"]:
-        factors = self.factors.get(call.site)
-        if factors is None:
-            return context
-        copies = context.unflatten(0, (len(factors), -1))
-        return (copies * factors.to(context)[:, None, :, None, None]).flatten(0, 1)
 
 
 class Rerun:
@@ -112,7 +54,7 @@ class Rerun:
             yield
 
     def each(self, site: Site, replacements: Sequence[Replacement]) -> Iterator[Float[Tensor, "text *rest"]]:
-        """The model's logits with each of these heads replaced in turn, as many copies together as TOKENS allows."""
+        """The model's logits with each of these heads replaced in turn, many copies of the batch at a time."""
         together = copies_together(self.batch)
         for start in range(0, len(replacements), together):
             yield from self.logits(site, replacements[start : start + together])

@@ -1,0 +1,34 @@
+"""Copies of a batch that run together, each with other heads changed."""
+
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.texts.batch import Batch
+
+TOKENS = 4096
+"""Copies of a batch, each with another head replaced, run together up to so many tokens; on a GPU 16 times as many."""
+
+
+def copies_together(batch: Batch) -> int:
+    """How many copies of a batch are run at once."""
+    tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
+    return max(1, TOKENS * (16 if batch.source.ids.is_cuda else 1) // tokens)
+
+
+class ScaledCopies(Tap):
+    """In each copy of a batch every head gives its output times a factor; sites without factors stay as they are."""
+
+    def __init__(self, factors: Mapping[Site, Float[Tensor, "copy head"]]) -> None:
+        self.factors = factors
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        factors = self.factors.get(call.site)
+        if factors is None:
+            return context
+        copies = context.unflatten(0, (len(factors), -1))
+        return (copies * factors.to(context)[:, None, :, None, None]).flatten(0, 1)
