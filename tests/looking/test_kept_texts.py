@@ -1,15 +1,19 @@
 """`keep="texts"`: each text's numbers, whose means are the result; and runs that are paired by text."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy.stats import ttest_rel
-from tiny import EXAMPLES, TREEBANK, bert, classifier
+from tiny import EXAMPLES, TREEBANK, bert, classifier, marian
 
 import lorgnette as lo
+from lorgnette import lens as lenses
 from lorgnette.errors import UserError
 from lorgnette.lens import per_text
 from lorgnette.reporting import Comparison
+from lorgnette.results.tables import export
+from lorgnette.results.texts import TextNumbers
 from lorgnette.statistics.paired import paired_error
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.planted import planted_corpus
@@ -69,6 +73,79 @@ def test_a_run_keeps_them_in_its_folder(tmp_path):
     lo.look(bert(), EXAMPLES, ["weights"], progress=False, out=tmp_path / "run")  # replaces the whole folder
     with pytest.raises(UserError, match="keep"):
         lo.Results.load(tmp_path / "run").texts()
+
+
+TREES = ("relations", "trees", "roles", "coreference", "rationales", "probes", "attention-probe")
+OPTIONS = {"importance": {"ablations": ("zero",)}, "removal": {"shares": (0.25, 0.5)},
+           "synthetic": {"sequences": 3, "length": 5}}  # fmt: skip
+WITHOUT = {"agreement", "attention-probe", "circuits", "cones", "frequency", "gating", "probes", "synthetic"}
+"""Lenses whose results are not means over the texts of the corpus."""
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory):
+    """Signals for `removal`, which removes heads by them."""
+    folder = tmp_path_factory.mktemp("ranking") / "run"
+    lo.look(classifier(), EXAMPLES, ["weights", "importance"], progress=False, out=folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted({*lenses.OURS} - WITHOUT))
+def test_saved_numbers_of_texts_are_the_same_after_loading(name, tmp_path, request):
+    """The arrays, the table, and what is made of them: a paired comparison and an export."""
+    pytest.importorskip("pyarrow")
+    options = dict(OPTIONS.get(name, {}))
+    if name == "removal":
+        options["ranking"] = request.getfixturevalue("ranking")
+    subject = marian() if name == "alignment" else classifier()
+    texts = TREEBANK if name in TREES else EXAMPLES
+    run = lo.look(subject, texts, [lenses.get(name, **options)], keep="texts", progress=False)
+    again = lo.Results.load(run.save(tmp_path / "run"))
+    kept = run.text_numbers[name]
+    assert kept.sizes["text"] == len(texts)
+    xr.testing.assert_identical(again.text_numbers[name], kept)
+    pd.testing.assert_frame_equal(again.texts(name), run.texts(name))
+    for axis in {*kept.dims} & {*run[name].data.coords}:
+        assert {*kept[axis].values.tolist()} <= {*run[name].data[axis].values.tolist()}, axis
+    alike = Comparison(again, again)
+    assert alike.findings() or not alike.differences().results
+    for dataset in (result.data for result in alike.differences().results.values()):
+        assert all(float(abs(dataset[one]).max()) == 0.0 for one in dataset if dataset[one].attrs.get("paired"))
+    files = {path.name for path in export(again, tmp_path / "tables", "csv")}
+    assert f"{name}.texts.csv" in files
+
+
+def test_geometry_names_the_numbers_of_texts_as_its_result(kept):
+    """Numbers of all heads side by side are no head's, and hidden states have no head."""
+    result, texts = kept["geometry"]
+    names = {str(name).removesuffix("_weight") for name in texts}
+    assert names == {f"{state}{name}{tail}" for name in ("sim", "intra_similarity")
+                     for state, tail in (("", ""), ("", "_all"), ("state_", ""))}  # fmt: skip
+    for name in names:
+        assert {*texts[name].dims} - {"text"} == {*result.data[name].dims}
+        np.testing.assert_allclose(texts[name].mean("text").values, result.data[name].values, rtol=1e-5)
+
+
+def test_an_edited_file_of_texts_is_one_line(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lo.look(bert(), EXAMPLES, ["sinks"], keep="texts", progress=False, out=tmp_path / "run")
+    file = tmp_path / "run" / "sinks.texts.parquet"
+    whole = parquet.read_table(file)
+    frame = whole.to_pandas()
+    for wrong in (frame.assign(threshold=0.25), pd.concat([frame, frame[:1]]), frame.drop(columns="head")):
+        table = pyarrow_table(wrong).replace_schema_metadata(whole.schema.metadata)
+        parquet.write_table(table, file)
+        with pytest.raises(UserError, match=r"Cannot read .*sinks\.texts\.parquet .* Run look again"):
+            TextNumbers({}, {"sinks": file})["sinks"]
+    parquet.write_table(whole.replace_schema_metadata(None), file)
+    with pytest.raises(UserError, match="Run look again"):
+        TextNumbers({}, {"sinks": file})["sinks"]
+
+
+def pyarrow_table(frame):
+    import pyarrow
+
+    return pyarrow.Table.from_pandas(frame, preserve_index=False)
 
 
 def test_a_lens_without_means_over_texts_has_no_numbers_of_texts():

@@ -1,5 +1,6 @@
 """Each text's own numbers beside the means over texts: labelled arrays in memory, Parquet in the folder of a run."""
 
+import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -10,11 +11,16 @@ import xarray as xr
 
 from lorgnette import axes
 from lorgnette.errors import UserError, near, optional, reason
+from lorgnette.results import schema
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WEIGHT = "_weight"
+_LAYOUT = b"lorgnette-texts"
+"""The entry of a file's metadata that says how its rows lie in arrays: the labels of every axis, and the axes of every
+variable. The rows alone do not: a label whose cells are all empty has none."""
 
 
 def texts_file(lens: str) -> str:
@@ -36,7 +42,7 @@ class TextNumbers(Mapping[str, xr.Dataset]):
 
     def __getitem__(self, lens: str) -> xr.Dataset:
         if lens not in self._arrays:
-            self._arrays[lens] = _arrays(_read(self._files[lens]))
+            self._arrays[lens] = _read(self._files[lens])
         return self._arrays[lens]
 
     def joined(self, other: "TextNumbers", lenses: Collection[str]) -> "TextNumbers":
@@ -64,12 +70,17 @@ class TextNumbers(Mapping[str, xr.Dataset]):
         return table[[*first, *(column for column in table if column not in (*first, *last)), *last]]
 
     def write(self, lens: str, path: Path) -> None:
-        """As Parquet: the columns of `frame` without the lens."""
+        """As Parquet: the columns of `frame` without the lens, and in the metadata the axes of the arrays."""
         if lens not in self._arrays:
             shutil.copyfile(self._files[lens], path)
             return
         optional("pyarrow", "export")
-        self.frame(lens).drop(columns="lens").to_parquet(path, index=False)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pandas(self.frame(lens).drop(columns="lens"), preserve_index=False)
+        layout = {_LAYOUT: json.dumps(_layout(self._arrays[lens]))}
+        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **layout}), path)
 
 
 def _frames(data: xr.Dataset, variable: str | None) -> "Iterator[pd.DataFrame]":
@@ -85,25 +96,51 @@ def _frames(data: xr.Dataset, variable: str | None) -> "Iterator[pd.DataFrame]":
         yield pd.DataFrame({"variable": str(name), **columns, **numbers})
 
 
-def _read(path: Path) -> "pd.DataFrame":
-    import pandas as pd
+def _layout(data: xr.Dataset) -> Json:
+    variables = [str(name) for name in data.data_vars if not str(name).endswith(WEIGHT)]
+    return {
+        "axes": schema.encode(data.drop_vars(list(data.data_vars))),
+        "sizes": {str(dim): size for dim, size in data.sizes.items()},
+        "variables": {name: [str(dim) for dim in data[name].dims] for name in variables},
+    }
 
+
+def _read(path: Path) -> xr.Dataset:
     optional("pyarrow", "export")
+    import pyarrow.parquet as pq
+
     try:
-        return pd.read_parquet(path)
+        table = pq.read_table(path)
+        return _arrays(table.to_pandas(), json.loads(table.schema.metadata[_LAYOUT]))
     except Exception as error:  # pyarrow's own errors, and whatever an edited file leads to
         raise UserError(f"Cannot read {path} ({reason(error)}). Run look again with --keep texts.") from error
 
 
-def _arrays(table: "pd.DataFrame") -> xr.Dataset:
-    """The labelled arrays that a table was made from, as far as they have numbers."""
-    out: dict[str, xr.DataArray] = {}
-    for name, rows in table.groupby("variable", sort=False, observed=True):
-        dims = [
-            column for column in rows if column not in ("variable", "value", "weight") and rows[column].notna().all()
-        ]
-        whole = {column: "int64" for column in rows.select_dtypes("float").columns if column in dims}
-        cells = rows.astype(whole).set_index(dims)
-        array = cells[["value", "weight"]].to_xarray()
-        out |= {str(name): array["value"], f"{name}{WEIGHT}": array["weight"].fillna(0.0)}
-    return xr.Dataset(out)
+def _arrays(table: "pd.DataFrame", layout: Json) -> xr.Dataset:
+    """The arrays that a table was made from: rows go to the cells that their labels name, other cells are empty."""
+    axes_only = schema.decode(layout["axes"])
+    by_variable = dict(iter(table.groupby("variable", sort=False, observed=True)))
+    if unknown := set(by_variable) - set(layout["variables"]):
+        raise ValueError(f"numbers of {', '.join(map(str, sorted(unknown)))}, which has no axes")
+    out: dict[str, xr.Variable] = {}
+    for name, dims in layout["variables"].items():
+        shape = tuple(layout["sizes"][dim] for dim in dims)
+        value, weight = np.full(shape, np.nan), np.zeros(shape)
+        if name in by_variable:
+            rows = by_variable[name]
+            cells = tuple(_positions(axes_only, dim, shape[at], rows[dim]) for at, dim in enumerate(dims))
+            if len(np.unique(np.ravel_multi_index(cells, shape))) < len(rows):
+                raise ValueError(f"two numbers of {name!r} for one cell")
+            value[cells], weight[cells] = rows["value"], rows["weight"]
+        out |= {name: xr.Variable(dims, value), f"{name}{WEIGHT}": xr.Variable(dims, weight)}
+    return axes_only.assign(out)
+
+
+def _positions(data: xr.Dataset, dim: str, size: int, labels: "pd.Series") -> np.ndarray:
+    """Where labels stand on their axis; an axis without labels counts from 0."""
+    import pandas as pd
+
+    at = pd.Index(data[dim].values if dim in data.coords else range(size)).get_indexer(labels)
+    if (at < 0).any():
+        raise ValueError(f"a number at a place that the axis {dim!r} does not have")
+    return at

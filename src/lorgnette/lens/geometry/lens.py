@@ -246,7 +246,22 @@ class Geometry(Lens):
         labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
         result = self.result(variables, labels)
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
+        if self.text_numbers is not None:
+            self.text_numbers = self._named_as_in_the_result(self.text_numbers)
         return result
+
+    def _named_as_in_the_result(self, texts: xr.Dataset) -> xr.Dataset:
+        """The numbers of single texts: `sim` of every head, `sim_all` of all heads side by side, `state_sim`."""
+        out: dict[str, xr.DataArray] = {}
+        of_heads, of_states = (clouds.moments for clouds in (self.heads_clouds, self.state_clouds))
+        for name in of_heads.variables:
+            for tail in ("", "_weight"):
+                cells = texts[f"{name}{tail}"].sel({axes.VECTORS: list(VECTORS)})
+                out[f"{name}{tail}"] = cells.isel({axes.HEAD: slice(self.heads)})
+                out[f"{name}_all{tail}"] = cells.isel({axes.HEAD: self.heads}, drop=True)
+                states = texts[f"{of_states.state}_{name}{tail}"]
+                out[f"state_{name}{tail}"] = states.sel({axes.HEAD: 1, axes.VECTORS: "state"}, drop=True)
+        return xr.Dataset(out)
 
     def _dimensions(self, count: np.ndarray) -> dict[str, np.ndarray]:
         """Mean direction of the hidden states, and what each dimension adds to their mean cosine."""
