@@ -226,7 +226,7 @@ def test_a_block_is_a_block_of_the_matrix_and_has_gradients():
         assert weights is None
         from lorgnette.attending.attend import _scores
 
-        scores, value = _scores(module, query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
+        scores, value = _scores(query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
         call = Call(Site("encoder", "self", 0), scores, value)
         some = call.block(rows=[0, 3])
         assert not call.has_weights

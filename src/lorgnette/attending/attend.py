@@ -50,13 +50,14 @@ def attend(
         >>> context.shape                                   # [batch query head dim]
         torch.Size([1, 5, 4, 8])
 
-    The mask contains windows and padding; if a causal model passes no mask, the causal mask is applied here. `s_aux` is
-    the score of a learnt sink for each head; `indices` [batch query kept] are the only visible keys of a row. Unknown
-    keywords are refused, because they may change the result.
+    The mask alone says what a row may see: causality, windows and padding. Without a mask every row sees every key, as
+    in transformers' eager attention, unless `is_causal=True` is passed. The module's own `is_causal` does not count,
+    because many encoders have none. `s_aux` is the score of a learnt sink for each head; `indices` [batch query kept]
+    are the only visible keys of a row. Unknown keywords are refused, because they may change the result.
     """
     _refuse_unknown(module, more)
     scores, value = _scores(
-        module, query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
+        query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
     )
     if s_aux is not None:
         scores = replace(scores, sink=s_aux)
@@ -106,8 +107,13 @@ def _edit(call: Call, taps: Sequence[Tap]) -> None:
             call.context = tap.context(call, call.context)
 
 
+def _is_plain(mask: BandMask) -> bool:
+    """Whether it hides nothing, or what comes after each of as many keys as queries: torch does that without a mask."""
+    queries, keys = mask.shape[2:]
+    return mask.padding is None and mask.band.window is None and (not mask.band or queries in (1, keys))
+
+
 def _scores(
-    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -120,14 +126,15 @@ def _scores(
 ) -> tuple[Scores, Tensor]:
     """Turn the interface's arguments into scores and the values that go with them."""
     queries, keys = query.shape[2], key.shape[2]
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    causal = bool(causal) and mask is None and queries > 1
+    causal = bool(is_causal) and mask is None and queries > 1
     if causal and keys > queries:  # an empty static cache: what lies beyond the queries is not there yet
         key, value = key[:, :, :queries], value[:, :, :queries]
         bias = None if bias is None else bias[..., :queries]
     allowed = None
     if isinstance(mask, BandMask) and not (mask.intact and mask.shape[2:] == (queries, key.shape[2])):
         mask = mask.whole
+    if isinstance(mask, BandMask) and _is_plain(mask):
+        causal, mask = mask.band.causal and queries > 1, None
     if mask is not None:
         mask = mask if mask.shape[-1] == key.shape[2] else mask[..., : key.shape[2]]  # one mask, one object
         if mask.dtype == torch.bool:

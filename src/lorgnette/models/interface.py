@@ -44,12 +44,15 @@ def attention_mask(
 ) -> Tensor | None:
     """The mask for `attend`: padding [batch 1 1 key] where all rows may see the same keys, with a band a `BandMask`.
 
-    Anything else (packed texts, chunks, a static cache) is n×n, as transformers makes it.
+    Anything else (packed texts, chunks, a static cache) is n×n, as transformers makes it. A mask that hides anything is
+    never left out: `attend` takes a missing mask to hide nothing, as transformers' eager attention does. Only sdpa may
+    be given none for a causal model, because it asks the module (`is_causal`), and not every module says the truth.
     """
     band = band_of(mask_function)
     # The last query stands at the last key: what `Band` means by a row's position.
     aligned = isinstance(q_offset, int) and q_offset - kv_offset == kv_length - q_length
     if band is None or (band and not aligned) or torch.compiler.is_compiling():
+        kwargs["allow_is_causal_skip"] = False
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
@@ -57,10 +60,8 @@ def attention_mask(
         padding = padding if _is_padded(padding) else None
     if band.window is not None and band.window >= kv_length - 1:
         band = Band(band.causal)
-    if not band:
+    if not band and (padding is not None or kwargs.get("allow_is_bidirectional_skip", True)):
         return padding
-    if padding is None and band == Band(causal=True) and _left_to_attend(q_length, kv_length, **kwargs):
-        return None
     return BandMask((batch_size, 1, q_length, kv_length), padding, band, kwargs.get("device", "cpu"))
 
 
@@ -69,14 +70,6 @@ def _is_padded(mask: Tensor) -> bool:
     if known is None and mask.is_cuda and torch.cuda.is_current_stream_capturing():
         return True  # a mask that hides nothing changes nothing
     return not bool(mask.all()) if known is None else known
-
-
-def _left_to_attend(
-    queries: int, keys: int, allow_is_causal_skip: bool = True, local_size: int | None = None, **_: object
-) -> bool:
-    """Whether the model relies on the attention function for causality, as it may with sdpa."""
-    short = local_size is None or keys < local_size
-    return allow_is_causal_skip and short and (queries == 1 or queries == keys)
 
 
 AttentionInterface.register(NAME, attend)

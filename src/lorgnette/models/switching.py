@@ -56,11 +56,25 @@ def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Calla
 @contextmanager
 def switched(modules: Iterable[nn.Module], anatomy: Anatomy) -> Iterator[None]:
     """Route a model, of these modules, through `attend`."""
-    configs = {id(c): c for c in (getattr(m, "config", None) for m in modules) if c is not None}
-    ours = [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
     shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
-    with _overridden("attention", ours, _routed), _overridden("forward", shimmed.values(), _shimmed(anatomy.shim)):
+    with (
+        _overridden("attention", _configs(modules), _named(NAME)),
+        _overridden("forward", shimmed.values(), _shimmed(anatomy.shim)),
+    ):
         yield
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    """The model computes its attention weights itself, as a matrix: `attn_implementation="eager"`."""
+    with _overridden("attention", _configs(model.modules()), _named("eager")):
+        yield
+
+
+def _configs(modules: Iterable[nn.Module]) -> list[PretrainedConfig]:
+    """The configs, of a model with these modules, that name an attention function."""
+    configs = {id(c): c for c in (getattr(m, "config", None) for m in modules) if c is not None}
+    return [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
 
 
 @contextmanager
@@ -72,8 +86,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
 
 
-class _Ours(str):
-    """Our name in a config, which a copy of the config does not take along: it has what was there before."""
+class _Meanwhile(str):
+    """Another name in a config, which a copy of the config does not take along: it has what was there before."""
 
     before: object
 
@@ -81,15 +95,18 @@ class _Ours(str):
         return copy.deepcopy(self.before, memo)
 
 
-def _routed(config: PretrainedConfig) -> Callable[[], None]:
-    ours = _Ours(NAME)
-    ours.before = config._attn_implementation_internal
-    config._attn_implementation_internal = ours
+def _named(name: str) -> Callable[[PretrainedConfig], Callable[[], None]]:
+    def put(config: PretrainedConfig) -> Callable[[], None]:
+        meanwhile = _Meanwhile(name)
+        meanwhile.before = config._attn_implementation_internal
+        config._attn_implementation_internal = meanwhile
 
-    def restore() -> None:
-        config._attn_implementation_internal = ours.before
+        def restore() -> None:
+            config._attn_implementation_internal = meanwhile.before
 
-    return restore
+        return restore
+
+    return put
 
 
 def _evaluated(module: nn.Module) -> Callable[[], None]:
