@@ -89,7 +89,10 @@ def effects_over_forward(count: int = 8, tokens: int = 64) -> Iterator[Figure]:
         corpus = texts(count, tokens)
         batch = model.encode(list(corpus))
         plain = forward(model, batch)
-        for name, options, bound in (("effects", ":total=false", 7.0), ("effects_total", "", 60.0)):
+        for name, options, bound in (
+            ("effects", ":ablation=zero,total=false", 7.0),
+            ("effects_total", ":ablation=zero", 60.0),
+        ):
             ratio = side_by_side(
                 plain, lambda o=options: look(model, corpus, [f"effects{o}"], progress=False), seconds=30
             )

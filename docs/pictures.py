@@ -99,7 +99,7 @@ LENSES: dict[str, Callable[[], Results]] = {
         ]
     ),
     "importance-loss_change": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "importance"),
-    "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects"),
+    "effects-beside_total": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=64), "effects:ablation=zero"),
     "synthetic-excess": lambda: look(SMOLLM2, lo.Corpus.of([lo.Example("review", REVIEW)]), "synthetic"),
     "patching-effect": lambda: look(SMOLLM2, giving(), "patching"),
     "patching-effect@opus-mt": lambda: look(OPUS, un_or_une(), "patching"),

@@ -56,14 +56,14 @@ def measured(
         subject = _subject(model, corpus, task, seed, Path(folder), machine, training)
         torch.set_float32_matmul_precision("highest")  # training may round products; sums of effects must be exact
         known, unknown = _texts(corpus, task, seed, max(ranking, gating), test, machine)
-        looks = {name: (get(name), known[:ranking]) for name in lenses}
+        looks = {name: (_lens(name), known[:ranking]) for name in lenses}
         looks["gating"] = (get("gating", steps=gate_steps, texts=gating), known[:gating])
         signals, left_out = _signals(subject, looks)
         signals.save(Path(folder) / "signals")
         judged = look(
             subject,
             unknown,
-            [Importance(("zero", "mean")), Removal(shares, controls, seed, Path(folder) / "signals")],
+            [Importance(("zero", "mean")), Removal(shares, controls, seed, Path(folder) / "signals", "zero")],
             truncate=True,
             progress=False,
         )
@@ -75,6 +75,11 @@ def measured(
             for stack in judged["removal"].data[axes.STACK].values.tolist()
         },
     }
+
+
+def _lens(name: str) -> Lens:
+    """The lens as the cells were measured with it: effects were those of heads set to zero."""
+    return get(name, ablation="zero") if name.partition(":")[0] == "effects" else get(name)
 
 
 def _signals(subject: Subject, looks: Mapping[str, tuple[Lens, list[Example]]]) -> tuple[Results, dict[str, str]]:

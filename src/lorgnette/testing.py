@@ -4,7 +4,7 @@ Many batches = one batch; merge = union; more padding changes nothing; order cha
 the result; swept = matrix; the JSON round trip is exact; the call is not modified.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Tap
+from lorgnette.lens import get
 from lorgnette.lens.base import Lens
 from lorgnette.models.linear import linear_weights
 from lorgnette.results import Result
@@ -38,9 +39,18 @@ class _See(Tap):
             assert torch.equal(was, tensor), f"{self.lens.name} modified the call"
 
 
-def run_lens(lens: Lens, subject: Subject, batches: Sequence[Batch], *, matrix: bool = False) -> Lens:
-    """Run batches through a lens, as `look` does."""
+def run_lens(
+    lens: Lens,
+    subject: Subject,
+    batches: Sequence[Batch],
+    *,
+    matrix: bool = False,
+    given: Mapping[str, Result] | None = None,
+) -> Lens:
+    """Run batches through a lens, as `look` does; `given` are the results of the lenses that it needs before."""
     lens.bind(subject)
+    if given:
+        lens.take(given)
     for batch in batches:
         taps = [*lens.taps(batch), _See(lens, batch, matrix)]
         with torch.set_grad_enabled(lens.wants_gradients):
@@ -51,6 +61,12 @@ def run_lens(lens: Lens, subject: Subject, batches: Sequence[Batch], *, matrix: 
     return lens
 
 
+def needed_before(lens: Lens, subject: Subject, batches: Sequence[Batch]) -> dict[str, Result]:
+    """What a lens must know of the whole corpus before its first batch, as `look` measures it."""
+    needs = [get(need) if isinstance(need, str) else need for need in lens.needs()] if lens.looks else []
+    return {need.name: run_lens(need, subject, batches).compute() for need in needs}
+
+
 def check_lens(
     make: Callable[[], Lens], subject: Subject, examples: Sequence[Example], *, tolerance: float = 1e-6
 ) -> Result:
@@ -58,17 +74,22 @@ def check_lens(
     examples = list(examples)
     assert len(examples) >= 4, "the laws need at least four texts"
     whole = subject.encode(examples)
-    result = run_lens(make(), subject, [whole]).compute()
+    given = needed_before(make(), subject, [whole])
+
+    def run(batches: Sequence[Batch], *, matrix: bool = False) -> Lens:
+        return run_lens(make(), subject, batches, matrix=matrix, given=given)
+
+    result = run([whole]).compute()
 
     def same(other: Any, law: str) -> None:
         assert_close(result.data, other.compute().data, law, tolerance)
 
     singles = [subject.encode([example]) for example in examples]
-    same(run_lens(make(), subject, singles), "many batches = one batch")
-    same(run_lens(make(), subject, singles[::-1]), "order changes nothing")
-    same(run_lens(make(), subject, [padded(whole, 5, subject.encoder.padding)]), "more padding changes nothing")
-    same(run_lens(make(), subject, [whole], matrix=True), "swept = matrix")
-    first, second = run_lens(make(), subject, singles[:2]), run_lens(make(), subject, singles[2:])
+    same(run(singles), "many batches = one batch")
+    same(run(singles[::-1]), "order changes nothing")
+    same(run([padded(whole, 5, subject.encoder.padding)]), "more padding changes nothing")
+    same(run([whole], matrix=True), "swept = matrix")
+    first, second = run(singles[:2]), run(singles[2:])
     first.compute()  # a merge after compute must not return what was computed before
     first.merge_state(second)
     same(first, "merge = union")
@@ -83,10 +104,10 @@ def check_head_permutation(
     """Permuting the heads of every layer permutes the result. The subject's model is changed and changed back."""
     order = torch.randperm(subject.heads, generator=torch.Generator().manual_seed(0))
     batch = subject.encode(list(examples))
-    before = run_lens(make(), subject, [batch]).compute().data
+    before = run_lens(make(), subject, [batch], given=needed_before(make(), subject, [batch])).compute().data
     permute_heads(subject, order)
     try:
-        after = run_lens(make(), subject, [batch]).compute().data
+        after = run_lens(make(), subject, [batch], given=needed_before(make(), subject, [batch])).compute().data
     finally:
         permute_heads(subject, torch.argsort(order))
     if axes.HEAD in before.dims:

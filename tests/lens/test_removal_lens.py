@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from gauge import shift_values
 from scipy.stats import false_discovery_control, ttest_rel
 from tiny import examples, subject
 
 from lorgnette.errors import UserError
 from lorgnette.lens import get
+from lorgnette.lens.ablation.means import HeadMeans, means_in
 from lorgnette.lens.losses import text_metrics
 from lorgnette.lens.removal.lens import Removal
 from lorgnette.lens.signals import signals_in
 from lorgnette.looking.look import look
 from lorgnette.reporting import figures_of, findings
+from lorgnette.results import Results
 from lorgnette.subject.knockout import Knockout
 from lorgnette.testing import permute_heads
 
@@ -33,12 +36,12 @@ def ranking(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(tiny, ranking):
-    return look(tiny, TEXTS, [Removal((0.25, 0.5), ranking=ranking)], progress=False)["removal"]
+    return look(tiny, TEXTS, [Removal((0.25, 0.5), ranking=ranking, ablation="zero")], progress=False)["removal"]
 
 
-def losses(tiny, gone):
+def losses(tiny, gone, means=None):
     """[metric text] of one text after the other, without these heads."""
-    with torch.no_grad(), tiny.tapped(Knockout(gone)):
+    with torch.no_grad(), tiny.tapped(Knockout(gone, means)):
         parts = []
         for example in TEXTS:
             batch = tiny.encode([example])
@@ -58,8 +61,6 @@ def lowest(tiny, values, share):
 
 
 def test_losses_are_those_of_a_loop_and_p_is_that_of_scipy(tiny, ranking, result):
-    from lorgnette.results import Results
-
     signals = signals_in(Results.load(ranking))
     intact = losses(tiny, {})
     by_name = {}
@@ -95,8 +96,10 @@ def test_losses_are_those_of_a_loop_and_p_is_that_of_scipy(tiny, ranking, result
 
 
 def test_chance_is_the_mean_of_its_sets(tiny, ranking):
-    found = look(tiny, TEXTS, [Removal((0.5,), controls=3, seed=5, ranking=ranking)], progress=False)["removal"]
-    lens = Removal((0.5,), controls=3, seed=5, ranking=ranking)
+    found = look(tiny, TEXTS, [Removal((0.5,), controls=3, seed=5, ranking=ranking, ablation="zero")], progress=False)[
+        "removal"
+    ]
+    lens = Removal((0.5,), controls=3, seed=5, ranking=ranking, ablation="zero")
     lens.bind(tiny)
     sets = [n for n, job in enumerate(lens.jobs) if lens.names[job.signal] == "random"]
     assert len(sets) == 3
@@ -107,6 +110,31 @@ def test_chance_is_the_mean_of_its_sets(tiny, ranking):
         each.append(losses(tiny, gone)[0].mean())
     change = found.data.loss_change.sel(stack="encoder", signal="random", share=0.5).item()
     assert change == pytest.approx(np.mean(each) - losses(tiny, {})[0].mean(), abs=1e-6)
+
+
+def test_heads_that_go_give_their_mean_over_the_corpus(tiny, ranking):
+    data = look(tiny, TEXTS, [Removal((0.5,), controls=1, ranking=ranking), HeadMeans()], progress=False)
+    result, means = data["removal"].data, means_in(data, tiny)
+    intact = losses(tiny, {})
+    for name, one in signals_in(Results.load(ranking)).items():
+        values = losses(tiny, lowest(tiny, one.size, 0.5), means)
+        cell = result.sel(stack="encoder", signal=name, share=0.5)
+        assert cell.loss_change.item() == pytest.approx((values - intact)[0].mean(), abs=1e-9)
+    assert result.attrs["ablation"] == "mean"
+
+
+def test_a_constant_in_the_values_changes_no_loss_but_those_of_zero(tmp_path):
+    """The same heads go from both models, whatever their signals say."""
+    before, after = subject("bert-classifier", seed=3), subject("bert-classifier", seed=3)
+    shift_values(after)
+    for ablation, equal in (("mean", True), ("zero", False)):
+        one, other = (
+            look(model, TEXTS, [Removal((0.5,), ablation=ablation)], progress=False)["removal"].data.sel(
+                signal=["confidence", "random"]
+            )
+            for model in (before, after)
+        )
+        assert np.allclose(one.loss_change, other.loss_change, rtol=0, atol=1e-10) is equal, ablation
 
 
 def test_the_heads_that_signals_choose_do_not_depend_on_their_numbers(tiny):
@@ -132,8 +160,9 @@ def planted():
     return tiny
 
 
-def test_the_planted_head_is_kept_by_what_knows_the_loss_and_lost_by_chance(planted):
-    found = look(planted, TEXTS, [Removal((0.75,), controls=20)], progress=False)["removal"].data
+@pytest.mark.parametrize("ablation", ["mean", "zero"])
+def test_the_planted_head_is_kept_by_what_knows_the_loss_and_lost_by_chance(planted, ablation):
+    found = look(planted, TEXTS, [Removal((0.75,), controls=20, ablation=ablation)], progress=False)["removal"].data
     change = abs(found.loss_change.sel(stack="encoder", share=0.75))
     random = change.sel(signal="random").item()
     for name in ("gradient", "ablation_zero", "norm"):
@@ -151,8 +180,6 @@ def test_stacks_of_a_translation_model_are_removed_one_at_a_time():
 
 
 def test_the_page_has_curves_and_one_sentence(result):
-    from lorgnette.results import Results
-
     names = [figure.name for figure in figures_of(result)]
     assert names == ["accuracy_change", "loss_change"]
     assert all(figure.chart.to_dict() for figure in figures_of(result))
@@ -168,6 +195,8 @@ def test_wrong_input_is_one_line(tiny, ranking, tmp_path):
         get("removal:shares=half")
     with pytest.raises(UserError, match="at least 1"):
         Removal(controls=0)
+    with pytest.raises(UserError, match="'ablation' of Removal must be mean or zero"):
+        get("removal:ablation=noise")
     with pytest.raises(UserError, match="its weights differ"):
         look(subject("bert-classifier", seed=4), TEXTS, [Removal(ranking=ranking)], progress=False)
     with pytest.raises(UserError, match=r"nowhere"):

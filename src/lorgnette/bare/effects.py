@@ -72,7 +72,8 @@ def effect(
         True
 
     The loss is available if `inputs` include labels. What it does not tell you: what the model would do had it been
-    trained without the head. Other heads may compensate within the same pass (self-repair).
+    trained without the head. Other heads may compensate within the same pass (self-repair). `without` sets heads to
+    zero, constant part and all (docs/gauge.md).
     """
     taps: list[Tap] = []
     if without := list(without):

@@ -107,7 +107,9 @@ def without(model: Model, heads: Iterable[Head]) -> Iterator[None]:
 
     A head is `LAYER.HEAD`, or `STACK.LAYER.HEAD` if there are several stacks, counted from 1.
 
-    What it does not tell you: what the model would do had it been trained without the head.
+    What it does not tell you: what the model would do had it been trained without the head. Zero also takes away the
+    constant part of the head's output, which could as well be a bias; the lenses `effects` and `importance` put the
+    head's mean over a corpus in its place (docs/gauge.md).
     """
     with tapped(model, knockout(model, heads)):
         yield

@@ -190,9 +190,15 @@ def _keep_texts(lenses: Sequence[Lens], keep: str | None) -> None:
 
 
 def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
-    """One lens on a few texts: a `UserError` if it cannot look at such."""
+    """One lens on a few texts, with what it must know of them first: a `UserError` if it cannot look at such."""
+    before = [need for need in lens.needs() if isinstance(need, Lens)]  # the others are named, and tried by themselves
     lens.bind(subject)
     with torch.no_grad(), evaluating(subject.model):
+        for need in before:
+            need.bind(subject)
+            Passes(subject, [need]).take(encoded)
+        if before:
+            lens.take({need.name: need.compute() for need in before})
         Passes(subject, [lens]).take(encoded)
 
 

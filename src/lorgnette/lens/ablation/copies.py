@@ -19,10 +19,20 @@ def copies_together(batch: Batch) -> int:
 
 
 class ScaledCopies(Tap):
-    """In each copy of a batch every head gives its output times a factor; sites without factors stay as they are."""
+    """In each copy of a batch every head gives its output times a factor; sites without factors stay as they are.
 
-    def __init__(self, factors: Mapping[Site, Float[Tensor, "copy head"]]) -> None:
-        self.factors = factors
+    With means, what a factor takes away from a head is replaced by as much of its mean: f z + (1 − f) z̄.
+    """
+
+    factors: Mapping[Site, Float[Tensor, "copy head"]]
+    means: Mapping[Site, Float[Tensor, "head dim"]] | None
+
+    def __init__(
+        self,
+        factors: Mapping[Site, Float[Tensor, "copy head"]],
+        means: Mapping[Site, Float[Tensor, "head dim"]] | None = None,
+    ) -> None:
+        self.factors, self.means = factors, means
 
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
@@ -30,5 +40,8 @@ class ScaledCopies(Tap):
         factors = self.factors.get(call.site)
         if factors is None:
             return context
-        copies = context.unflatten(0, (len(factors), -1))
-        return (copies * factors.to(context)[:, None, :, None, None]).flatten(0, 1)
+        copies, scale = context.unflatten(0, (len(factors), -1)), factors.to(context)[:, None, :, None, None]
+        scaled = copies * scale
+        if self.means is not None:
+            scaled = scaled + (1 - scale) * self.means[call.site][:, None, : context.shape[-1]].to(context)
+        return scaled.flatten(0, 1)

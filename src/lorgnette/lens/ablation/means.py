@@ -1,17 +1,25 @@
 """The means that heads are replaced by."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call
+from lorgnette.attending import Call, Site
+from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.hidden_states import VectorSizes
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
+
+ABLATIONS = ("mean", "zero")
+"""What stands in for a head that is taken away: its mean over the corpus, or nothing."""
+Means = Mapping[Site, Float[Tensor, "head dim"]]
 
 
 class HeadMeans(Lens):
@@ -30,8 +38,9 @@ class HeadMeans(Lens):
         self.sums("counts", len(self.sites))
 
     def update(self, call: Call, batch: Batch) -> None:
-        real = batch.queries(call.site).mask.to(call.context.dtype)
-        total = torch.einsum("bhqd,bq->hd", call.context, real)
+        context = call.context.to(torch.promote_types(call.context.dtype, torch.float32))
+        real = batch.queries(call.site).mask.to(context.dtype)
+        total = torch.einsum("bhqd,bq->hd", context, real)
         number = self.position[call.site]
         self.totals[number, : total.shape[0], : total.shape[1]] += total.to(self.totals)
         self.counts[number] += real.sum().to(self.counts)
@@ -41,3 +50,25 @@ class HeadMeans(Lens):
         array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
         array.attrs["description"] = "output of a head before the output projection, mean over tokens"
         return self.result({"context": array})
+
+
+def checked_ablation(lens: str, ablation: str) -> str:
+    """The option `ablation` of a lens, if it is one of `ABLATIONS`."""
+    if ablation not in ABLATIONS:
+        raise UserError(f"The 'ablation' of {lens} must be {' or '.join(ABLATIONS)}. Got {ablation!r} instead.")
+    return ablation
+
+
+def means_in(results: Mapping[str, Result], subject: Subject) -> Means:
+    """The mean output of every head, from the results that a lens takes."""
+    return {site: mean_outputs(results[HeadMeans.name], subject, site) for site in subject.sites}
+
+
+def replacements(lens: Lens, ablation: str, means: Means | None) -> Means | None:
+    """What stands in for the heads, None for zero; refused where means are wanted that nobody has measured."""
+    if ablation == "mean" and means is None:
+        raise UserError(
+            f"The lens {lens.name!r} replaces heads by their means over the corpus, which have not been measured: use "
+            "lo.look, which measures them first, or ablation='zero'."
+        )
+    return means

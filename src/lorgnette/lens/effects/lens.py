@@ -14,9 +14,9 @@ from transformers.utils import ModelOutput
 from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.explaining.direct import TERMS, DirectEffects, direct_effects
+from lorgnette.explaining.direct import POOLER, TERMS, DirectEffects, direct_effects
 from lorgnette.explaining.rules import Heads
-from lorgnette.lens.ablation.means import HeadMeans
+from lorgnette.lens.ablation.means import HeadMeans, Means, checked_ablation, means_in, replacements
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.effects.answers import Answers, OutputLayer
@@ -28,7 +28,6 @@ from lorgnette.results import Result
 from lorgnette.statistics.rank_agreement import correlations, ranked
 from lorgnette.statistics.spearman import spearman
 from lorgnette.subject import Subject
-from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
 
 CHEAP = ("by_gradient", "direct")
@@ -40,7 +39,8 @@ _DESCRIPTIONS = {
     "total": "{logit} minus the same without the head, later layers included (exact ablation)",
     "by_gradient": "total effect to first order: ⟨z − z′, ∂logit/∂z⟩, z the head's output, z′ what replaces it",
     "feed_forward": "what a layer's feed-forward part adds to {logit} by the direct path",
-    "terms": "terms that {logit} is the sum of, by the direct path; the remainder is that of the output head's tangent",
+    "terms": "terms that {logit} is the sum of, by the direct path; what replaces heads counts with the biases, the "
+    "remainder is that of the output head's tangent",
     "logit": "{logit}, mean over texts",
     "alike": "Spearman's ρ across all heads of one text between the total effect and a cheap one, mean over texts",
     "alike_means": "the same ρ of the means over texts",
@@ -54,8 +54,9 @@ class Effects(Lens):
         total        logit(x) − logit(x; z_h → z′_h)                   later layers react (Vig et al. 2020)
         by_gradient  ⟨z_h − z′_h, ∂logit/∂z_h⟩                         attribution patching (Syed et al. 2023)
 
-    z′ is zero, or with `ablation="mean"` the head's mean over the corpus. With zero, embeddings, heads, feed-forward
-    parts and biases add up to the logit (`terms`). `target`: "predicted", "margin" (minus the second likeliest),
+    z′ is the head's mean over the corpus, or zero with `ablation="zero"`, which also takes away a constant that could
+    as well be part of the bias (docs/gauge.md). Embeddings, heads, feed-forward parts and biases, with which z′ counts,
+    add up to the logit (`terms`). `target`: "predicted", "margin" (minus the second likeliest),
     a class, or two classes, whose difference it then is. A model that predicts at many positions has the mean
     over them. `total=False` leaves out the passes without a head each.
 
@@ -78,19 +79,18 @@ class Effects(Lens):
     }
 
     def __init__(
-        self, target: str | Sequence[str] = "predicted", ablation: str = "zero", total: bool = True, seed: int = 0
+        self, target: str | Sequence[str] = "predicted", ablation: str = "mean", total: bool = True, seed: int = 0
     ) -> None:
         super().__init__()
-        if ablation not in ("zero", "mean"):
-            raise UserError(f"The 'ablation' of Effects must be zero or mean. Got {ablation!r} instead.")
-        self.target, self.ablation, self.total, self.seed = checked(target), ablation, total, seed
-        self.means: dict[Site, Tensor] | None = None
+        self.target, self.ablation = checked(target), checked_ablation("Effects", ablation)
+        self.total, self.seed = total, seed
+        self.means: Means | None = None
 
     def needs(self) -> Sequence[Lens]:
         return (HeadMeans(),) if self.ablation == "mean" and self.means is None else ()
 
     def take(self, results: Mapping[str, Result]) -> None:
-        self.means = {site: mean_outputs(results["head_means"], self.subject, site) for site in self.sites}
+        self.means = means_in(results, self.subject)
 
     def allocate(self, subject: Subject) -> None:
         self.task, self.subject = task_of(subject), subject
@@ -122,7 +122,7 @@ class Effects(Lens):
         direct = direct_effects(self.subject, batch, goal)
         exists = goal.exists
         self.of_logit.add(logit=(value, exists))
-        self.of_terms.add(terms=(direct.terms(), exists[:, None]))
+        self.of_terms.add(terms=(self._terms(direct), exists[:, None]))
         for site, part in direct.feed_forward.items():
             self.of_layers.add(site, feed_forward=(part, exists))
         by_site = []
@@ -141,15 +141,26 @@ class Effects(Lens):
         straight = direct.slopes.get(site, torch.zeros_like(change))
         out = {"by_gradient": (change * slope).sum((-1, -2)), "direct": (change * straight).sum((-1, -2))}
         if self.total:
-            means = None if self.means is None else self.means[site]
-            replaced = [Replacement(head, None if means is None else means[head]) for head in range(output.shape[1])]
+            means = replacements(self, self.ablation, self.means)
+            replaced = [
+                Replacement(head, None if means is None else means[site][head]) for head in range(output.shape[1])
+            ]
             out["total"] = ask.lost(site, replaced)
         return out
 
     def _replacement(self, site: Site, output: Tensor) -> Tensor:
-        if self.means is None:
-            return torch.zeros_like(output)
-        return self.means[site][:, None, : output.shape[-1]].to(output)
+        means = replacements(self, self.ablation, self.means)
+        return torch.zeros_like(output) if means is None else means[site][:, None, : output.shape[-1]].to(output)
+
+    def _terms(self, direct: DirectEffects) -> Float[Tensor, "text term"]:
+        """The terms of each text's logit; what replaces the heads is a constant, and counts with the biases."""
+        terms = direct.terms()
+        for site, slope in direct.slopes.items():
+            if site.stack != POOLER:  # whose head is no term
+                constant = (self._replacement(site, direct.outputs[site]) * slope).sum((1, 2, 3)).to(terms)
+                terms[:, TERMS.index("heads")] -= constant
+                terms[:, TERMS.index("biases")] += constant
+        return terms
 
     def _add_ranks(self, effects: list[dict[str, Tensor]], exists: Tensor) -> None:
         """ρ of each text over all heads, between the total effect and a cheap one."""

@@ -47,10 +47,14 @@ def _beside_total(result: Result) -> Figure:
         tooltip=alt.Tooltip(field="label", type="nominal"),
     )
     caption = (
-        "Each head twice. Where later layers pass on what a head writes, its total effect is beyond its direct one; "
-        "where others stand in for it, below."
+        f"Each head twice, against {_replacement(result)}. Where later layers pass on what a head writes, its total "
+        "effect is beyond its direct one; where others stand in for it, below."
     )
     return Figure("beside_total", "Direct effect and gradient beside the total effect", caption, chart, frame, frame)
+
+
+def _replacement(result: Result) -> str:
+    return "its mean over the corpus" if result.data.attrs.get("ablation") == "mean" else "zero"
 
 
 def _terms(result: Result) -> Figure:
@@ -61,7 +65,10 @@ def _terms(result: Result) -> Figure:
         x=alt.X(field="value", type="quantitative", title="part of the logit"),
         y=alt.Y(field="term", type="nominal", title=None, sort=None),
     )  # fmt: skip
-    caption = "Direct contributions, mean over texts; they add up to the logit. Remainder: bend of the output head."
+    caption = (
+        "Direct contributions, mean over texts; they add up to the logit. Heads are measured against "
+        f"{_replacement(result)}. Remainder: bend of the output head."
+    )
     return Figure("terms", "What the logit is the sum of", caption, chart, frame.round(4), frame)
 
 

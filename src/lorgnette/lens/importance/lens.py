@@ -10,7 +10,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError
-from lorgnette.lens.ablation.means import HeadMeans
+from lorgnette.lens.ablation.means import HeadMeans, Means, means_in
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
@@ -18,7 +18,6 @@ from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
-from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
 
@@ -88,13 +87,13 @@ class Importance(Lens):
         if isinstance(stacks, str):
             raise UserError(f"The 'stacks' parameter of Importance must be a list of names. Got {stacks!r}.")
         self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
-        self.means: dict[Site, Tensor] | None = None
+        self.means: Means | None = None
 
     def needs(self) -> Sequence[Lens]:
         return (HeadMeans(),) if "mean" in self.ablations and self.means is None else ()
 
     def take(self, results: Mapping[str, Result]) -> None:
-        self.means = {site: mean_outputs(results["head_means"], self.subject, site) for site in self.sites}
+        self.means = means_in(results, self.subject)
 
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)

@@ -16,6 +16,7 @@ from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.lens.ablation.copies import ScaledCopies, copies_together
+from lorgnette.lens.ablation.means import HeadMeans, Means, checked_ablation, means_in, replacements
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
@@ -48,13 +49,14 @@ class RemovalTask(NamedTuple):
 class Removal(Lens):
     """The change of the loss when a share of the heads of a stack goes at once, the least important first.
 
-        loss_change      L(x; heads lowest by a signal at zero) − L(x), mean over texts
+        loss_change      L(x; heads lowest by a signal at their mean) − L(x), mean over texts
         loss_difference  that of one signal minus that of another on the same texts, with a paired t test
 
     A signal with a sign (relevance, the change of the loss) ranks by its size. `random` is the mean of `controls` sets
     of as many heads. Nothing is trained in between. Heads are ranked in a first pass over the same texts, or by
     `ranking`, a folder of results of `look` on other texts: signals that come from the loss, such as ablation, know
-    the texts that they were measured on, and only the second is a fair test of them.
+    the texts that they were measured on, and only the second is a fair test of them. A head that goes gives its mean
+    over the corpus, or zero with `ablation="zero"`, as if it were cut out of the model (`prune` does that).
 
     What it does not tell you: the best set of heads. Every order here is made once; `prune` measures again as it goes.
     """
@@ -74,6 +76,7 @@ class Removal(Lens):
         controls: int = 8,
         seed: int = 0,
         ranking: Path | None = None,
+        ablation: str = "mean",
     ) -> None:
         super().__init__()
         if isinstance(shares, str) or not shares or not all(0 < share < 1 for share in shares):
@@ -81,14 +84,17 @@ class Removal(Lens):
         if controls < 1:
             raise UserError(f"The 'controls' of Removal must be at least 1. Got {controls} instead.")
         self.shares, self.controls, self.seed = tuple(shares), controls, seed
+        self.ablation = checked_ablation("Removal", ablation)
+        self.means: Means | None = None
         self.ranking = None if ranking is None else Path(ranking)
         self.ranked_on: str = "" if ranking is None else str(ranking)  # as text it is part of `described`
         self.descriptions: dict[str, str] = {}
         self.jobs: list[RemovalTask] = []
         self.gone: dict[Site, Bool[Tensor, "job head"]] = {}
 
-    def needs(self) -> Sequence[str]:
-        return SIGNALS_OF if self.ranking is None else ()
+    def needs(self) -> Sequence[Lens | str]:
+        means = (HeadMeans(),) if self.ablation == "mean" else ()
+        return (*SIGNALS_OF, *means) if self.ranking is None else means
 
     def allocate(self, subject: Subject) -> None:
         self.subject, self.task = subject, task_of(subject)
@@ -121,7 +127,10 @@ class Removal(Lens):
         return [name for lens in SIGNALS_OF for name in signals_of(lens)]
 
     def take(self, results: Mapping[str, Result]) -> None:
-        self._plan(results)
+        if self.ablation == "mean":
+            self.means = means_in(results, self.subject)
+        if self.ranking is None:
+            self._plan(results)
 
     def _plan(self, results: Mapping[str, Result]) -> None:
         """Which heads go in which job."""
@@ -201,7 +210,7 @@ class Removal(Lens):
         remaining = {site: 1.0 - each[jobs.start : jobs.stop].float() for site, each in self.gone.items()}
         copies = len(jobs)
         inputs = {name: each.repeat(copies, *(1,) * (each.dim() - 1)) for name, each in batch.inputs.items()}
-        with self.subject.tapped(ScaledCopies(remaining)):
+        with self.subject.tapped(ScaledCopies(remaining, replacements(self, self.ablation, self.means))):
             return self.subject.run(replace(batch, inputs=inputs), return_dict=True).logits.unflatten(0, (copies, -1))
 
     def compute(self) -> Result:
@@ -221,7 +230,7 @@ class Removal(Lens):
                     data[name].attrs["description"] = text.format(metric, metric)
         data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed, "controls": self.controls}
         data.attrs["signals"] = self.descriptions
-        data.attrs["ranked_on"] = self.ranked_on or SAME
+        data.attrs |= {"ranked_on": self.ranked_on or SAME, "ablation": self.ablation}
         return Result(self.name, data, self.provenance)
 
     @staticmethod

@@ -29,7 +29,7 @@ def figures(result: Result) -> list[Figure]:
         caption = (
             f"{metric.capitalize()} without that share of the heads, the least important by each signal first; the "
             f"intact model has {intact:.3f}. Bars: 95 % intervals over texts. Dashed: random sets. "
-            f"Heads were ranked on {_ranked_on(result)}."
+            f"Heads were ranked on {_ranked_on(result)}; those that go give {_replacement(result)}."
         )
         title = f"{metric.capitalize()} without the least important heads"
         chart = curves(rows, metric)
@@ -95,6 +95,10 @@ def _metrics(result: Result) -> list[str]:
 
 def _ranked_on(result: Result) -> str:
     return str(result.data.attrs.get("ranked_on", SAME))
+
+
+def _replacement(result: Result) -> str:
+    return "their mean over the corpus" if result.data.attrs.get("ablation") == "mean" else "zero"
 
 
 def _middle(result: Result) -> float:
