@@ -13,6 +13,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
 from lorgnette.looking.conclusion import concluded, name_of, provenance_of
+from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
@@ -130,27 +131,31 @@ def _through(
 ) -> Counts:
     """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
     counts, ids, number, looking = Counts(), UniqueIds(enabled=unique), -1, passes.lenses
-    counts.batches = done
-    saved = _saved_if_interrupted(keeper, looking, counts, out)
+    passes.batches = done
+    saved = _saved_if_interrupted(keeper, passes, out)
 
     def mine(number: int) -> bool:
         return number >= done and number % ranks.world == ranks.rank
 
-    with torch.no_grad(), evaluating(texts.subject.model), saved:
+    with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= any(lens.wants_words for lens in looking)
         in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
         stream = prepared(texts.subject, in_turn, mine, launched=passes.launched, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
+            heed_signals()
             if batch is not None:
-                passes.take(encoded, batch)
-            counts.batches = max(counts.batches, number + 1)
+                passes.take(encoded, batch, number)
+            elif number >= done:
+                passes.batches = number + 1  # another process takes it
             counts.add(encoded)
             ids.add(encoded)
             bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
             if keeper is not None and number >= done:
-                keeper.due(looking, counts.batches)
+                keeper.due(looking, number + 1)
+            heed_signals()
     if done > number + 1:
         raise UserError(f"The saved state has {done} batches, but the corpus has {number + 1}. Run without --resume.")
+    counts.batches = number + 1
     return counts
 
 
@@ -167,17 +172,21 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
 
 
 @contextmanager
-def _saved_if_interrupted(keeper: Keeper | None, lenses: Sequence[Lens], counts: Counts, out: Any) -> Iterator[None]:
-    """Ctrl-C leaves what `resume` needs."""
+def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: Any) -> Iterator[None]:
+    """Ctrl-C leaves what `resume` needs: states of whole batches only, if not these, then those saved before."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
         if keeper is None:
             raise
-        keeper.keep(lenses, counts.batches)
-        raise KeyboardInterrupt(
-            f"interrupted; the same command with --resume goes on from here ({out})."
-        ) from interrupt
+        if passes.batches is not None:
+            keeper.keep(passes.lenses, passes.batches)
+            what = f"the same command with --resume goes on from here ({out})"
+        elif keeper.file.exists():
+            what = f"the batch was cut short, so --resume goes on from the states that were saved before it ({out})"
+        else:
+            what = "the batch was cut short and nothing had been saved before it, so --resume begins anew"
+        raise KeyboardInterrupt(f"interrupted; {what}.") from interrupt
 
 
 def _keep_texts(lenses: Sequence[Lens], keep: str | None) -> None:

@@ -9,7 +9,6 @@ from lorgnette.attending import Call, Tap
 from lorgnette.errors import Unreplayable, UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.memory import let_go, out_of_memory
-from lorgnette.looking.progress import uninterrupted
 from lorgnette.looking.replay import Replays, Watched
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -47,6 +46,10 @@ class Passes:
         self.replays: Replays | None = Replays.of(subject, lenses)
         self.launched = Event()
         """Whether any pass was launched."""
+        self.batches: int | None = 0
+        """How many batches of the corpus the states hold; None while one of them is only partly in."""
+        self._without: int | None = 0
+        """What `batches` is once the texts that are being analysed are forgotten."""
 
     @property
     def step(self) -> int:
@@ -57,12 +60,12 @@ class Passes:
         """Let go of what was recorded, and its memory: it refers to this object, and would stay until it is found."""
         self.replays = None
 
-    def take(self, encoded: list[Encoded], batch: Batch | None = None) -> None:
-        """These texts, as this batch.
+    def take(self, encoded: list[Encoded], batch: Batch | None = None, number: int = 0) -> None:
+        """These texts, as this batch, which has this number in the corpus.
 
         Halves run once the failed batch is forgotten: an exception holds, by its traceback, all that did not fit.
         """
-        waiting = [encoded]
+        waiting, self._without = [encoded], self.batches
         while waiting:
             texts = waiting.pop()
             fitted = self._fitted(texts, batch if texts is encoded else None)
@@ -71,6 +74,7 @@ class Passes:
             let_go()
             half = (len(texts) + 1) // 2
             waiting += [texts] if fitted is None else [texts[half:], texts[:half]]
+        self.batches = number + 1
 
     def _fitted(self, encoded: list[Encoded], batch: Batch | None) -> bool | None:
         """Whether the batch went through; if not, the states are as before it. None: it should be tried once more.
@@ -78,12 +82,14 @@ class Passes:
         Memory ran out, or the pass of such batches cannot be recorded, which is not tried again.
         """
         snapshots = [lens.snapshot() for lens in self.lenses]
+        self.batches = None
         try:
             watched = self._look_at(self.subject.encoder.collate(encoded) if batch is None else batch)
         except BaseException as error:
             # Whatever stopped the pass, half a batch must not stay in the states: it would be counted twice.
             for lens, states in zip(self.lenses, snapshots, strict=True):
                 lens.forget(states)
+            self.batches = self._without
             self.replays = None  # what it has recorded adds to states that are not there any more, and takes memory
             if isinstance(error, Unreplayable):
                 return None
@@ -92,12 +98,12 @@ class Passes:
             if len(encoded) == 1:
                 raise _too_large(encoded[0], error) from error
             return False
-        with uninterrupted():
-            if watched is not None:
-                watched.commit()
-            for lens in self.lenses:
-                lens.commit()  # nothing is left if it was replayed
-                lens.committed()
+        self._without = None  # from here on, nothing takes these texts out of the states again
+        if watched is not None:
+            watched.commit()
+        for lens in self.lenses:
+            lens.commit()  # nothing is left if it was replayed
+            lens.committed()
         return True
 
     def _look_at(self, batch: Batch) -> Watched | None:

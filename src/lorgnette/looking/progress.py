@@ -1,8 +1,6 @@
 """How far a run is, on stderr: a bar in a terminal, which keeps its place at any width, else a line now and then."""
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,16 +79,3 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         return
     with shown:
         yield advance
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until this is over: what must be done wholly or not at all."""
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
