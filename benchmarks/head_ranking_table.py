@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lorgnette.statistics.intervals import t_interval
+from lorgnette.statistics.estimate import Estimate
 
 SHARES = ("0.25", "0.5", "0.75")
 RANDOM = "random"
@@ -45,7 +45,7 @@ def _together(cells: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for label in _labels(cells):
         gains = np.array([[_gain(cell["accuracy"], label, share) for share in SHARES] for cell in cells])
-        low, high = t_interval(gains.mean(1))
+        low, high = Estimate.mean(gains.mean(1)).interval
         each = " | ".join(f"{value:+.3f}" for value in gains.mean(0))
         yield (
             f"| {label} | {each} | {gains.mean():+.3f} [{low:+.3f}, {high:+.3f}] | {(gains <= 0).sum()} of "
@@ -67,7 +67,7 @@ def _estimate(values: Sequence[float]) -> str:
         return ""
     if len(values) == 1:
         return _short(values[0])
-    low, high = t_interval(values)
+    low, high = Estimate.mean(values).interval
     return f"{_short(float(np.mean(values)))} [{_short(low)}, {_short(high)}]"
 
 

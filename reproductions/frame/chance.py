@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lorgnette.statistics.intervals import CONFIDENCE
+from lorgnette.statistics.estimate import CONFIDENCE
 from reproductions.frame.claims import FAILS, HOLDS, OPEN, Bound, Claim, Estimate
 
 LEVEL = 1 - CONFIDENCE

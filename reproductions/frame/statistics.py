@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from lorgnette.statistics.intervals import CONFIDENCE, percentile_interval, t_interval
+from lorgnette.statistics import estimate
+from lorgnette.statistics.bootstrap import percentile_interval
+from lorgnette.statistics.estimate import CONFIDENCE
 from reproductions.frame.claims import Estimate
 
 FEWEST = 3
@@ -24,7 +26,7 @@ def mean_of(values: Any, over: str = "seeds") -> Estimate:
     known = _known(values)
     if len(known) < 2:
         return Estimate(value=known[0] if known else None, n=len(known), over=over)
-    low, high = t_interval(known)
+    low, high = estimate.Estimate.mean(known).interval
     return Estimate(value=mean(known), low=low, high=high, sd=stdev(known), n=len(known), over=over, method="t")
 
 

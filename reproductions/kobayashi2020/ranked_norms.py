@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.lens.norms.lens import Norms
-from lorgnette.statistics.intervals import fisher_interval
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.texts.batch import Batch
@@ -52,8 +52,8 @@ class Occurrences:
             values = torch.cat(parts)
             known = ~values.isnan()
             correlation = spearman_with_error(rank[known], rounded(values[known]), texts[known])
-            rho, error = (math.nan, math.nan) if correlation is None else correlation[:2]
-            rows.append((rho, *fisher_interval(rho, error)))
+            rho, error, count = (math.nan, math.nan, 0) if correlation is None else correlation
+            rows.append((rho, *Estimate(rho, error, count).normal().correlation_interval))
         columns = zip(names, zip(*rows, strict=True), strict=True)
         return xr.Dataset({name: ("ratio", list(column)) for name, column in columns}, {"ratio": list(self.ratios)})
 

@@ -14,7 +14,7 @@ from lorgnette.lens import per_text
 from lorgnette.reporting import Comparison
 from lorgnette.results.tables import export
 from lorgnette.results.texts import TextNumbers
-from lorgnette.statistics.paired import paired_error
+from lorgnette.statistics.estimate import paired_error
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.planted import planted_corpus
 

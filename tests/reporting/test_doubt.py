@@ -5,12 +5,13 @@ import pytest
 import xarray as xr
 from scipy.stats import false_discovery_control, t
 
-from lorgnette.figures.doubt import difference, extreme, head_extreme, layer_means, significantly_above
+from lorgnette.figures.doubt import extreme, head_extreme, layer_means, significantly_above
+from lorgnette.statistics.estimate import Estimate
 
 
 def test_the_test_is_that_of_a_loop():
     values, errors, counts = np.array([0.2, 0.5, 0.45, 0.1]), np.array([0.02, 0.03, 0.01, 0.05]), np.full(4, 12)
-    found = extreme(values, errors, counts)
+    found = extreme(Estimate(values, errors, counts))
     p = [2 * t.sf((0.5 - values[i]) / (0.03 + errors[i]), 11) for i in (0, 2, 3)]
     wanted = {i for i, one in zip((0, 2, 3), false_discovery_control(p), strict=True) if one >= 0.05}
     assert (found.place, set(found.tied)) == (1, wanted)
@@ -19,13 +20,13 @@ def test_the_test_is_that_of_a_loop():
 
 
 def test_the_smallest_and_one_that_stands_alone():
-    found = extreme(np.array([3.0, 1.0, 2.0]), np.array([0.01, 0.01, 0.01]), np.full(3, 50), largest=False)
+    found = extreme(Estimate(np.array([3.0, 1.0, 2.0]), np.full(3, 0.01), np.full(3, 50)), largest=False)
     assert found.place == 1
     assert found.beside("abc", "below") == ", significantly below all others"
 
 
 def test_without_errors_nothing_is_said():
-    found = extreme(np.array([3.0, 1.0]), np.array([np.nan, np.nan]))
+    found = extreme(Estimate(np.array([3.0, 1.0]), np.full(2, np.nan), np.full(2, 9)))
     assert not found.comparable
     assert found.beside("ab") == ""
 
@@ -37,7 +38,7 @@ def test_equal_heads_are_rarely_told_apart():
         rng = np.random.default_rng(seed)
         texts = rng.normal(size=(30, 40)) + rng.normal(size=(30, 1))
         mean, error = texts.mean(0), texts.std(0, ddof=1) / np.sqrt(30)
-        told += len(extreme(mean, error, np.full(40, 30)).tied) < 39
+        told += len(extreme(Estimate(mean, error, np.full(40, 30))).tied) < 39
     assert told <= 10
 
 
@@ -50,12 +51,15 @@ def test_heads_by_name_and_means_of_layers():
     layers = layer_means(data, "x")
     np.testing.assert_allclose(layers["value"], [0.15, 0.9])
     np.testing.assert_allclose(layers["value_se"], [0.01, 0.01])
-    assert significantly_above(data["x"], data["x_se"], data["x_count"], 0.15) == 2  # 0.2 and 0.9, not the missing one
+    assert significantly_above(Estimate.of(data, "x"), 0.15) == 2  # 0.2 and 0.9, not the missing one
 
 
 def test_two_means_differ_only_beyond_the_sum_of_their_errors():
-    assert difference((1.0, 0.0), (0.2, 0.2)) == "; the difference is significant"  # 2.5 errors
-    assert difference((1.0, 0.0), (0.3, 0.3)) == "; the difference is not significant"  # 1.7
-    assert difference((1.0, 0.0), (0.2, 0.2), 4) == "; the difference is not significant"  # Student, four texts
-    assert difference((1.0, 1.0), (0.0, 0.0), what="change") == "; the change is not significant"
-    assert difference((1.0, 0.0), (float("nan"), 0.1)) == ""
+    def told(one, other, texts=np.inf, what="difference"):
+        return Estimate(*one, texts).minus_correlated(Estimate(*other, texts)).significant(what)
+
+    assert told((1.0, 0.2), (0.0, 0.2)) == "; the difference is significant"  # 2.5 errors
+    assert told((1.0, 0.3), (0.0, 0.3)) == "; the difference is not significant"  # 1.7
+    assert told((1.0, 0.2), (0.0, 0.2), 4) == "; the difference is not significant"  # Student, four texts
+    assert told((1.0, 0.0), (1.0, 0.0), what="change") == "; the change is not significant"
+    assert told((1.0, float("nan")), (0.0, 0.1)) == ""

@@ -71,6 +71,7 @@ def _show(result: "Result", label: str) -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
+    from lorgnette.statistics.estimate import Estimate
 
     data = result.data
     table = Table(title=f"{label}: {int(data.train_items):,} to train, {int(data.test_items):,} to test")
@@ -85,7 +86,7 @@ def _show(result: "Result", label: str) -> None:
         for name in data.probe.values:
             one = here.sel(probe=name)
             cells += [
-                f"{float(one.accuracy):.3f} ± {1.96 * float(one.accuracy_se):.3f}",
+                f"{float(one.accuracy):.3f} ± {float(Estimate.of(one, 'accuracy').normal().half):.3f}",
                 f"{float(one.selectivity):+.3f}",
             ]
         table.add_row(*cells, f"{float(here.mixing):.2f}")
@@ -101,6 +102,7 @@ def _show_structural(result: "Result") -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
+    from lorgnette.statistics.estimate import Estimate
 
     data = result.data
     table = Table(title=f"structural probe: UUAS on {int(data.test_texts):,} sentences (chain {float(data.chain):.3f})")
@@ -108,6 +110,7 @@ def _show_structural(result: "Result") -> None:
         table.add_column(name, justify="right")
     for state in data.state.values:
         here = data.sel(state=state)
-        uuas = f"{float(here.uuas):.3f} ± {1.96 * float(here.uuas_se):.3f}"
+        half = float(Estimate(here.uuas, here.uuas_se, data.test_texts).normal().half)
+        uuas = f"{float(here.uuas):.3f} ± {half:.3f}"
         table.add_row(str(int(state)), uuas, f"{float(here.distance_correlation):.3f}")
     out().print(table)

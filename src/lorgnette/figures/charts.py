@@ -13,7 +13,7 @@ from lorgnette.errors import UserError
 from lorgnette.figures.cells import beside, chosen, number, panels, partition, records, said, titled
 from lorgnette.figures.label_places import fitted, label_places
 from lorgnette.results import Result
-from lorgnette.statistics.intervals import t_interval
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Chart, Json
 
 # Okabe and Ito 2008, told apart by all kinds of colour vision; grey is for what is left over.
@@ -223,7 +223,7 @@ def _points(rows: list[Json], kinds: dict[str, str], width: int) -> Chart:
 
 def _means(result: Result, array: xr.DataArray) -> list[Json]:
     """Mean and interval by layer, a record each."""
-    spread = beside(result, array, "_se")
+    spread, texts = (beside(result, array, tail) for tail in ("_se", "_count"))
     out = []
     for panel, piece in panels(array):
         at = {dim: piece[dim].item() for dim in array.dims if dim not in piece.dims and dim in piece.coords}
@@ -234,9 +234,11 @@ def _means(result: Result, array: xr.DataArray) -> list[Json]:
                 continue
             mean, half = float(values.mean()), 0.0
             if HEAD in array.dims and len(values) >= _FEW:
-                half = t_interval(values)[1] - mean
+                half = float(Estimate.mean(values).half)
             elif HEAD not in array.dims and spread is not None:
-                half = float(np.nan_to_num(1.96 * spread.sel({**at, LAYER: layer}).item()))
+                here = {**at, LAYER: layer}
+                error, count = spread.sel(here).item(), np.nan if texts is None else texts.sel(here).item()
+                half = float(np.nan_to_num(Estimate(mean, error, count).normal().half))
             more = f" ± {number(half)}" if half else ""
             label = f"{f'{panel}, ' if panel else ''}layer {layer}: {number(mean)}{more}"
             row = {"layer": int(layer), "panel": panel, "mean": mean, "low": mean - half, "high": mean + half}

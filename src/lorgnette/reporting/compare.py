@@ -12,11 +12,8 @@ from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
-from lorgnette.statistics.intervals import t_quantile
-from lorgnette.statistics.paired import paired_error
-from lorgnette.statistics.significance import false_discovery, two_sided_p
+from lorgnette.statistics.estimate import Estimate, false_discovery, paired_error
 
-_Z = 1.96
 PAIRED = "paired"
 """The attribute of a difference that says whether its interval is paired over texts."""
 _CELLS = (LAYER, HEAD, STATE)
@@ -168,15 +165,16 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset, paired: xr.Datase
     value.attrs = dict(after[name].attrs)
     out, known = {name: value}, value.notnull()
     if f"{name}_se" in parts:
-        error, degrees = (new[f"{name}_se"] ** 2 + old[f"{name}_se"] ** 2) ** 0.5, None
-        if paired is not None and set(paired["error"].dims) == set(value.dims):
+        is_paired = paired is not None and set(paired["error"].dims) == set(value.dims)
+        if paired is not None and is_paired:
             paired = paired.reindex_like(value).transpose(*value.dims)
-            error, degrees = paired["error"].where(value.notnull()), (paired["count"] - 1).values
-        value.attrs[PAIRED] = degrees is not None
-        half = error * (_Z if degrees is None else t_quantile(degrees))
-        out |= {f"{name}_se": error, f"{name}_low": value - half, f"{name}_high": value + half}
-        out[f"{name}_q"] = adjusted(value.copy(data=two_sided_p(value.values, error.values, degrees)))
-        known = known & error.notnull()
+            apart = Estimate(value, paired["error"].where(value.notnull()), paired["count"])
+        else:
+            apart = Estimate.of(new, name).minus_independent(Estimate.of(old, name)).normal()
+        value.attrs[PAIRED] = is_paired
+        out |= {f"{name}_se": apart.se, f"{name}_low": apart.low, f"{name}_high": apart.high}
+        out[f"{name}_q"] = adjusted(apart.p)
+        known = known & apart.se.notnull()
     count = xr.full_like(value, 2, dtype=int)
     if f"{name}_count" in parts:
         count = xr.where(new[f"{name}_count"] < old[f"{name}_count"], new[f"{name}_count"], old[f"{name}_count"])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import numpy as np
 import xarray as xr
 
 from lorgnette import lens as lenses
@@ -24,7 +23,7 @@ from lorgnette.reporting.compare import PAIRED, Differences, compared, differenc
 from lorgnette.reporting.contents import in_chapters, whole_model
 from lorgnette.reporting.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
 from lorgnette.results import Result, Results
-from lorgnette.statistics.significance import LEVEL, two_sided_p
+from lorgnette.statistics.estimate import LEVEL
 from lorgnette.types import Json
 
 MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
@@ -197,13 +196,11 @@ def _counted_only(result: Result, one: Compared) -> Finding:
 
 def counts(data: xr.Dataset, name: str) -> Json:
     """Cells that differ significantly, with and without correction, and how many would by chance without it."""
-    degrees = (data[f"{name}_count"] - 1.0).values if data[name].attrs.get(PAIRED) else None
-    p = two_sided_p(data[name].values, data[f"{name}_se"].values, degrees)
-    cells = int((~np.isnan(p)).sum())
+    cells = int(data[f"{name}_q"].notnull().sum())
     return {
         "count": int((data[f"{name}_q"] < LEVEL).sum()),
         "cells": cells,
-        "uncorrected": int((p < LEVEL).sum()),
+        "uncorrected": int(((data[f"{name}_low"] > 0) | (data[f"{name}_high"] < 0)).sum()),  # p < 5 %
         "chance": LEVEL * cells,
     }
 

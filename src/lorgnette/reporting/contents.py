@@ -10,7 +10,7 @@ from lorgnette.figures.sentences import stacks
 from lorgnette.reporting.curves import has_steps, step_figures, step_findings
 from lorgnette.results import Result
 from lorgnette.results.result import WHOLE_MODEL
-from lorgnette.statistics.intervals import share_interval
+from lorgnette.statistics.estimate import share_interval
 
 
 def figures_of(result: Result) -> list[Figure]:

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lorgnette.errors import UserError, optional
-from lorgnette.statistics.intervals import Interval, bootstrap_draws, percentile_interval
+from lorgnette.statistics.bootstrap import bootstrap_draws, percentile_interval
+from lorgnette.statistics.estimate import Interval
 
 DRAWS = 1000
 ORDERS = 4

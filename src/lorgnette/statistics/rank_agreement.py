@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 from jaxtyping import Float, Int
 
-from lorgnette.statistics.intervals import CONFIDENCE, DRAWS, bootstrap_draws
+from lorgnette.statistics.bootstrap import DRAWS, bootstrap_draws
+from lorgnette.statistics.estimate import CONFIDENCE
 
 
 def ranked(values: Float[np.ndarray, "*rest item"]) -> Float[np.ndarray, "*rest item"]:

@@ -19,7 +19,7 @@ from lorgnette.files import cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
-from lorgnette.statistics.intervals import share_interval
+from lorgnette.statistics.estimate import share_interval
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
 from lorgnette.training.fitting import fit, trainer_of

@@ -11,6 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, table
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import false_discovery
 from lorgnette.statistics.rank_agreement import (
     advantages,
     bounds_of,
@@ -20,7 +21,6 @@ from lorgnette.statistics.rank_agreement import (
     spearman_draws,
     within_groups,
 )
-from lorgnette.statistics.significance import false_discovery
 
 ABLATIONS = ("zero", "mean")
 _DESCRIPTIONS = {

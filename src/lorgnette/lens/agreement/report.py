@@ -11,7 +11,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL
+from lorgnette.statistics.estimate import LEVEL
 from lorgnette.types import Chart, Json
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import HEAD, LAYER, MEASURE, READING
-from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 
@@ -35,13 +35,13 @@ def findings(result: Result) -> Iterator[Finding]:
     if set(best) != {"weights", "norms"}:
         return
     numbers: Json = {}
-    errors: dict[str, float] = {}
+    found: dict[str, Estimate] = {}
     for measure, (value, layer, head, reading) in best.items():
         at = {MEASURE: measure, READING: reading, LAYER: layer, HEAD: head}
-        errors[measure] = float(result.data["aer_se"].sel(at))
+        found[measure] = Estimate.of(result.data, "aer", at)
         numbers |= {measure: value, f"{measure}_head": f"{layer}.{head}", f"{measure}_row": f"{reading} row"}
-        numbers[f"{measure}_half"] = 1.96 * errors[measure]
-    told = difference((numbers["norms"], numbers["weights"]), (errors["norms"], errors["weights"]))
+        numbers[f"{measure}_half"] = float(found[measure].normal().half)
+    told = found["norms"].minus_correlated(found["weights"]).normal().significant()
     yield Finding(
         "Lowest alignment error rate (95 % CI over texts): head {norms_head} by norms ({norms:.0%} ± {norms_half:.0%}, "
         "{norms_row}) and head {weights_head} by weights ({weights:.0%} ± {weights_half:.0%}, {weights_row})"

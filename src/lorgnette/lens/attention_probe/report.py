@@ -6,12 +6,12 @@ import altair as alt
 
 from lorgnette.axes import DECODING, FEATURES
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import FUNCTION, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 
 
 def figures(result: Result) -> list[Figure]:
@@ -37,12 +37,12 @@ def figures(result: Result) -> list[Figure]:
 
 def findings(result: Result) -> Iterator[Finding]:
     """How many heads of words the trained combination finds, beside the next word."""
-    uas = result.data["uas"].sel({FEATURES: "attention", DECODING: "argmax"})
-    if bool(uas.isnull()):
+    uas = Estimate.of(result.data, "uas", {FEATURES: "attention", DECODING: "argmax"}).normal()
+    if bool(uas.value.isnull()):
         return
-    error = result.data["uas_se"].sel({FEATURES: "attention", DECODING: "argmax"})
-    numbers = {"uas": float(uas), "half": 1.96 * float(error), "next": float(result.data["head_is_next_uas"])}
-    told = difference((numbers["uas"], numbers["next"]), (float(error), float(result.data["head_is_next_uas_se"])))
+    following = Estimate.of(result.data, "head_is_next_uas").normal()
+    numbers = {"uas": float(uas.value), "half": float(uas.half), "next": float(following.value)}
+    told = uas.minus_correlated(following).significant()
     yield Finding(
         "A trained combination of all heads attaches {uas:.0%} ± {half:.0%} of held-out words correctly (95 % CI over "
         f"texts); attaching to the next word is correct for {{next:.0%}}{told}.",

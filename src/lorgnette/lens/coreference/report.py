@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
-from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, HeadValue, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.coreference.lens import best_antecedents
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 
@@ -32,18 +32,15 @@ def findings(result: Result) -> Iterator[Finding]:
     if not ranked or bool(held_out.isnull().all()):
         return
     best = ranked[0]
-    value = float(held_out.sel({LAYER: best.layer, HEAD: best.head}))
-    rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
-    numbers: Json = {"best": str(HeadValue(best.layer, best.head, value))}
-    numbers |= {name: float(rules.sel({BASELINE: name})) for name in ("nearest", "head_match")}
-    at = {KIND: "all", CANDIDATES: "mentions", PART: "held_out", LAYER: best.layer, HEAD: best.head}
-    error = float(result.data["accuracy_se"].sel(at))
-    numbers["half"] = 1.96 * error
-    rule_errors = result.data["baseline_accuracy_se"].sel({KIND: "all", PART: "held_out"})
-    told = {
-        name: difference((value, numbers[name]), (error, float(rule_errors.sel({BASELINE: name})))).removeprefix("; ")
-        for name in ("nearest", "head_match")
-    }
+    at = {KIND: "all", PART: "held_out"}
+    found = Estimate.of(
+        result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head}
+    ).normal()
+    rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name}).normal()
+             for name in ("nearest", "head_match")}  # fmt: skip
+    numbers: Json = {"best": str(HeadValue(best.layer, best.head, float(found.value))), "half": float(found.half)}
+    numbers |= {name: float(rule.value) for name, rule in rules.items()}
+    told = {name: found.minus_correlated(rule).significant().removeprefix("; ") for name, rule in rules.items()}
     said = {name: f" ({words})" if words else "" for name, words in told.items()}
     yield Finding(
         "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "

@@ -8,14 +8,14 @@ import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, SIGNAL, TERM
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import difference, extreme
+from lorgnette.figures.doubt import extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED, has
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 
 _NAMES = {"by_gradient": "total, by gradient", "direct": "direct"}
 
@@ -95,24 +95,25 @@ def _first(data: xr.Dataset, name: str) -> str:
     """Whether the largest effect, whatever its sign, is beyond those of the other heads."""
     flat = data[[name, f"{name}_se", f"{name}_count"]].stack(cell=(LAYER, HEAD)).dropna("cell", subset=[name])
     names = [f"{layer}.{head}" for layer, head in flat["cell"].values.tolist()]
-    best = extreme(abs(flat[name]).values, flat[f"{name}_se"].values, flat[f"{name}_count"].values)
+    best = extreme(Estimate(abs(flat[name]).values, flat[f"{name}_se"].values, flat[f"{name}_count"].values))
     return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
 def _alike(data: xr.Dataset) -> Iterator[Finding]:
     if "alike" not in data:
         return
+    found = {name: Estimate.of(data, "alike", {SIGNAL: name}) for name in _NAMES}
+    if any(bool(one.value.isnull()) for one in found.values()):
+        return
     numbers: dict[str, float] = {}
-    errors: dict[str, float] = {}
-    for name in _NAMES:
-        cell = data["alike"].sel({SIGNAL: name})
-        if cell.isnull():
-            return
-        errors[name] = float(data["alike_se"].sel({SIGNAL: name}))
-        half = 1.96 * np.nan_to_num(errors[name])
-        numbers |= {name: float(cell), f"{name}_low": float(cell) - half, f"{name}_high": float(cell) + half}
-    means, spreads = (numbers["by_gradient"], numbers["direct"]), (errors["by_gradient"], errors["direct"])
-    told = difference(means, spreads, int(data["alike_count"].min()))
+    for name, one in found.items():
+        half = float(np.nan_to_num(one.normal().half))
+        numbers |= {
+            name: float(one.value),
+            f"{name}_low": float(one.value) - half,
+            f"{name}_high": float(one.value) + half,
+        }
+    told = found["by_gradient"].minus_correlated(found["direct"]).significant()
     yield Finding(
         "Within a text, the gradient ranks all heads like their total effects with ρ = {by_gradient:.2f} (95 % CI "
         "{by_gradient_low:.2f} to {by_gradient_high:.2f}), the direct effect with {direct:.2f} ({direct_low:.2f} to "
@@ -123,8 +124,7 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
 
 def _q(data: xr.Dataset, name: str) -> xr.DataArray:
     """p of each head's mean effect (t test over texts), corrected over the heads of the stack."""
-    degrees = np.maximum(data[f"{name}_count"].values - 1.0, 1.0)
-    return data[name].copy(data=false_discovery(two_sided_p(data[name].values, data[f"{name}_se"].values, degrees)))
+    return false_discovery(Estimate.of(data, name).p)
 
 
 def cards(result: Result) -> Iterator[Measure]:

@@ -18,9 +18,9 @@ from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
-from lorgnette.statistics.intervals import fisher_interval
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
@@ -218,7 +218,7 @@ def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float
     if correlation is None:
         return missing, missing, missing, missing, 0, 0
     rho, error, texts = correlation
-    return rho, error, *fisher_interval(rho, error), texts, len(rank)
+    return rho, error, *Estimate(rho, error, texts).normal().correlation_interval, texts, len(rank)
 
 
 def _askers(call: Call, asked: Tensor) -> Tensor:

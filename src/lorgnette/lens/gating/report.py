@@ -4,19 +4,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import altair as alt
-import numpy as np
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PRESSURE, STACK
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
-from lorgnette.statistics.intervals import t_quantile
+from lorgnette.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,12 +109,12 @@ def _loss(data: xr.Dataset) -> Finding:
     numbers = {**loss, "left": int((data["facilitation"] > 0.5).sum()), "fit": data.attrs["texts"][0]}
     numbers["test"] = data.attrs["texts"][1]
     errors = {str(name): float(data["loss_se"].sel({PRESSURE: name})) for name in data[PRESSURE].values}
-    seeds = len(data.attrs["seeds"])
+    seeds = len(data.attrs["seeds"])  # they are the sample here
     said = {}
     for name in ("free", "remove"):
-        half = float(t_quantile(np.asarray(max(seeds - 1.0, 1.0)))) * errors[name]
-        numbers |= {f"{name}_half": half} if half == half else {}
-        told = difference((loss[name], loss["none"]), (errors[name], 0.0), seeds, what="change").removeprefix("; ")
+        change = Estimate(loss[name], errors[name], seeds).minus_correlated(loss["none"])
+        numbers |= {f"{name}_half": float(change.half)} if change.half == change.half else {}
+        told = change.significant("change").removeprefix("; ")
         said[name] = f" ± {{{name}_half:.3f}} ({told})" if told else ""
     return Finding(
         "On {test} texts that no gate was fitted on, the loss is {none:.3f} as the model is, "

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
-from lorgnette.figures.doubt import difference, head_extreme
+from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import categories_present, variable_figure
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 _DRAWN = ("all", "cls", "sep", "punctuation", "other")
@@ -47,12 +48,9 @@ def _told(result: Result, kind: str) -> str:
     """Whether the mean over heads on this category differs from that on all tokens."""
     if "all" not in result.data[CATEGORY].values:
         return ""
-    means, errors = (
-        tuple(float(result.data[name].sel({CATEGORY: each}).mean()) for each in (kind, "all"))
-        for name in ("gradient", "gradient_se")
-    )
-    count = float(result.data["gradient_count"].sel({CATEGORY: kind}).max())
-    told = difference((means[0], means[1]), (errors[0], errors[1]), count).removeprefix("; ")
+    found = (Estimate.of(result.data, "gradient", {CATEGORY: each}) for each in (kind, "all"))
+    on_kind, on_all = (Estimate(float(e.value.mean()), float(e.se.mean()), float(e.count.max())) for e in found)
+    told = on_kind.minus_correlated(on_all).significant().removeprefix("; ")
     return f" ({told})" if told else ""
 
 

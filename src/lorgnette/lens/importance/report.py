@@ -8,7 +8,7 @@ import xarray as xr
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import extreme
+from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
@@ -16,14 +16,13 @@ from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.importance.order import need
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 from lorgnette.types import Chart
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _CANDIDATES = 5  # heads that are named as the first to go
-_Z = 1.96
 _ROOM = 8  # names of heads that do not lie over each other
 _NEUTRAL, _NEEDED, _HARMFUL = "not significant", "removal raises the loss", "removal lowers the loss"
 
@@ -36,13 +35,10 @@ def replacement(result: Result) -> str | None:
     return next((how for how in tried if bool(result.data["loss_change"].sel({ABLATION: how}).notnull().any())), None)
 
 
-def changes(result: Result) -> tuple[xr.DataArray, xr.DataArray] | None:
-    """How much the loss grows without each head, and the standard error of that."""
+def changes(result: Result) -> Estimate | None:
+    """How much the loss grows without each head."""
     how = replacement(result)
-    if how is None:
-        return None
-    change, error = (result.data[name].sel({ABLATION: how}, drop=True) for name in ("loss_change", "loss_change_se"))
-    return change, error
+    return None if how is None else Estimate.of(result.data.sel({ABLATION: how}, drop=True), "loss_change").normal()
 
 
 def figures(result: Result) -> list[Figure]:
@@ -56,23 +52,22 @@ def ranked(result: Result) -> Figure:
     """Every head with its 95 % interval, the ones that can go first."""
     measured = changes(result)
     assert measured is not None
-    change, error = measured
     # Without an error (one text) nothing is significant.
-    columns = {"loss_change": change, "se": error.fillna(0.0), "need": need(result)}
-    columns["q"] = q_values(change, error).fillna(1.0)
+    columns = {"loss_change": measured.value, "half": measured.half.fillna(0.0), "need": need(result)}
+    columns["q"] = q_values(measured).fillna(1.0)
     frame = xr.Dataset(columns).to_dataframe().reset_index().dropna()
     frame = frame.sort_values(["need", LAYER, HEAD], kind="stable").reset_index(drop=True)
     several = STACK in frame and frame[STACK].nunique() > 1
     name = frame[LAYER].astype(str) + "." + frame[HEAD].astype(str)
     frame.insert(0, "which", (frame[STACK] + " " + name) if several else name)
-    frame["low"], frame["high"] = frame.loss_change - _Z * frame.se, frame.loss_change + _Z * frame.se
+    frame["low"], frame["high"] = frame.loss_change - frame.half, frame.loss_change + frame.half
     caption = (
         "Loss without the head minus loss with it, with its 95 % confidence interval over texts; colours at a false "
         "discovery rate of 5 %. Heads are ordered by how much the loss depends on them (mean |∂loss/∂ξ|), as `prune` "
         "orders them. Heads can replace each other: those that can be removed one at a time need not be removable "
         "together."
     )
-    table = frame.drop(columns="se").round(5)
+    table = frame.drop(columns="half").round(5)
     return Figure("order", "Heads by how much the loss depends on them", caption, _line(frame), table, frame, wide=True)
 
 
@@ -115,33 +110,29 @@ def findings(result: Result) -> Iterator[Finding]:
     measured = changes(result)
     if measured is None:
         return
-    change, error = measured
-    cells = heads(change)
-    needed = (q_values(change, error) < LEVEL) & (change > 0)
+    cells = heads(measured.value)
+    needed = (q_values(measured) < LEVEL) & (measured.value > 0)
     named = ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2g')})" for one in cells[:NAMED])
     numbers = {"count": int(needed.sum()), "heads": len(cells), "named": named}
     how = {"mean": "Mean-ablating", "zero": "Zero-ablating"}[str(replacement(result))]
     yield Finding(
         f"{how} single heads significantly raises the loss for {{count}} of {{heads}} heads (false discovery rate "
-        f"5 %); the largest increases are those of {{named}}{_first(change, error)}.",
+        f"5 %); the largest increases are those of {{named}}{_first(measured)}.",
         numbers,
     )
     yield candidates(need(result), needed)
 
 
-def q_values(change: xr.DataArray, error: xr.DataArray) -> xr.DataArray:
+def q_values(change: Estimate) -> xr.DataArray:
     """p-values of the changes adjusted for the false discovery rate over the heads of a stack; NaN without an error."""
-    if STACK in change.dims:
-        stacks = change[STACK].values
-        return xr.concat([q_values(change.sel({STACK: s}), error.sel({STACK: s})) for s in stacks], STACK)
-    return change.copy(data=false_discovery(two_sided_p(change.values, error.values)))
+    p: xr.DataArray = change.p
+    stacks = p[STACK].values if STACK in p.dims else ()
+    return xr.concat([false_discovery(p.sel({STACK: s})) for s in stacks], STACK) if len(stacks) else false_discovery(p)
 
 
-def _first(change: xr.DataArray, error: xr.DataArray) -> str:
+def _first(change: Estimate) -> str:
     """Whether the largest increase is beyond those of the other heads."""
-    flat = xr.Dataset({"change": change, "error": error}).stack(cell=(LAYER, HEAD)).dropna("cell", subset=["change"])
-    best = extreme(flat["change"].values, flat["error"].values)
-    names = [f"{layer}.{head}" for layer, head in flat["cell"].values.tolist()]
+    best, names = head_extreme(xr.Dataset({"x": change.value, "x_se": change.se, "x_count": change.count}), "x")
     return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
@@ -162,7 +153,7 @@ def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:
 def cards(result: Result) -> Iterator[Measure]:
     measured = changes(result)
     if measured is not None:
-        yield Measure("importance", "increase of the loss without it", measured[0], "+.3f", rank=3)
+        yield Measure("importance", "increase of the loss without it", measured.value, "+.3f", rank=3)
     else:
         yield Measure("importance", "|∂loss/∂gate|", result.data["sensitivity"], ".3f", rank=3)
 

@@ -20,6 +20,7 @@ from lorgnette.figures.variables import (
     variable_figure,
 )
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.texts.parts import SPEAKERS
 
 _DRAWN = ("cls", "sep", "punctuation", "other")
@@ -106,14 +107,13 @@ def opposing(result: Result) -> Finding | None:
     """Heads in which the most read special token points against the output."""
     if "contribution_share" not in result.data:
         return None
-    share, error = result.data["contribution_share"], result.data["contribution_share_se"]
+    share = result.data["contribution_share"]
     kinds = [kind for kind in SPECIAL if bool(share.sel({CATEGORY: kind}).notnull().any())]
     if not kinds:
         return None
     kind = max(kinds, key=lambda name: float(result.data["weight"].sel({CATEGORY: name}).mean()))
-    value, spread = share.sel({CATEGORY: kind}), error.sel({CATEGORY: kind})
-    count = result.data["contribution_share_count"].sel({CATEGORY: kind})
-    against = significantly_above(-value, spread, count, 0.0)
+    found = Estimate.of(result.data, "contribution_share", {CATEGORY: kind})
+    value, against = found.value, significantly_above(Estimate(-found.value, found.se, found.count), 0.0)
     numbers = {"kind": the_category(kind), "count": against, "heads": int(value.notnull().sum())}
     numbers |= {"mean": float(value.mean()), "weight": float(result.data["weight"].sel({CATEGORY: kind}).mean())}
     return Finding(

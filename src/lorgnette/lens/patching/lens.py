@@ -19,10 +19,10 @@ from lorgnette.lens.moments import Moments
 from lorgnette.lens.patching.pairs import counterparts, pair_key, question
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
+from lorgnette.statistics.bootstrap import bootstrap_draws, percentile_interval
+from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
-from lorgnette.statistics.intervals import bootstrap_draws, percentile_interval
-from lorgnette.statistics.significance import false_discovery, two_sided_p
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
@@ -140,8 +140,7 @@ class Patching(Lens):
                  for name, part in zip(("effect", "effect_low", "effect_high"), out, strict=True)}  # fmt: skip
         count = variables["change_count"].where(grids["effect"].notnull(), 0)
         change, spread = variables["change"], self.grid(torch.from_numpy(error))
-        degrees = np.full(change.shape, max(len(np.unique(pair)) - 1.0, 1.0))
-        q = change.copy(data=false_discovery(two_sided_p(change.values, spread.values, degrees)))
+        q = false_discovery(Estimate(change, spread, len(np.unique(pair))).p)
         grids |= {"change_se": spread, "difference_se": xr.DataArray(clustered_error(whole, pair))}
         return grids | {"effect_count": count, "change_q": q, "change_q_count": count.where(q.notnull(), 0)}
 

@@ -12,7 +12,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Me
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL, two_sided_p
+from lorgnette.statistics.estimate import LEVEL, Estimate
 
 
 def figures(result: Result) -> list[Figure]:
@@ -25,8 +25,8 @@ def findings(result: Result) -> Iterator[Finding]:
     pairs = int(data.attrs.get("pairs", data["clean_count"]))
     ends = {name: float(data[name]) for name in ("clean", "corrupt")}
     words = "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts"
-    whole, error = (np.asarray(float(data[name])) for name in ("difference", "difference_se"))
-    if pairs > 1 and not float(two_sided_p(whole, error, np.asarray(pairs - 1.0))) <= LEVEL:
+    whole = Estimate(float(data["difference"]), float(data["difference_se"]), pairs)
+    if pairs > 1 and not whole.p <= LEVEL:
         yield Finding(f"{words}: not significant, so that there is nothing to bring back.", {**ends, "pairs": pairs})
         return
     cells = heads(data["effect"])

@@ -12,7 +12,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL, two_sided_p
+from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.texts.annotated import HUMAN
 from lorgnette.types import Chart, Json
 
@@ -47,8 +47,8 @@ def figures(result: Result) -> list[Figure]:
 def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Chart:
     rows = []
     for row in frame.to_dict("records"):
-        error = row.get("score_se")
-        half = 1.96 * error if error is not None and error == error else 0.0
+        error, texts = row.get("score_se", np.nan), row.get("score_count", np.nan)
+        half = float(np.nan_to_num(Estimate(row["score"], error, texts).normal().half))
         mean, kind = float(row["score"]), "blind" if row[METHOD] in BLIND else "looks"
         label = f"{row[METHOD]}: {mean:.3f} ± {half:.3f}"
         one = {"method": str(row[METHOD]), "kind": kind, "label": label}
@@ -127,7 +127,7 @@ def tied(scores: Mapping[str, tuple[float, float]], best: str) -> list[str]:
     """Explanations that are not significantly below the best: 95 %, errors taken as independent."""
     out = []
     for name, (mean, error) in scores.items():
-        p = two_sided_p(np.array(scores[best][0] - mean), np.array(np.hypot(scores[best][1], error)))
+        p = Estimate(scores[best][0] - mean, np.hypot(scores[best][1], error), np.inf).p
         if name != best and not p < LEVEL:
             out.append(name)
     return out

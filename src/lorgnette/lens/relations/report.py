@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import altair as alt
+import numpy as np
 
 from lorgnette.axes import PART, RELATION
 from lorgnette.figures.charts import COLOURS
@@ -14,7 +15,7 @@ from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.relations.lens import best_heads
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL, false_discovery, two_sided_p
+from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 from lorgnette.types import Chart
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def findings(result: Result) -> Iterator[Finding]:
     # Half of a 95 % interval is 1.96 standard errors; head and offset saw the same texts, so that errors may add up.
     error = (best.high - best.low + best.baseline_high - best.baseline_low) / (2 * 1.96)
     gain = best.accuracy - best.baseline
-    ahead = best[(gain > 0) & (false_discovery(two_sided_p(gain.values, error.values)) < LEVEL)]
+    ahead = best[(gain > 0) & (false_discovery(Estimate(gain.values, error.values, np.inf).p) < LEVEL)]
     top = ahead.assign(gain=ahead.accuracy - ahead.baseline).nlargest(NAMED, "gain")
     named = ", ".join(
         f"{row.relation} {row.layer}.{row.head} ({row.accuracy:.2f} against {row.baseline:.2f}, n = {row.pairs:,})"

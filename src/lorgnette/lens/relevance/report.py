@@ -14,6 +14,7 @@ from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Me
 from lorgnette.figures.sentences import NAMED, has
 from lorgnette.figures.variables import titled_figures, variable_figure
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 
@@ -46,7 +47,7 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     data = result.data
     best, names = head_extreme(data, "relevance")
-    against = significantly_above(-data["relevance"], data["relevance_se"], data["relevance_count"], 0.0)
+    against = significantly_above(Estimate(-data["relevance"], data["relevance_se"], data["relevance_count"]), 0.0)
     numbers: Json = {
         "named": ", ".join(map(str, carriers[:NAMED])),
         "against": against,

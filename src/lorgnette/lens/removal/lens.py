@@ -22,7 +22,7 @@ from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, signals_of, table
 from lorgnette.results import Result, Results
-from lorgnette.statistics.significance import false_discovery, two_sided_p
+from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
@@ -240,7 +240,7 @@ class Removal(Lens):
         upper = np.triu(np.ones((size, size), dtype=bool), 1)
         dims = (axes.STACK, axes.SHARE, axes.SIGNAL, axes.SIGNAL_B)
         arrays = [each.transpose(*dims).values for each in (difference, error, count)]
-        p = two_sided_p(arrays[0], arrays[1], np.maximum(arrays[2] - 1.0, 1.0))
+        p = Estimate(*arrays).p
         p = np.stack([false_discovery(np.where(upper & (arrays[2][n] > 1), p[n], np.nan)) for n in range(len(p))])
         both = np.where(upper, p, np.swapaxes(p, -1, -2))
         return xr.DataArray(both, dims=dims, coords={dim: difference[dim] for dim in dims})

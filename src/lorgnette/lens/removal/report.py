@@ -12,8 +12,7 @@ from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import PRUNING, LensReport
 from lorgnette.lens.removal.lens import RANDOM, SAME
 from lorgnette.results import Result
-from lorgnette.statistics.intervals import t_quantile
-from lorgnette.statistics.significance import LEVEL
+from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -41,8 +40,9 @@ def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatC
     """A line for every signal over the share of heads that is gone, a panel for each stack."""
     panels = []
     for stack, part in frame.groupby(STACK, sort=False):
-        half = t_quantile(part[f"{metric}_change_count"].to_numpy(dtype=float) - 1) * part[f"{metric}_change_se"]
-        part = part.assign(low=part[metric] - half, high=part[metric] + half, signal=part[SIGNAL].map(_words))
+        columns = (metric, f"{metric}_change_se", f"{metric}_change_count")
+        found = Estimate(*(part[name].to_numpy(dtype=float) for name in columns))
+        part = part.assign(low=found.low, high=found.high, signal=part[SIGNAL].map(_words))
         rows = part[["signal", SHARE, metric, "low", "high"]].to_dict("records")
         base = alt.Chart(alt.Data(values=rows), width=330, height=240).encode(
             x=alt.X(field=SHARE, type="quantitative", title="share of heads removed", axis=alt.Axis(format="%")),

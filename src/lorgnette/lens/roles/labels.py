@@ -22,7 +22,7 @@ from lorgnette.lens.roles.parsing import (
     syntactic,
 )
 from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
-from lorgnette.statistics.significance import LEVEL
+from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.statistics.spearman import spearman
 from lorgnette.syntax.relations import share_interval
 
@@ -180,10 +180,11 @@ def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> d
     cells = zip(*(array.values.ravel().tolist() for array in (number, error, count)), strict=True)
     wilson = np.array([_interval(*cell) for cell in cells])
     ratio = number[axes.ROLE].isin(["dead", "syntactic"])
+    half = Estimate(number, error, count).normal().half
     out = {}
     for end, (name, sign) in enumerate((("number_low", -1), ("number_high", 1))):
         share = number.copy(data=wilson[:, end].reshape(number.shape))
-        bound = xr.where(ratio, number + sign * 1.96 * error, share)
+        bound = xr.where(ratio, number + sign * half, share)
         out[name] = bound.where(count > 1).transpose(*number.dims)
     return out
 

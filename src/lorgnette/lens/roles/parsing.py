@@ -5,7 +5,7 @@ import xarray as xr
 
 from lorgnette import axes
 from lorgnette.lens.relations.lens import PARTS
-from lorgnette.statistics.significance import LEVEL, false_discovery, greater_p
+from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 from lorgnette.syntax.relation_names import ALL
 from lorgnette.syntax.relations import WAYS
 
@@ -30,13 +30,12 @@ def over_control(name: str) -> str:
 def held_out_p(excess: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> xr.DataArray:
     """One-sided p of the excess over the control in the held-out texts, where nothing was chosen; missing for few."""
     value, error, count = (each.sel({axes.PART: PARTS[1]}, drop=True) for each in (excess, error, count))
-    p = greater_p(value.values, error.values, np.maximum(count.values - 1.0, 1.0))
-    return value.copy(data=p).where((count >= FEWEST) & value.notnull())
+    return Estimate(value, error, count).p_above.where((count >= FEWEST) & value.notnull())
 
 
 def corrected(p: xr.DataArray) -> xr.DataArray:
     """p over all heads (and relations) as one family (Benjamini and Hochberg 1995)."""
-    return p.copy(data=false_discovery(p.values))
+    return false_discovery(p)
 
 
 def syntactic(

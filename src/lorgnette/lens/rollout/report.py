@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE
-from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import READING, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 
@@ -33,10 +33,10 @@ def findings(result: Result) -> Iterator[Finding]:
     if any(value != value for value in numbers.values()):
         return
     numbers["layer"] = int(last[LAYER])
-    error = result.data["share_se"].sel({CATEGORY: "self", LAYER: last[LAYER]})
-    numbers |= {f"{name}_half": 1.96 * float(error.sel({MEASURE: name})) for name in ("weights", "norms")}
-    spread = {name: float(error.sel({MEASURE: name})) for name in ("weights", "norms")}
-    told = difference((numbers["weights"], numbers["norms"]), (spread["weights"], spread["norms"]))
+    at = {CATEGORY: "self", LAYER: last[LAYER].item()}
+    found = {name: Estimate.of(result.data, "share", {**at, MEASURE: name}).normal() for name in ("weights", "norms")}
+    numbers |= {f"{name}_half": float(one.half) for name, one in found.items()}
+    told = found["weights"].minus_correlated(found["norms"]).significant()
     yield Finding(
         "After layer {layer}, a token's own input makes up {weights:.0%} ± {weights_half:.0%} of its state by rollout "
         "of the attention weights, {norms:.0%} ± {norms_half:.0%} by rollout of the norms (95 % CI over texts)"

@@ -6,13 +6,14 @@ import numpy as np
 import xarray as xr
 
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
-from lorgnette.figures.doubt import difference, extreme, significantly_above
+from lorgnette.figures.doubt import extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import the_category
 from lorgnette.figures.variables import figure_per_variable, titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 
 _MORE = 0.05
 """The first token is one of the other tokens where no [CLS] opens a text: by so much the others must be beyond it."""
@@ -44,8 +45,7 @@ def findings(result: Result) -> Iterator[Finding]:
     threshold = float(data[THRESHOLD])
     with_sink = [head for head in over if head.value > 0.5]
     numbers = {"count": len(with_sink), "heads": len(over), "threshold": threshold}
-    value, error, texts = (data[f"rate{tail}"].sel({CATEGORY: "all"}) for tail in ("", "_se", "_count"))
-    numbers["sure"] = significantly_above(value, error, texts, 0.5)
+    numbers["sure"] = significantly_above(Estimate.of(data, "rate", {CATEGORY: "all"}), 0.5)
     yield Finding(
         "{count} of {heads} heads have a sink in most texts: one token that receives more than {threshold:.0%} of the "
         "head's weight; {sure} of them significantly in more than half (false discovery rate 5 %).",
@@ -56,7 +56,7 @@ def findings(result: Result) -> Iterator[Finding]:
     kinds = _candidates(rate)
     means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
     errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
-    most = extreme(np.array(means), np.array(errors))
+    most = extreme(Estimate(np.array(means), np.array(errors), np.full(len(kinds), np.inf)))
     doubt = most.beside([the_category(kind) for kind in kinds])
     yield Finding(
         f"The sink is most often {{kind}} (mean rate over heads: {{rate:.0%}}{doubt}).",
@@ -81,15 +81,13 @@ def _candidates(rate: xr.DataArray) -> list[str]:
 def _without(result: Result) -> Iterator[Finding]:
     if "loss_change" not in result.data:
         return
-    change, error = result.data["loss_change"], result.data["loss_change_se"]
     for what, words in (("value", "Zeroing the values"), ("key", "Masking the keys")):
         numbers = {"loss": float(result.data["loss"])}
-        for whose in ("sink", "middle"):
-            numbers[whose] = float(change.sel({CHANGE: f"{whose}_{what}"}))
-            numbers[f"{whose}_half"] = 1.96 * float(error.sel({CHANGE: f"{whose}_{what}"}))
-        told = difference(
-            (numbers["sink"], numbers["middle"]), (numbers["sink_half"] / 1.96, numbers["middle_half"] / 1.96)
-        )
+        found = {whose: Estimate.of(result.data, "loss_change", {CHANGE: f"{whose}_{what}"}).normal()
+                 for whose in ("sink", "middle")}  # fmt: skip
+        for whose, one in found.items():
+            numbers |= {whose: float(one.value), f"{whose}_half": float(one.half)}
+        told = found["sink"].minus_correlated(found["middle"]).significant()
         yield Finding(
             f"{words} of the sinks changes the loss by {{sink:+.3f}} ± {{sink_half:.3f}} (intact: {{loss:.3f}}), of "
             f"the middle token by {{middle:+.3f}} ± {{middle_half:.3f}} (95 % CI over texts){told}.",

@@ -15,7 +15,7 @@ from lorgnette.lens.signals import Signal, variable
 from lorgnette.lens.synthetic import haystack
 from lorgnette.lens.synthetic.repeats import REPEATED, repeat_scores, sequences
 from lorgnette.results import Result
-from lorgnette.statistics.significance import false_discovery, greater_p
+from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.subject import Subject
 
 TESTS = (*REPEATED, "retrieval")
@@ -138,9 +138,8 @@ class Synthetic(Lens):
             out |= {name: mean, f"{name}_se": error, f"{name}_count": count}
         q = out["excess"].copy()
         for test in range(len(TESTS)):
-            degrees = np.maximum(count.values[..., test] - 1.0, 1.0)
-            p = greater_p(out["excess"].values[..., test], out["excess_se"].values[..., test], degrees)
-            q.values[..., test] = false_discovery(p)
+            excess = (out[name].values[..., test] for name in ("excess", "excess_se", "excess_count"))
+            q.values[..., test] = false_discovery(Estimate(*excess).p_above)
         return out | {"excess_q": q, "excess_q_count": count.where(q.notnull(), 0)}
 
 

@@ -11,7 +11,7 @@ from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport, Measur
 from lorgnette.figures.sentences import NAMED, has
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
-from lorgnette.statistics.significance import LEVEL
+from lorgnette.statistics.estimate import LEVEL
 
 CLEAR = 0.1
 """An excess below this is no role, however sure it is."""

@@ -10,6 +10,7 @@ from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 
 
 def figures(result: Result) -> list[Figure]:
@@ -28,14 +29,13 @@ def findings(result: Result) -> Iterator[Finding]:
     if not ranked:
         return
     chain, random = (float(result.data.baseline_uas.sel({BASELINE: name})) for name in ("head_is_next", "random_tree"))
-    uas_error, uas_count = (data[name].sel({WAY: "to_head"}) for name in ("uas_se", "uas_count"))
-    chain_error = float(data["baseline_uas_se"].sel({BASELINE: "head_is_next"}))
+    following = Estimate.of(data, "baseline_uas", {BASELINE: "head_is_next"})
     numbers = {
         "best": str(ranked[0]),
         "mean": float(uas.mean()),
         "next": chain,
         "random": random,
-        "above": significantly_above(uas, uas_error, uas_count, chain, chain_error),
+        "above": significantly_above(Estimate.of(data, "uas", {WAY: "to_head"}), following),
         "heads": len(ranked),
     }
     best, names = head_extreme(data, "uas", {WAY: "to_head"})

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from scipy.stats import binomtest
 
 from lorgnette.statistics.bleu import Bleu, difference
-from lorgnette.statistics.intervals import bootstrap_mean_interval, percentile_interval
+from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
 from lorgnette.training.data import Collator
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.translation.task import PreparedPairs

@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
 from lorgnette.statistics.entropy import entropy, normalised_entropy
-from lorgnette.statistics.intervals import bootstrap_mean_interval, fisher_interval, percentile_interval, t_interval
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.rank_agreement import spearman_matrix
 from lorgnette.statistics.spearman import spearman
 
@@ -16,9 +17,9 @@ from lorgnette.statistics.spearman import spearman
 def test_the_interval_of_a_mean_is_that_of_students_test():
     values = np.random.default_rng(0).normal(2.0, 3.0, 11)
     low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert t_interval(values) == pytest.approx((low, high), abs=1e-12)
-    assert t_interval([1.5, 1.5, 1.5]) == (1.5, 1.5)
-    assert all(map(math.isnan, t_interval([4.0])))
+    assert Estimate.mean(values).interval == pytest.approx((low, high), abs=1e-12)
+    assert Estimate.mean([1.5, 1.5, 1.5]).interval == (1.5, 1.5)
+    assert all(map(math.isnan, Estimate.mean([4.0]).interval))
 
 
 def test_bootstrap_draws_are_means_of_drawn_items():
@@ -37,9 +38,10 @@ def test_fishers_interval_is_scipys_for_a_pearson_correlation():
     rho = float(found.statistic)
     error = (1 - rho**2) / math.sqrt(60 - 3)  # Fisher's z has the standard error 1/√(n − 3)
     low, high = found.confidence_interval(0.95)
-    assert fisher_interval(rho, error) == pytest.approx((low, high), abs=2e-5)  # 1.96 for 1.95996…
-    assert fisher_interval(1.0, 0.1) == (1.0, 1.0)
-    assert all(map(math.isnan, fisher_interval(0.2, math.nan)))
+    found = Estimate(rho, error, math.inf).correlation_interval  # infinitely many texts: SciPy's is normal
+    assert found == pytest.approx((low, high), abs=2e-5)
+    assert Estimate(1.0, 0.1, 60).correlation_interval == (1.0, 1.0)
+    assert all(map(math.isnan, Estimate(0.2, math.nan, 60).correlation_interval))
 
 
 def test_spearman_counts_pairs_where_there_are_no_ties():

@@ -1,0 +1,51 @@
+"""Bootstrap intervals: of any statistic, from items drawn with replacement. SciPy does the work."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from lorgnette.statistics.estimate import CONFIDENCE, Interval
+
+DRAWS = 2000
+
+
+def bootstrap_draws(
+    sample: Shaped[np.ndarray, "*rest item"],
+    statistic: Callable[..., Any],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    vectorized: bool = True,
+) -> Float[np.ndarray, "*result draw"]:
+    """The statistic of items drawn with replacement (Efron 1979); one seed gives the same items to equal sizes.
+
+    `statistic(sample, axis=-1)` reduces the last axis; without `vectorized` it is called with one drawn sample.
+    """
+    from scipy.stats import DegenerateDataWarning, bootstrap
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # about an interval that is not used here
+        result = bootstrap(
+            (sample,),
+            statistic,
+            axis=-1,
+            n_resamples=draws,
+            vectorized=vectorized,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
+    return np.asarray(result.bootstrap_distribution)
+
+
+def percentile_interval(drawn: Float[np.ndarray, " draw"]) -> Interval:
+    """The middle 95 % of a bootstrap distribution."""
+    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def bootstrap_mean_interval(values: Float[np.ndarray, " item"], *, seed: int = 0) -> Interval:
+    """Of a mean, without the assumption that values are normal: paired differences of 0 and 1, say."""
+    return percentile_interval(bootstrap_draws(values, np.mean, seed=seed))

@@ -1,0 +1,230 @@
+"""A number measured on a sample, and how sure it is: the one place for standard errors, intervals and tests.
+
+The sample is texts, unless a lens says otherwise (seeds, pairs of texts, heads). `LEVEL` and `CONFIDENCE` are the only
+level and the only confidence in the library, and Student's t is the only distribution of a mean.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+CONFIDENCE = 0.95
+LEVEL = 0.05
+"""Share of false ones among the differences that are called significant."""
+Interval = tuple[float, float]
+Numbers = Any
+"""A float, a NumPy array or an xarray.DataArray."""
+_ALMOST_ONE = 1 - 1e-12
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean (or what behaves like one), its standard error, and the number of texts behind it.
+
+        value ± t(count − 1) · se        p = 2 · P(T > |value| / se)
+
+    All three are floats, NumPy arrays or DataArrays, which broadcast. Without two texts there is no error, no interval
+    and no p: they are NaN. `count` need not be whole: Welch's degrees of freedom are not. An error of zero (every text
+    says the same) gives an interval without width, and p = 0, or 1 where the value is zero too.
+
+    What it does not tell you: texts are taken to be independent, and their mean to be about normal; with few texts of
+    very uneven values, t intervals are too short.
+    """
+
+    value: Numbers
+    se: Numbers
+    count: Numbers
+
+    @classmethod
+    def of(cls, data: xr.Dataset, name: str, select: Mapping[str, Any] | None = None) -> "Estimate":
+        """Variable `name` of a result, with the `_se` and `_count` beside it; without them nothing is sure."""
+        value = data[name].sel(select or {})
+        beside = [f"{name}{tail}" for tail in ("_se", "_count")]
+        se, count = (data[each].sel(select or {}) if each in data else value * np.nan for each in beside)
+        return cls(value, se, count)
+
+    @classmethod
+    def mean(cls, values: "Sequence[float] | Float[np.ndarray, '*rest item']") -> "Estimate":
+        """The mean of independent values, along the last axis: x̄, s/√n, n."""
+        known = np.asarray(values, dtype=float)
+        n = known.shape[-1]
+        if n < 2:
+            mean = known.mean(-1) if n else np.full(known.shape[:-1], np.nan)
+            return cls(mean[()], np.full(known.shape[:-1], np.nan)[()], n)
+        return cls(known.mean(-1)[()], (known.std(-1, ddof=1) / np.sqrt(n))[()], n)
+
+    def normal(self) -> "Estimate":
+        """The same as if from infinitely many texts."""
+        return Estimate(self.value, self.se, self.value * 0 + np.inf)
+
+    @property
+    def degrees(self) -> Numbers:
+        """Degrees of freedom: count − 1; NaN below one."""
+        return _each(lambda n: np.where(n > 1, n - 1.0, np.nan), self.count)
+
+    @property
+    def half(self) -> Numbers:
+        """Half the width of the 95 % interval."""
+        quantile = _each(lambda degrees: np.where(np.isinf(degrees), 1.96, t_quantile(degrees)), self.degrees)
+        return quantile * self.se
+
+    @property
+    def low(self) -> Numbers:
+        return self.value - self.half
+
+    @property
+    def high(self) -> Numbers:
+        return self.value + self.half
+
+    @property
+    def interval(self) -> Interval:
+        """Both ends, of a single number."""
+        return float(self.low), float(self.high)
+
+    @property
+    def correlation_interval(self) -> Interval:
+        """tanh(artanh ρ ± t · se/(1 − ρ²)) of a single correlation: even on Fisher's scale, so within −1 and 1.
+
+        `se` is the standard error of ρ itself (the delta method divides it by 1 − ρ²). ρ = ±1 has no width.
+        """
+        if np.isnan(self.half):
+            return float("nan"), float("nan")
+        if abs(self.value) > _ALMOST_ONE:
+            return float(self.value), float(self.value)
+        centre, half = np.arctanh(self.value), self.half / (1 - self.value**2)
+        return float(np.tanh(centre - half)), float(np.tanh(centre + half))
+
+    @property
+    def p(self) -> Numbers:
+        """Two-sided p that the number is zero."""
+        return _each(_two_sided, self.value, self.se, self.degrees)
+
+    @property
+    def p_above(self) -> Numbers:
+        """One-sided p that the number is not above zero."""
+        return _each(_above, self.value, self.se, self.degrees)
+
+    def minus_paired(self, other: "Estimate | float", se: Numbers) -> "Estimate":
+        """The difference of two numbers from the same texts, whose standard error is known from what each text says."""
+        value, count = (other.value, other.count) if isinstance(other, Estimate) else (other, np.inf)
+        return Estimate(self.value - value, se, _each(np.minimum, self.count, count))
+
+    def minus_independent(self, other: "Estimate") -> "Estimate":
+        """The difference of two numbers that share no text: √(se² + se²), with the degrees of Welch (1947)."""
+        se = _each(np.hypot, self.se, other.se)
+        count = _each(_welch, self.se, self.degrees, other.se, other.degrees)
+        return Estimate(self.value - other.value, se, count)
+
+    def minus_correlated(self, other: "Estimate | float") -> "Estimate":
+        """The difference of two numbers from the same texts, of which nobody knows how they go together.
+
+        Its standard error is taken to be the sum of both, the largest that it can be, so that a test of it errs less
+        often than it says.
+        """
+        if not isinstance(other, Estimate):
+            return Estimate(self.value - other, self.se, self.count)
+        return self.minus_paired(other, self.se + other.se)
+
+    def significant(self, what: str = "difference") -> str:
+        """What to add to a sentence: "; the difference is significant", or that it is not; nothing without an error."""
+        p = float(self.p)
+        return "" if p != p else f"; the {what} is {'' if p < LEVEL else 'not '}significant"
+
+
+def t_quantile(degrees: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"]:
+    """Half the width of a 95 % interval in standard errors, by Student's t; NaN without a degree of freedom."""
+    from scipy.stats import t
+
+    return np.asarray(t.ppf((1 + CONFIDENCE) / 2, np.where(degrees > 0, degrees, np.nan)))
+
+
+def share_interval(count: int, total: int) -> Interval:
+    """Of a share of independent items (Wilson 1927)."""
+    from scipy.stats import binomtest
+
+    low, high = binomtest(count, total).proportion_ci(CONFIDENCE, method="wilson")
+    return float(low), float(high)
+
+
+def false_discovery(p: Numbers) -> Numbers:
+    """p adjusted so that of all below q a share q at most is expected to be false (Benjamini and Hochberg 1995).
+
+    All of `p` are one family; NaN stay NaN and do not count.
+    """
+    return _each(_benjamini_hochberg, p)
+
+
+def paired_error(
+    before: Float[np.ndarray, "text *cell"],
+    before_weight: Float[np.ndarray, "text *cell"],
+    after: Float[np.ndarray, "text *cell"],
+    after_weight: Float[np.ndarray, "text *cell"],
+) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
+    """Standard error of M₂ − M₁, M = Σ w m / Σ w, and the number of texts it is over.
+
+        r_t = w₂ (m₂ − M₂) / W₂ − w₁ (m₁ − M₁) / W₁        se² = n/(n−1) · Σ r_t²
+
+    With equal weights this is the standard error of the mean of m₂ − m₁ (the paired t test), else the linearised one of
+    two ratios. A text that one side does not have (weight 0) counts on the other alone. NaN below two texts.
+    """
+    terms = [_residual(np.nan_to_num(m), w) for m, w in ((before, before_weight), (after, after_weight))]
+    count = ((before_weight > 0) | (after_weight > 0)).sum(0).astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(count / (count - 1) * ((terms[1] - terms[0]) ** 2).sum(0))
+    known = (count > 1) & (before_weight.sum(0) > 0) & (after_weight.sum(0) > 0)
+    return np.where(known, error, np.nan), count
+
+
+def _residual(value: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    total = np.maximum(weight.sum(0), np.finfo(float).tiny)
+    return weight * (value - (weight * value).sum(0) / total) / total
+
+
+def _each(function: Callable[..., Any], *numbers: Numbers) -> Numbers:
+    """A function of arrays, applied to floats, arrays or DataArrays alike."""
+
+    def of_arrays(*arrays: Any) -> np.ndarray:
+        return np.asarray(function(*(np.asarray(each, dtype=float) for each in arrays)))
+
+    if any(isinstance(each, xr.DataArray) for each in numbers):
+        return xr.apply_ufunc(of_arrays, *numbers)
+    out = of_arrays(*numbers)
+    return out if out.ndim else float(out)
+
+
+def _sizes(value: np.ndarray, se: np.ndarray) -> np.ndarray:
+    """|value| / se, 0 where both are zero."""
+    value, se = np.asarray(value, dtype=float), np.asarray(se, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((value == 0) & (se == 0), 0.0, np.abs(value / se))
+
+
+def _two_sided(value: np.ndarray, se: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+    from scipy.stats import t
+
+    return np.asarray(2 * t.sf(_sizes(value, se), degrees))
+
+
+def _above(value: np.ndarray, se: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+    half = _two_sided(value, se, degrees) / 2
+    return np.where(np.asarray(value) > 0, half, 1 - half)
+
+
+def _welch(se: np.ndarray, degrees: np.ndarray, other: np.ndarray, other_degrees: np.ndarray) -> np.ndarray:
+    """Degrees of freedom + 1; where neither side has a spread, the smaller number of texts."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (se**2 + other**2) ** 2 / (se**4 / degrees + other**4 / other_degrees)
+    return 1.0 + np.where((se == 0) & (other == 0), np.minimum(degrees, other_degrees), found)
+
+
+def _benjamini_hochberg(p: np.ndarray) -> np.ndarray:
+    from scipy.stats import false_discovery_control
+
+    out, known = np.array(p, dtype=float), ~np.isnan(p)
+    if known.any():
+        out[known] = false_discovery_control(out[known])
+    return out
