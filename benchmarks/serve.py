@@ -106,7 +106,8 @@ def requests(number: int) -> Iterator[tuple[str, str, dict[str, object] | None]]
 async def client(number: int, address: str, model: str, end: float, seen: dict[str, list[float]]) -> Counter[int]:
     """Asks until the time is up; latencies go to `seen`, by kind."""
     statuses: Counter[int] = Counter()
-    async with httpx.AsyncClient(base_url=address, timeout=120, headers={"X-Page": str(number)}) as connection:
+    own = httpx.AsyncHTTPTransport(local_address=f"127.0.0.{2 + number % 250}")  # the limit counts addresses
+    async with httpx.AsyncClient(base_url=address, timeout=120, transport=own) as connection:
         for kind, path, question in requests(number):
             if time.monotonic() > end:
                 return statuses

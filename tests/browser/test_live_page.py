@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from shown import percent
-from tiny import bert, classifier
+from tiny import bert, classifier, gpt2, word_pieces
+from transformers import BertConfig, BertModel
 
 from lorgnette.serve import Access, Models, make_app
 from lorgnette.serve.app import Limits
 from lorgnette.serve.server import Server
+from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
-SUBJECTS = {"tiny": classifier(), "other": classifier(seed=3), "headless": bert()}
+SUBJECTS = {"tiny": classifier(), "other": classifier(seed=3), "headless": bert(), "gpt2": gpt2()}
 TEXT = "the cat was not very good"
 NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat'
 
@@ -24,10 +26,12 @@ NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat'
 class Served:
     """The page on a free port of this machine, in a thread."""
 
-    def __init__(self, access: Access | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, subjects: dict[str, Subject] = SUBJECTS, access: Access | None = None, limits: Limits | None = None
+    ) -> None:
         texts = [Example("1", NASTY, label=0), Example("2", "a good dog ran", label=1)]
         corpus = Corpus("little", lambda: iter(texts), labels=("no", "<b>yes</b>"))
-        app = make_app(Models((*SUBJECTS, "broken"), SUBJECTS.__getitem__), access, corpus, limits)
+        app = make_app(Models((*subjects, "broken"), subjects.__getitem__), access, corpus, limits)
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
@@ -294,6 +298,64 @@ def test_a_link_keeps_the_class_that_is_explained(opened, served):
     assert other.locator("#problem").is_hidden()
 
 
+def test_only_language_models_are_asked_to_generate(opened, served):
+    """A number that was typed for a language model is not sent to a classifier, and is there again after it."""
+    page = opened().page
+    asked = []
+    page.on("request", lambda sent: asked.append(sent.post_data_json) if sent.url.endswith("/api/look") else None)
+    page.goto(served.address)
+    page.select_option("#model", "gpt2")
+    page.fill("#generate", "3")
+    look(page)
+    assert page.evaluate("() => lorgnette.scene.doc.generated.tokens") == 3
+    page.wait_for_url("**generate=3**")
+    page.select_option("#model", "tiny")
+    page.locator("#generate-field").wait_for(state="hidden")
+    done(page)
+    assert page.locator("#problem").is_hidden()
+    assert page.evaluate("() => lorgnette.scene.doc.generated") is None
+    assert {question["generate"] for question in asked if question["model"] == "tiny"} == {None}
+    page.wait_for_url(lambda url: "generate" not in url)
+    page.select_option("#model", "gpt2")
+    page.locator("#generate-field").wait_for()
+    done(page)
+    assert page.evaluate("() => lorgnette.scene.doc.generated.tokens") == 3
+    page.select_option("#other", "tiny")  # beside a classifier, the language model still generates
+    page.locator(".lv[aria-busy=false]").nth(1).wait_for()
+    done(page)
+    assert page.locator("#problem").is_hidden()
+    assert page.locator("#generate-field").is_visible()
+
+
+LEFT = """() => {
+  const canvas = document.querySelector(".lv-map canvas"), { width, height } = canvas;
+  const context = canvas.getContext("2d"), paper = context.getImageData(0, 0, 1, 1).data.join();
+  const column = context.getImageData(0, 0, Math.ceil(devicePixelRatio), height).data;
+  for (let at = 0; at < column.length; at += 4) if (column.slice(at, at + 4).join() !== paper) return at / 4;
+  return null;
+}"""
+
+
+@pytest.mark.parametrize("layer", [0, 20, 21])
+def test_the_number_of_the_chosen_layer_is_not_clipped(opened, layer):
+    """Bold two-digit numbers are wider than the margin of the small map: nothing may touch its left edge."""
+    served = Served({"deep": deep()})
+    try:
+        page = opened().page
+        page.goto(served.address)
+        look(page)
+        page.evaluate("(layer) => window.lorgnette.set({ layer, head: 0 })", layer)
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate(LEFT) is None
+    finally:
+        served.close()
+
+
+def deep() -> Subject:
+    config = BertConfig(vocab_size=200, hidden_size=8, num_hidden_layers=22, num_attention_heads=2, intermediate_size=8)
+    return Subject(BertModel(config).eval(), word_pieces(), name="deep")
+
+
 def test_a_cut_text_is_said_to_be_cut(opened):
     served = Served(limits=Limits(truncate=True))
     try:
@@ -331,7 +393,7 @@ def test_a_phone_and_a_model_without_prediction(opened, served):
 
 def test_with_a_token_the_address_that_was_printed_opens_the_page(opened):
     access = Access("127.0.0.1", token="a-token-that-nobody-guesses")
-    served = Served(access)
+    served = Served(access=access)
     try:
         window = opened()
         window.page.goto(f"{served.address}#enter={access.token}")

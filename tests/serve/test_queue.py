@@ -1,52 +1,75 @@
-"""The queue before the model is fair, bounded, and works on each question once."""
+"""The queue before the model is fair and bounded, and equal requests are computed once."""
 
 import asyncio
 import threading
 
 import pytest
 
-from lorgnette.serve.work import AnswerCache, Busy, Desk
+from lorgnette.serve.answers import AnswerCache
+from lorgnette.serve.work import Busy, Desk, sender
 
 
-def test_clients_take_turns():
+def test_requests_are_served_in_the_order_of_their_arrival():
     order, hold = [], threading.Event()
 
     async def crowd():
         desk = Desk()
-        first = asyncio.create_task(desk.do(hold.wait, client="first"))
+        first = asyncio.create_task(desk.do(hold.wait))
         await asyncio.sleep(0)
-        many = [desk.do(lambda n=n: order.append(f"greedy {n}"), client="greedy") for n in range(5)]
-        few = [desk.do(lambda n=n: order.append(f"modest {n}"), client="modest") for n in range(2)]
-        tasks = [asyncio.create_task(work) for work in many + few]
+        tasks = [asyncio.create_task(desk.do(lambda n=n: order.append(n))) for n in range(5)]
         await asyncio.sleep(0)
-        assert desk.waiting == 7
         hold.set()
         await asyncio.gather(first, *tasks)
-        assert desk.waiting == 0
 
     asyncio.run(crowd())
-    assert order[:4] == ["greedy 0", "modest 0", "greedy 1", "modest 1"]
-    assert order[4:] == ["greedy 2", "greedy 3", "greedy 4"]
+    assert order == list(range(5))
 
 
-def test_a_full_queue_refuses_who_has_most_in_it():
-    hold = threading.Event()
+def test_an_address_has_a_limited_number_of_places():
+    desk = Desk(most=2)
+    with desk.place("10.0.0.1"), desk.place("10.0.0.1"):
+        with pytest.raises(Busy, match="2 requests from your address are waiting already"), desk.place("10.0.0.1"):
+            pass
+        with desk.place("10.0.0.2"):
+            assert desk.waiting == {"10.0.0.1": 2, "10.0.0.2": 1}
+    assert not desk.waiting
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("", "10.0.0.1", False),
+    ],
+)
+def test_an_ipv6_user_is_counted_by_network(one, other, same):
+    assert (sender(one) == sender(other)) == same
+
+
+def test_work_that_has_begun_keeps_its_turn_when_its_client_leaves():
+    """Otherwise a client that connects and leaves again and again would pile up work behind the thread."""
+    order, begun, hold = [], threading.Event(), threading.Event()
 
     async def crowd():
-        desk = Desk(most=4)
-        running = asyncio.create_task(desk.do(hold.wait, client="first"))
+        desk = Desk()
+        leaving = asyncio.create_task(desk.do(lambda: (begun.set(), hold.wait())))
         await asyncio.sleep(0)
-        greedy = [asyncio.create_task(desk.do(int, client="greedy")) for _ in range(4)]
-        await asyncio.sleep(0)
-        modest = asyncio.create_task(desk.do(int, client="modest"))
-        with pytest.raises(Busy, match="4 questions are waiting already"):
-            await greedy[-1]
-        assert desk.waiting == 4
+        begun.wait()
+        waiting = asyncio.create_task(desk.do(lambda: order.append("waited")))
+        leaving.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert desk.lock.locked()
+        assert desk.thread.tasks.empty()
         hold.set()
-        assert await asyncio.gather(*greedy[:-1], modest) == [0, 0, 0, 0]
-        await running
+        await waiting
 
     asyncio.run(crowd())
+    assert order == ["waited"]
 
 
 def test_who_leaves_is_taken_out_of_the_queue():
@@ -60,7 +83,6 @@ def test_who_leaves_is_taken_out_of_the_queue():
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.sleep(0)
-        assert desk.waiting == 0
         hold.set()
         await running
         assert await desk.do(int) == 0

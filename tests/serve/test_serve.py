@@ -7,7 +7,7 @@ import threading
 import httpx
 import numpy as np
 import pytest
-from tiny import TEXTS, bert, classifier
+from tiny import TEXTS, bert, classifier, gpt2
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app as commands
@@ -17,6 +17,7 @@ from lorgnette.serve.app import PUBLIC, Limits
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY
 from lorgnette.serve.models import MOST_LOADED
 from lorgnette.serve.schemas import LONGEST_TEXT, Document, PageState, Without
+from lorgnette.serve.work import MOST_WAITING
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
@@ -26,6 +27,8 @@ FOREIGN = (
     *("[::1].evil.com", "localhost:9471.evil.com", "127.0.0.1.evil.com", "localhost.evil.com", "localhost,evil.com"),
     *("localhost:", "localhost:1:2", "a@localhost", "localhost/", "[::1", "::1", "[127.0.0.1]x", "0x7f000001", "127.1"),
     *("", "localhost evil.com"),
+    # The name or the port of something else on this machine.
+    *("localhost:1", "127.0.0.1:99999", "127.0.0.1:08765", "127.0.0.2:8765", "127.0.0.2", "localhost", "[::1]"),
 )
 SUBJECTS = {"tiny": classifier(), "other": classifier(seed=1), "headless": bert()}
 
@@ -176,7 +179,7 @@ def test_foreign_names_and_origins_are_refused():
     app = page()
     assert ask(app, "GET", "/api/state", base="http://evil.example:8765").status_code == 421
     assert ask(app, "GET", "/", base="http://evil.example").status_code == 421
-    for base in ("http://localhost:8765", "http://[::1]:8765", "http://127.0.0.1"):
+    for base in ("http://localhost:8765", "http://[::1]:8765", "http://127.0.0.1", "http://LOCALHOST:8765"):
         assert ask(app, "GET", "/api/state", base=base).status_code == 200
     for host in FOREIGN:
         assert ask(app, "GET", "/api/state", headers={"Host": host}).status_code == 421, host
@@ -187,6 +190,62 @@ def test_foreign_names_and_origins_are_refused():
     assert ask(app, "GET", "/api/state", headers={"Origin": "null"}).status_code == 403
     own = ask(app, "GET", "/api/state", headers={"Origin": "http://127.0.0.1:8765"})
     assert own.status_code == 200
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_two_origins_or_two_hosts_are_refused(public):
+    app, own = page(Access(is_public=public)), ("Origin", "http://127.0.0.1:8765")
+    for twice in (
+        [("Origin", "http://evil.example"), own],
+        [own, own],
+        [("Host", "evil.example"), ("Host", "127.0.0.1:8765")],
+    ):
+        refused = ask(app, "GET", "/api/state", headers=twice)
+        assert refused.status_code == 400
+        assert f"more than one {twice[0][0]} header" in detail(refused)
+
+
+def test_a_page_answers_to_the_address_that_it_listens_on():
+    lan, everywhere = Access("192.0.2.7"), Access("0.0.0.0")
+    assert lan.names("192.0.2.7:8765", 8765)
+    assert not lan.names("192.0.2.8:8765", 8765)
+    assert not lan.names("192.0.2.7:8766", 8765)
+    assert everywhere.names("192.0.2.8:8765", 8765)
+    assert not everywhere.names("192.0.2.8", 8765)
+    assert not everywhere.names("evil.example:8765", 8765)
+    assert Access("127.0.0.2").names("127.0.0.2:8765", 8765)
+    assert Access("fd00::1").names("[fd00::1]:8765", 8765)
+
+
+def test_a_sender_with_invented_pages_does_not_push_others_out(monkeypatch):
+    """Five people wait, then one sender asks 210 times under 210 page names: the five are served, and so is a sixth."""
+    hold = threading.Event()
+    monkeypatch.setattr("lorgnette.serve.app._looked", lambda *_: hold.wait(30) and {})
+    app = page(Access.at("0.0.0.0", public=True))
+
+    async def asked(address: str, text: str, name: str) -> httpx.Response:
+        transport = httpx.ASGITransport(app=app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://demo.example") as client:
+            question = {"model": "tiny", "text": text}
+            return await client.post("/api/look", json=question, headers={"X-Page": name, "X-Forwarded-For": name})
+
+    async def crowd() -> tuple[list[int], list[int], list[str]]:
+        people = [asyncio.create_task(asked(f"192.0.2.{n}", f"person {n}", f"page {n}")) for n in range(5)]
+        await asyncio.sleep(0.05)
+        sender = [asyncio.create_task(asked("198.51.100.1", f"flood {n}", f"10.0.0.{n}")) for n in range(210)]
+        await asyncio.wait(sender, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        people.append(asyncio.create_task(asked("192.0.2.9", "the sixth", "page 9")))
+        await asyncio.sleep(0.05)
+        hold.set()
+        people, sender = await asyncio.gather(*people), await asyncio.gather(*sender)
+        said = [detail(answer) for answer in sender if answer.status_code == 503]
+        return [answer.status_code for answer in people], [answer.status_code for answer in sender], said
+
+    people, sender, said = asyncio.run(crowd())
+    assert people == [200] * 6
+    assert (sender.count(200), sender.count(503)) == (MOST_WAITING, 210 - MOST_WAITING)
+    assert sender[:MOST_WAITING] == [200] * MOST_WAITING  # the newest are refused
+    assert set(said) == {"20 requests from your address are waiting already. Try again in a moment."}
 
 
 def test_beyond_loopback_a_token_is_needed():
@@ -319,8 +378,19 @@ def test_a_public_page_needs_no_token_and_is_bounded():
     assert "unsafe" not in state.headers["content-security-policy"]
     assert "1,001 characters; this page takes 1,000" in detail(look(app, text="a" * 1001))
     assert "this page takes 2" in detail(look(app, methods=["attnlrp", "rollout", "gradient_x_input"]))
+    assert "generate: 500 tokens; this page generates at most 20" in detail(look(app, generate=500))
+    assert state.json()["limits"]["generate"] == PUBLIC.generate
     assert "has no model '/etc'" in detail(look(app, model="/etc"))
     assert ask(app, "GET", "/", headers={"Origin": "https://evil.example"}, base=base).status_code == 403
+
+
+def test_a_language_model_generates_and_a_classifier_says_that_it_does_not():
+    app = make_app(Models(["tiny", "gpt2"], {"tiny": SUBJECTS["tiny"], "gpt2": gpt2()}.__getitem__))
+    document = Document.model_validate(look(app, model="gpt2", generate=2).json())
+    assert document.generates
+    assert document.generated["tokens"] == 2
+    assert not look(app).json()["generates"]
+    assert "cannot continue a text" in detail(look(app, generate=2))
 
 
 def test_a_public_page_has_one_model_which_is_opened_first():
@@ -329,6 +399,12 @@ def test_a_public_page_has_one_model_which_is_opened_first():
     done = CliRunner().invoke(commands, ["serve", "./no-such-folder", "--public", "--no-open"])
     assert done.exit_code == 1
     assert "no-such-folder" in done.stderr
+
+
+def test_a_proxy_is_named_by_its_address():
+    done = CliRunner().invoke(commands, ["serve", "tiny", "--no-open", "--proxy", "*"])
+    assert done.exit_code == 1
+    assert "--proxy '*' is not an address or a network" in done.stderr
 
 
 def test_a_port_that_is_taken_is_one_line():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import httpx
 import pytest
@@ -18,17 +18,21 @@ from lorgnette.serve import Models, make_app
 from lorgnette.serve.server import ANSWER_SECONDS, REQUEST_SECONDS, Server
 
 SUBJECTS = {"tiny": classifier()}
-HEAD = b"POST /api/look HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-GET = b"GET /api/state HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HEAD = b"POST /api/look HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Type: application/json\r\n"
+GET = b"GET /api/state HTTP/1.1\r\nHost: localhost:PORT\r\n\r\n"
+
+
+def addressed(request: bytes, port: int) -> bytes:
+    return request.replace(b"PORT", b"%d" % port)
 
 
 @contextmanager
-def served():
+def served(proxy=None):
     """The page on a free port, in a thread; gives the server and the port."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    server = Server(make_app(Models(["tiny"], SUBJECTS.__getitem__)))
+    server = Server(make_app(Models(["tiny"], SUBJECTS.__getitem__)), proxy)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
     thread.start()
     try:
@@ -52,10 +56,10 @@ def test_a_client_that_does_not_finish_its_request_is_dropped(sent):
         clock = Clock(server)
         slow.settimeout(5)
         if sent.startswith(GET):
-            slow.sendall(GET)
+            slow.sendall(addressed(GET, port))
             while not slow.recv(1 << 16).endswith(b"}"):
                 pass
-        slow.sendall(sent.removeprefix(GET))
+        slow.sendall(addressed(sent.removeprefix(GET), port))
         clock.see_everything()
         clock.now += REQUEST_SECONDS - 1
         clock.see_everything()
@@ -70,13 +74,30 @@ def test_a_client_that_does_not_read_is_dropped():
         clock = Clock(server)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", port))
-        slow.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+        slow.sendall(addressed(b"GET /openapi.json HTTP/1.1\r\nHost: localhost:PORT\r\n\r\n" * 400, port))
         while not any(c.transport.get_write_buffer_size() for c in list(server.server_state.connections)):
             time.sleep(0.01)
         clock.see_everything()
         clock.now += ANSWER_SECONDS + 1
         clock.see_everything()
         assert not server.server_state.connections
+
+
+@pytest.mark.parametrize(
+    ("proxy", "counted"),
+    [(None, "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1"), ("127.0.0.1", "203.0.113.5"), ("127.0.0.0/8", "203.0.113.5")],
+)
+def test_forwarded_addresses_count_only_from_the_proxy_that_was_named(monkeypatch, proxy, counted):
+    """The proxy adds the last address; what stands before it was written by the client."""
+    seen = []
+    monkeypatch.setattr("lorgnette.serve.work.Desk.place", lambda _, address: seen.append(address) or nullcontext())
+    with served(proxy) as (_, port):
+        httpx.post(
+            f"http://127.0.0.1:{port}/api/look",
+            json={"model": "tiny", "text": "the cat"},
+            headers={"X-Forwarded-For": "198.51.100.9, 203.0.113.5"},
+        ).raise_for_status()
+    assert seen == [counted]
 
 
 class Clock:
@@ -135,7 +156,7 @@ def test_ctrl_c_ends_it_while_requests_are_running():
             client = socket.create_connection(("127.0.0.1", port))
             body = b'{"model": "%s", "text": "the cat %d"}' % ((model or "").encode(), len(clients))
             head = b"Content-Length: %d\r\n\r\n" % len(body)
-            client.sendall(HEAD + head + body if model else HEAD)
+            client.sendall(addressed(HEAD + head + body if model else HEAD, port))
             clients.append(client)
         while "loading" not in httpx.get(f"http://127.0.0.1:{port}/api/state").text:
             time.sleep(0.05)

@@ -30,6 +30,11 @@ def serve(
         bool,
         typer.Option("--public", help="A public demo: no token, one model, shorter texts."),
     ] = False,
+    proxy: Annotated[
+        str | None,
+        typer.Option(help="Address or network of your proxy: the limit per address then counts the addresses in its "
+                     "X-Forwarded-For header.", metavar="ADDRESS"),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     *,
     opening: options.Opening,
@@ -65,4 +70,5 @@ def serve(
         browser=not no_open,
         public=public,
         truncate=truncate,
+        proxy=proxy,
     )

@@ -2,7 +2,8 @@
 
 schemas   → what is asked and answered (pydantic), which is what OpenAPI says
 guard    → who may ask: Host, Origin, token, size; and the headers of every answer
-work     → one working thread, a fair queue before it, each question worked on once
+work     → one working thread and the queue before it
+answers  → responses that are kept: equal requests are computed once
 models   → models loaded without blocking the page
 app      → the addresses
 server   → slow clients are dropped, Ctrl-C ends

@@ -16,11 +16,12 @@ from lorgnette.errors import UserError, reason
 from lorgnette.explaining import explanations
 from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, methods_of, target_of
 from lorgnette.serve import schemas
+from lorgnette.serve.answers import AnswerCache, as_json
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
-from lorgnette.serve.work import AnswerCache, Busy, Desk, WorkingThread, as_json
+from lorgnette.serve.work import Busy, Desk, WorkingThread
 from lorgnette.subject import Subject
-from lorgnette.subject.generation import traced
+from lorgnette.subject.generation import can_generate, traced
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.types import Json
@@ -29,13 +30,14 @@ MOST_TEXTS = 2000
 """Texts of the corpus that can be chosen."""
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _PROBLEMS: dict[int | str, Json] = {
+    400: {"model": schemas.Problem, "description": "The request has two Host or two Origin headers."},
     401: {"model": schemas.Problem, "description": "A token is required."},
     403: {"model": schemas.Problem, "description": "The request came from another site."},
     413: {"model": schemas.Problem, "description": "The request is too large."},
     421: {"model": schemas.Problem, "description": "The Host header is not this page's name."},
     422: {"model": schemas.Problem, "description": "The request is invalid."},
     500: {"model": schemas.Problem, "description": "Internal error; see the terminal that runs the page."},
-    503: {"model": schemas.Problem, "description": "The queue is full."},
+    503: {"model": schemas.Problem, "description": "Too many requests from this address are waiting."},
 }
 
 
@@ -63,6 +65,7 @@ class Limits:
 
     text: int = schemas.LONGEST_TEXT
     methods: int = schemas.MOST_METHODS
+    generate: int = schemas.MOST_GENERATED
     truncate: bool = False
     """Texts that are longer than the model takes are cut, and the page says so; else they are refused."""
 
@@ -72,10 +75,12 @@ class Limits:
                 raise UserError(f"{name}: {len(text):,} characters; this page takes {self.text:,}. Shorten it.")
         if len(question.methods or ()) > self.methods:
             raise UserError(f"methods: {len(question.methods or ())} were asked for; this page takes {self.methods}.")
+        if (question.generate or 0) > self.generate:
+            raise UserError(f"generate: {question.generate} tokens; this page generates at most {self.generate}.")
 
 
-PUBLIC = Limits(text=1_000, methods=2)
-"""A stranger's question costs at most some hundred milliseconds on MiniLM."""
+PUBLIC = Limits(text=1_000, methods=2, generate=20)
+"""A stranger's request costs at most some hundred milliseconds on MiniLM."""
 
 
 @dataclass
@@ -95,15 +100,15 @@ class Page:
     async def answer(self, kind: str, question: schemas.Question, request: Request, work: "Work") -> Response:
         """The answer of `work`; one that is there, or on its way for somebody else, is shared."""
         self.limits.check(question)
-        client = request.headers.get("x-page", "")[:64] or (request.client.host if request.client else "")
 
         async def make() -> bytes:
             subject = await self.models.get(question.model)
             example = await self._example(subject, question)
-            return await self.desk.do(lambda: as_json(work(subject, example, question, self.limits)), client=client)
+            return await self.desk.do(lambda: as_json(work(subject, example, question, self.limits)))
 
         key = (kind, self.models.known(question.model), question.model_dump_json())
-        return Response(await self.answers.get(key, make), media_type="application/json")
+        with self.desk.place(request.client.host if request.client else ""):
+            return Response(await self.answers.get(key, make), media_type="application/json")
 
     async def _example(self, subject: Subject, question: schemas.Question) -> Example:
         """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
@@ -184,7 +189,7 @@ def _questions(app: FastAPI, page: Page) -> None:
             for name in models.names
         ]
         limits = {"text": page.limits.text, "body": LARGEST_BODY, "waiting": page.desk.most,
-                  "methods": page.limits.methods}  # fmt: skip
+                  "methods": page.limits.methods, "generate": page.limits.generate}  # fmt: skip
         name = None if texts is None else texts.corpus.name
         return schemas.PageState(models=known, methods=explanations(), default_methods=list(METHODS),
                                 corpus=name, limits=limits)  # fmt: skip
@@ -213,7 +218,8 @@ def _questions(app: FastAPI, page: Page) -> None:
 
 def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
-    return document_of(trace, methods=question.methods, without=question.off, target=question.explained)
+    document = document_of(trace, methods=question.methods, without=question.off, target=question.explained)
+    return {**document, "generates": can_generate(subject)}
 
 
 def _without(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:

@@ -17,7 +17,8 @@ COOKIE = "lorgnette_token"
 LARGEST_BODY = 64 * 1024
 BODY_SECONDS = 10.0
 """How long a client may take to send the body of a request."""
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([1-9][0-9]{0,4}))?")
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
 POLICY = "content-security-policy"
 _SOURCES = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
@@ -57,17 +58,19 @@ class Access:
         """A token is made where other machines can reach the page, unless it is meant for everybody."""
         return Access(host, None if public or is_loopback(host) else secrets.token_urlsafe(24), public)
 
-    def names(self, header: str) -> bool:
-        """Whether a Host header names this page, and is no foreign name that was pointed at us (DNS rebinding)."""
-        name = _name(header)
-        if name is None or self.is_public:
-            return name is not None
-        if is_loopback(self.host) or is_loopback(name):
-            return is_loopback(name)
-        if name in (self.host.lower(), socket.gethostname().lower()):
-            return True
+    def names(self, header: str, port: int) -> bool:
+        """Whether a Host header is this page's name and port, not a foreign name that points here (DNS rebinding)."""
+        match = _HOST.fullmatch(header)
+        if match is None or self.is_public:
+            return match is not None
+        name, given = match[1].lower(), int(match[2] or 80)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        known = {*_LOCAL, host.lower()}
+        if not is_loopback(self.host):
+            known.add(socket.gethostname().lower())
         # Bound to all addresses: any of them, but written as numbers, which nobody can point elsewhere.
-        return self.host in ("0.0.0.0", "::") and _is_address(name)
+        is_ours = name in known or (self.host in ("0.0.0.0", "::") and _is_address(name))
+        return is_ours and given == port
 
     def admits(self, headers: dict[str, str]) -> bool:
         """Whether the token is there: as a bearer, or as the cookie that entering set."""
@@ -141,8 +144,11 @@ class Guard:
         return add
 
     def refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        for name in (b"host", b"origin"):
+            if sum(given.lower() == name for given, _ in scope["headers"]) > 1:
+                return 400, f"The request has more than one {name.decode().capitalize()} header. Send one."
         host, origin, path = headers.get("host", ""), headers.get("origin"), scope["path"]
-        if not self.access.names(host):
+        if not self.access.names(host, port=scope["server"][1] or 80):
             return 421, f"This page does not answer to the name {host!r}. Open it by the address that it printed."
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "This request comes from another site's page, which may not ask here."
@@ -198,12 +204,6 @@ async def _refuse(send: Send, status: int, why: str) -> None:
     headers += [(b"connection", b"close")] if status in (408, 413) else []  # the rest of the body is not read
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _name(header: str) -> str | None:
-    """The name of a Host header, without its port; None where there is more than a name and a port."""
-    match = _HOST.fullmatch(header)
-    return None if match is None else match[1].lower()
 
 
 def _is_address(name: str) -> bool:

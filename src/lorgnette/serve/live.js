@@ -6,7 +6,6 @@ import { Viewer } from "./viewer.js";
 import { shortName } from "./words.js";
 
 const by = (id) => document.getElementById(id);
-const PAGE = crypto.getRandomValues(new Uint32Array(2)).join("-"); // pages take turns at the model
 const LINKED = ["view", "layer", "head", "token", "unit", "measure"];
 
 /** One model's place on the page. */
@@ -25,6 +24,7 @@ class Seat {
     this.asking = null; // the request under way
     this.opening = Promise.resolve();
     this.classes = null; // of the model `known`
+    this.generates = null; // whether the model `known` continues a text; null until its first answer
   }
 
   get model() { return by(this.name).value; }
@@ -39,7 +39,7 @@ class Seat {
   question(more = {}) {
     const { text, pair, example, methods } = this.page.asked;
     const chosen = by("class").value; // another model may have other classes
-    const generate = Number(by("generate").value) || null;
+    const generate = (this.generates && Number(by("generate").value)) || null;
     return { model: this.model, text, pair: pair || null, generate, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
   }
 
@@ -48,13 +48,15 @@ class Seat {
     this.part.inert = true; // what is shown belongs to another question until the answer is there
     this.asking?.abort();
     if (!this.model) { this.part.hidden = true; return; }
-    if (this.known !== this.model) { this.classes = null; this.known = this.model; } // another model, other classes
+    if (this.known !== this.model) { this.classes = this.generates = null; this.known = this.model; }
     try {
       let doc = await this.post("/api/look", { off: this.off.map(named) });
       const asked = this.classes !== null;
       this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
-      // Only now is it known that the model has the class of a link.
-      if (!asked && mine === this.version && this.question().class) doc = await this.post("/api/look", { off: this.off.map(named) });
+      this.generates = doc.generates;
+      // Only now is it known that the model has the class of a link, or that it generates.
+      const { class: chosen, generate } = this.question();
+      if (!asked && mine === this.version && (chosen || generate)) doc = await this.post("/api/look", { off: this.off.map(named) });
       this.opening = this.opening.catch(() => {}).then(() => mine === this.version && this.show(doc)); // one after the other
       await this.opening;
     } catch (error) {
@@ -134,6 +136,7 @@ class Page {
     if (names.includes(hash.get("model"))) by("model").value = hash.get("model");
     if (names.includes(hash.get("other"))) by("other").value = hash.get("other");
     by("text").maxLength = by("pair").maxLength = this.can.limits.text;
+    by("generate").max = this.can.limits.generate;
     // What was typed before the page was ready stays.
     for (const id of ["text", "pair"]) if (hash.get(id)) by(id).value = hash.get(id);
     this.showPair(Boolean(hash.get("pair")));
@@ -172,6 +175,12 @@ class Page {
     const select = by("class"), known = new Set([...select.options].map((option) => option.value));
     for (const name of classes) if (!known.has(name)) select.append(element("option", { value: name }, name));
     by("class-field").hidden = select.options.length < 2;
+  }
+
+  /** The number of tokens to generate is asked for unless every model that is shown is known not to generate. */
+  offerGeneration() {
+    const hidden = this.seats.every((seat) => !seat.model || seat.generates === false);
+    by("generate-field").hidden = by("generate").disabled = hidden;
   }
 
   /** A new question: heads that were switched off for the last one are on again. */
@@ -234,6 +243,7 @@ class Page {
         if (!current()) return;
       }
       by("shown").hidden = this.seats.every((seat) => seat.part.hidden);
+      this.offerGeneration();
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
       if (!failed && !this.seats.some((seat) => seat.classes?.includes(by("class").value))) by("class").value = "";
       if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
@@ -294,7 +304,7 @@ class Page {
     if (!this.asked) return;
     const { text, pair, example, methods } = this.asked;
     const asked = { text, pair, example: example === null ? "" : String(example), explain: methods?.join(",") };
-    const chosen = { class: by("class").value, generate: Number(by("generate").value) ? by("generate").value : "" };
+    const chosen = { class: by("class").value, generate: this.seats.some((seat) => seat.model && seat.question().generate) ? by("generate").value : "" };
     write(state, "#", { model: this.seats[0].model, other: this.seats[1].model, ...asked, ...chosen });
   }
 
@@ -312,7 +322,7 @@ class Page {
   async post(where, body, model, signal) {
     const slow = setTimeout(() => this.say(`Loading ${shortName(model)} …`, true), 1500);
     try {
-      return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json", "X-Page": PAGE }, body: JSON.stringify(body), signal }));
+      return await answered(await fetch(where, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal }));
     } finally {
       clearTimeout(slow);
     }

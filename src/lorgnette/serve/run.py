@@ -1,5 +1,6 @@
 """The page, started: a socket, a browser, and nothing in the log that should not be read."""
 
+import ipaddress
 import socket
 import sys
 import threading
@@ -26,8 +27,11 @@ def run(
     browser: bool = True,
     public: bool = False,
     truncate: bool = False,
+    proxy: str | None = None,
 ) -> None:
     """Serves until it is interrupted."""
+    if proxy is not None:
+        _check_network(proxy)
     access = Access.at(host, public=public)
     models = Models(names, load)
     if public:
@@ -38,7 +42,7 @@ def run(
     # The part behind # is never sent, so the token is in no request line; there is no access log either.
     print(f"Lorgnette is at {address}\nCtrl-C ends it.", file=sys.stderr, flush=True)
     limits = replace(PUBLIC if public else Limits(), truncate=truncate)
-    server = Server(make_app(models, access, corpus, limits))
+    server = Server(make_app(models, access, corpus, limits), proxy)
     if browser:
         opening = threading.Timer(0.8, webbrowser.open, [address])
         opening.daemon = True
@@ -54,6 +58,16 @@ def run(
 def _refuse_many(names: Sequence[str]) -> None:
     if len(names) != 1:
         raise UserError(f"A public page has one model; got {len(names)}. Name one, or leave --public out.")
+
+
+def _check_network(proxy: str) -> None:
+    try:
+        ipaddress.ip_network(proxy)
+    except ValueError as error:
+        raise UserError(
+            f"--proxy {proxy!r} is not an address or a network ({error}). Give the proxy's own, such as 10.0.0.7 or "
+            "10.0.0.0/8."
+        ) from error
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -122,6 +122,7 @@ class Document(Strict):
     pair: str | None
     target: str | None
     cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
+    generates: bool = Field(description="Whether the model can continue a text: `generate` is for such models only.")
     generated: dict[str, object] | None = Field(
         None, description="The text that a language model generated, and the settings."
     )

@@ -16,9 +16,12 @@ MOST_CONNECTIONS = 1000
 
 
 class Server(uvicorn.Server):
-    """A server for `app`; nothing of what is asked is logged."""
+    """A server for `app`; nothing of what is asked is logged.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `proxy` is the address or network of a proxy whose `X-Forwarded-For` is believed; without it, nobody's is.
+    """
+
+    def __init__(self, app: ASGIApp, proxy: str | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -29,6 +32,8 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_graceful_shutdown=2,
+                proxy_headers=proxy is not None,
+                forwarded_allow_ips=proxy or "",
             )
         )
         self.clock: Callable[[], float] = time.monotonic

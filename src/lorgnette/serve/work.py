@@ -1,27 +1,22 @@
-"""One thread that works while the page answers: a fair queue before it, and each question worked on once."""
+"""One thread that works while the page responds, and the queue before it."""
 
 import asyncio
-import json
+import ipaddress
 import threading
-from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from lorgnette.types import Json
-
-MOST_WAITING = 200
-"""Questions in the queue: four for each of fifty people."""
-CACHED_BYTES = 64 << 20
-"""Answers that are kept for the next who asks the same."""
+MOST_WAITING = 20
+"""Requests that one address may have waiting. A page has one or two; a classroom shares an address."""
 
 Done = TypeVar("Done")
 
 
 class Busy(Exception):
-    """More work is waiting than the page takes."""
+    """An address has as many requests waiting as it may have."""
 
 
 class WorkingThread:
@@ -36,133 +31,57 @@ class WorkingThread:
             self.tasks.get()()
 
     def do(self, work: Callable[[], Done]) -> "asyncio.Future[Done]":
-        """The result, for the event loop that asks."""
+        """The result, as a future of the running event loop."""
         loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
-        def settle(result: Any, error: BaseException | None) -> None:
-            if not done.cancelled():
-                done.set_result(result) if error is None else done.set_exception(error)
-
         def task() -> None:
-            result, failed = None, None
+            settle: Callable[[Any], None] = done.set_result
             try:
-                result = work()
+                result: Any = work()
             except BaseException as error:
-                failed = error
+                result, settle = error, done.set_exception
             with suppress(RuntimeError):  # the page was closed meanwhile
-                loop.call_soon_threadsafe(settle, result, failed)
+                loop.call_soon_threadsafe(lambda: None if done.cancelled() else settle(result))
 
         self.tasks.put(task)
         return done
 
 
-@dataclass(eq=False)
-class Job(Generic[Done]):
-    """Work in the queue, and where its result goes; the future is cancelled when nobody waits for it any more."""
-
-    work: Callable[[], Done]
-    done: "asyncio.Future[Done]"
-
-
 class Desk:
-    """A fair queue: clients take turns, so that one with many questions does not keep the others waiting."""
+    """Works on one request at a time, first come, first served. An address that has `most` waiting gets no more."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.most = most
         self.thread: WorkingThread = WorkingThread("at work")
-        self.lines: OrderedDict[str, deque[Job[Any]]] = OrderedDict()
-        self.is_working: bool = False
+        self.lock: asyncio.Lock = asyncio.Lock()
+        self.waiting: Counter[str] = Counter()
 
-    @property
-    def waiting(self) -> int:
-        return sum(len(line) for line in self.lines.values())
-
-    async def do(self, work: Callable[[], Done], *, client: str = "") -> Done:
-        """Runs the work when its turn comes; a client who leaves before that costs nothing."""
-        job = Job(work, asyncio.get_running_loop().create_future())
-        self.lines.setdefault(client, deque()).append(job)
-        if self.waiting > self.most:
-            self._refuse_last_of_longest()
-        self._start_next()
+    @contextmanager
+    def place(self, address: str) -> Iterator[None]:
+        """Counts a request until it is answered; refuses it if too many of this address are waiting already."""
+        who = sender(address)
+        if self.waiting[who] >= self.most:
+            raise Busy(f"{self.most} requests from your address are waiting already. Try again in a moment.")
+        self.waiting[who] += 1
         try:
-            return await job.done
+            yield
         finally:
-            self._remove(client, job)
+            self.waiting[who] -= 1
+            self.waiting += Counter()  # drops the zeros
 
-    def _refuse_last_of_longest(self) -> None:
-        """When the queue is full, who has most questions in it loses the last of them."""
-        client = max(self.lines, key=lambda name: len(self.lines[name]))
-        job = self.lines[client][-1]
-        self._remove(client, job)
-        if not job.done.done():
-            job.done.set_exception(Busy(f"{self.most} questions are waiting already. Ask again in a moment."))
-
-    def _remove(self, client: str, job: Job[Any]) -> None:
-        line = self.lines.get(client, deque())
-        if job in line:
-            line.remove(job)
-        if not line:
-            self.lines.pop(client, None)
-
-    def _start_next(self) -> None:
-        if self.is_working or not self.lines:
-            return
-        client, line = self.lines.popitem(last=False)
-        job = line.popleft()
-        if line:
-            self.lines[client] = line  # behind all others
-        self.is_working = True
-        self.thread.do(job.work).add_done_callback(lambda result: self._finish(job, result))
-
-    def _finish(self, job: Job[Any], result: "asyncio.Future[Any]") -> None:
-        self.is_working = False
-        error = result.exception()
-        if not job.done.done():
-            job.done.set_result(result.result()) if error is None else job.done.set_exception(error)
-        self._start_next()
+    async def do(self, work: Callable[[], Done]) -> Done:
+        """Runs the work when its turn comes. A client that leaves before that costs nothing."""
+        await self.lock.acquire()
+        running = self.thread.do(work)
+        running.add_done_callback(lambda _: self.lock.release())  # work that has begun is not interrupted
+        return await asyncio.shield(running)
 
 
-class AnswerCache:
-    """Answers that are there, or on their way: the same question is worked on once, whoever asks it."""
-
-    def __init__(self, most_bytes: int = CACHED_BYTES) -> None:
-        self.most_bytes = most_bytes
-        self.known: OrderedDict[Hashable, bytes] = OrderedDict()
-        self.coming: dict[Hashable, asyncio.Task[bytes]] = {}
-        self.asking: Counter[asyncio.Task[bytes]] = Counter()
-
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The answer as JSON; made if it is not there, dropped if all who asked have left."""
-        if key in self.known:
-            self.known.move_to_end(key)
-            return self.known[key]
-        task = self.coming.get(key)
-        if task is None:
-            task = self.coming[key] = asyncio.ensure_future(self._made(key, make))
-        self.asking[task] += 1
-        try:
-            return await asyncio.shield(task)
-        finally:
-            self.asking[task] -= 1
-            if self.asking[task] == 0:
-                del self.asking[task]
-                task.cancel()  # nobody waits for it, unless it is done
-
-    def forget(self, keep: Callable[[Any], bool]) -> None:
-        """Drops what `keep` does not want: the answers of a model that is loaded anew."""
-        for key in [key for key in self.known if not keep(key)]:
-            del self.known[key]
-
-    async def _made(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        try:
-            answer = await make()
-        finally:
-            self.coming.pop(key, None)
-        self.known[key] = answer
-        while len(self.known) > 1 and sum(map(len, self.known.values())) > self.most_bytes:
-            self.known.popitem(last=False)
-        return answer
-
-
-def as_json(document: Json) -> bytes:
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+def sender(address: str) -> str:
+    """Who an address is counted as: an IPv6 user owns a /64 network, not one address."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return str(ip if ip.version == 4 else ipaddress.ip_network((ip, 64), strict=False))

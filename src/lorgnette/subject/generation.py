@@ -137,17 +137,22 @@ def generate(subject: Subject, prompt: dict[str, Tensor], how: Generation, *taps
         return _run(subject, prompt, how)
 
 
+def can_generate(subject: Subject) -> bool:
+    """Whether the model can continue a text: a causal language model with its output head."""
+    has_output_head = getattr(subject.model, "can_generate", lambda: False)()
+    return bool(subject.anatomy.causal and has_output_head and not subject.encoder.translates)
+
+
 def refuse_silent(subject: Subject) -> None:
     """Refuse a model that cannot continue a text."""
-    model = subject.model
     if subject.encoder.translates:
         raise UserError(
             f"{subject.name!r} is a translation model: its trace already has the translation. Omit generate."
         )
-    if not subject.anatomy.causal or not getattr(model, "can_generate", lambda: False)():
+    if not can_generate(subject):
         raise UserError(
-            f"{subject.name!r} ({type(model).__name__}) cannot continue a text: it is not a language model with its "
-            "output head. Omit generate, or load a language model."
+            f"{subject.name!r} ({type(subject.model).__name__}) cannot continue a text: it is not a language model "
+            "with its output head. Omit generate, or load a language model."
         )
 
 

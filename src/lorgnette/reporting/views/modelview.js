@@ -1,6 +1,7 @@
 // Model view: all heads, small; layers down, heads across.
 
 import { place } from "./colours.js";
+import { widthOf } from "./pen.js";
 import { headName } from "./words.js";
 
 /** All heads of a stack in one canvas, each at its place in the grid, without gaps. */
@@ -29,6 +30,7 @@ function atlas(stack, measure, colours) {
   return made;
 }
 
+const BESIDE = 10; // pixels between the number of a layer and its heads
 const tiles = new WeakMap();
 
 /** One head cut out of the atlas, for papers that cannot cut. */
@@ -51,8 +53,9 @@ export const modelView = {
   hint: "All heads of the stack, one small matrix each. Press Enter or double-click to open a head.",
   step: "grid",
 
-  layout(scene, state, width, { least = 20, most = 92, gap = 6, label = 34 } = {}) {
+  layout(scene, state, width, { least = 20, most = 92, gap = 6, label: narrowest = 34 } = {}) {
     const stack = scene.stack(state.stack);
+    const label = Math.max(narrowest, Math.ceil(widthOf(`${stack.layers}`, { size: 12, weight: 650 })) + BESIDE + 2);
     const cell = Math.max(least, Math.min(most, Math.floor((width - label) / stack.heads) - gap));
     const ratio = Math.max(0.4, Math.min(1.6, stack.rows.pieces.length / stack.cols.pieces.length));
     const tall = Math.round(cell * ratio), top = 22;
@@ -71,7 +74,7 @@ export const modelView = {
     for (let layer = 0; layer < stack.layers; layer++) {
       const y = top + layer * (tall + gap), mine = layer === state.layer;
       if (y + tall < y0 || y > y1) continue;
-      pen.text(`${layer + 1}`, label - 10, y + tall / 2, { size, weight: mine ? 650 : 400, fill: mine ? colours.accent : colours.soft, align: "right" });
+      pen.text(`${layer + 1}`, label - BESIDE, y + tall / 2, { size, weight: mine ? 650 : 400, fill: mine ? colours.accent : colours.soft, align: "right" });
       for (let head = 0; head < stack.heads; head++) {
         const x = label + head * (cell + gap), chosen = mine && head === state.head;
         pen.image(tile(drawn, layer, head), x, y, cell, tall);
