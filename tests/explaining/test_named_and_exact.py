@@ -1,5 +1,7 @@
 """What is explained is named, integrals say how exact they are, and biases count for their own text only."""
 
+import sys
+
 import pytest
 import torch
 from headed import examples, headed
@@ -41,16 +43,38 @@ def test_biases_of_offsets_are_not_taken_for_texts(family, texts):
     torch.testing.assert_close(together.total[0], alone.total[0], rtol=1e-7, atol=1e-9)
 
 
-def test_integrated_gradients_say_how_exact_they_are():
+def steep():
+    """A model whose logit is rough on the way from the baseline, for which few points do not do, and one text."""
     watched = own_classifier("tp9-base", [example.text for example in EXAMPLES])
-    with torch.no_grad():  # a steep model, for which few points do not do
+    with torch.no_grad():
         for parameter in watched.model.parameters():
-            parameter.mul_(3.0)
-    batch = watched.encode(EXAMPLES)
-    gaps = {steps: explain(watched, batch, "integrated_gradients", 1, steps=steps).gap for steps in (2, 64)}
-    assert gaps[2].max() > 10 * gaps[64].max()
+            parameter.mul_(2.0)
+    return watched, watched.encode(EXAMPLES[:1])
+
+
+def test_integrated_gradients_divide_the_path_until_they_add_up():
+    watched, batch = steep()
+    few, many = (explain(watched, batch, "integrated_gradients", 1, steps=steps) for steps in (16, 128))
+    assert few.gap.max() > 0.01
     found = explain(watched, batch, "integrated_gradients", 1)
-    assert found.gap.max() <= max(0.005, float(gaps[64].max()))
+    assert found.gap.max() <= 0.01
+    assert "(gap 0." in repr(found)
+    distance = (found.tokens - many.tokens).abs().max()
+    assert distance <= 0.03 * many.tokens.abs().sum()
+    assert distance < (found.tokens - few.tokens).abs().max()
+
+
+def test_an_integral_that_does_not_add_up_never_looks_fine(monkeypatch):
+    watched, batch = steep()
+    rough = explain(watched, batch, "integrated_gradients", 1, steps=1)
+    assert rough.gap.max() > 0.05
+    assert "does NOT add up" in repr(rough)
+    assert "does NOT add up" in rough._repr_html_()
+    module = sys.modules["lorgnette.explaining.integrated"]
+    monkeypatch.setattr(module, "FEWEST", 1)
+    monkeypatch.setattr(module, "MOST", 8)
+    with pytest.raises(UserError, match=r"miss f\(x\) − f\(x⁰\) by \d+%"):
+        explain(watched, batch, "integrated_gradients", 1)
 
 
 def test_what_is_explained_is_named():

@@ -125,13 +125,14 @@ def unpacked(stack):
 def test_views_of_bare_tensors_hold_the_weights(form, tmp_path):
     whole = weights()
     given = {"batch": whole, "list": tuple(whole), "one": whole[:, 1], "numpy": whole[:, 1].numpy()}[form]
-    shown = lo.views(given, list("abcde"), text=1)
+    shown = lo.views(given, list("abcde"), text=1 if form in ("batch", "list") else None)
     (stack,) = shown.document["stacks"]
     assert unpacked(stack) == pytest.approx(whole[:, 1].numpy(), abs=0.004)
-    bits = np.frombuffer(zlib.decompress(base64.b64decode(stack["entropy"]["data"])), "<f4")
+    nats = np.frombuffer(zlib.decompress(base64.b64decode(stack["entropy"]["data"])), "<f4")
     rows = whole[:, 1].double()
-    assert bits == pytest.approx((-(rows * rows.log2()).sum(-1).mean(-1)).flatten().numpy(), rel=1e-5)
-    assert "</html>" in shown.save(tmp_path / "bare.html").read_text()
+    assert nats == pytest.approx((-(rows * rows.log()).sum(-1).mean(-1)).flatten().numpy(), rel=1e-5)
+    page = shown.save(tmp_path / "bare.html").read_text()
+    assert "<h1>Attention</h1>" in page
     assert "iframe" in shown._repr_html_()
 
 
@@ -144,12 +145,13 @@ def test_views_of_cross_attention():
 @pytest.mark.parametrize(
     ("given", "tokens", "words"),
     [
-        (weights(), list("abcd"), "5 query positions, and 4 tokens were given"),
-        (weights(), "abcde", "one text was given"),
+        (weights()[:, 0], list("abcd"), "5 query positions, and 4 tokens were given"),
+        (weights()[:, 0], "abcde", "one text was given"),
         (weights()[0, 0], list("abcde"), r"Got \[4, 5, 5\]"),
-        (2 * weights(), list("abcde"), "not attention weights"),
-        (weights() * torch.nan, list("abcde"), "not attention weights"),
+        (2 * weights()[:, 0], list("abcde"), "not attention weights"),
+        (weights()[:, 0] * torch.nan, list("abcde"), "not attention weights"),
         ([weights()[0], weights(queries=4)[0]], list("abcde"), "of one shape"),
+        (tuple(weights()), list("abcde"), "of 3 texts, and the tokens of one"),
     ],
 )
 def test_what_is_no_attention_is_refused(given, tokens, words):
@@ -160,3 +162,10 @@ def test_what_is_no_attention_is_refused(given, tokens, words):
 def test_a_text_that_is_not_in_the_batch():
     with pytest.raises(UserError, match="no text 7"):
         lo.views(weights(), list("abcde"), text=7)
+    with pytest.raises(UserError, match="no axis of texts"):
+        lo.views(weights()[:, 0], list("abcde"), text=1)
+
+
+def test_tokens_of_white_space_can_be_read():
+    shown = lo.views(weights()[:, 0], ["Ġthe", "▁cat", "Ċ", "\t", ""])
+    assert shown.document["sides"][0]["pieces"] == ["␣the", "␣cat", "⏎", "→", "∅"]

@@ -43,7 +43,7 @@ def explained(
 def _by_word(tokens: "Tokens", scores: "Tensor", pieces: bool) -> tuple[list[str], list[float]]:
     units, scores = tokens.units(), scores[: len(tokens.pieces[0])]
     if pieces:
-        return list(tokens.pieces[0]), scores.tolist()
+        return list(tokens.shown()), scores.tolist()
     summed = scores.new_zeros(len(units.labels)).index_add(0, units.number, scores)
     return list(units.labels), summed.tolist()
 

@@ -23,7 +23,7 @@ METHODS = {
     "voita2019": "relevance propagation by ratios, as in the paper (Voita et al. 2019)",
     "voita2021": "relevance propagation by positive and negative parts, as in the released code (Voita et al. 2021)",
     "gradient_x_input": "gradient times word embedding",
-    "integrated_gradients": "gradients integrated from a text of mask tokens to the text (Sundararajan et al. 2017)",
+    "integrated_gradients": "16 to 1,024 gradients on the way from mask tokens to the text (Sundararajan et al. 2017)",
     "attention": "attention weights of the last layer, mean over heads, from the predicting position",
     "rollout": "attention rollout: products over layers of ½ weights + ½ identity (Abnar & Zuidema 2020)",
     "attention_flow": "maximum flow through ½ weights + ½ identity of the layers (Abnar & Zuidema 2020)",
@@ -64,8 +64,9 @@ def explain(
     a tensor has a class for each text, and (a, b) is the difference of two; `explained` of the result names it. If a
     model predicts at every token, the predictions of a text are summed (translation: all tokens of the target; masked
     LM: the masked tokens). For a language model, `Next` explains any token of the text, or one candidate against
-    another. `steps` is for integrated gradients (None: as many as necessary), whose `gap` is their relative error;
-    `biases` also computes the relevance of the biases, for propagation methods (`decompx` always has it).
+    another. `steps` is for integrated gradients: None takes 16 to 1,024 gradients, until their sum misses f(x) − f(x⁰)
+    by at most 1 %, and refuses what still misses it by more than 5 %; a number is taken as it is; `gap` says what
+    they miss. `biases` also computes the relevance of the biases, for propagation methods (`decompx` always has it).
 
     What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """

@@ -1,6 +1,6 @@
 """What an explanation is: how much of one number that a model gives comes from each token and through each head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 
@@ -14,6 +14,8 @@ from lorgnette.errors import UserError
 from lorgnette.texts.batch import Tokens
 
 SHOWN = 8  # texts, and words of each
+WIDE = 0.05
+"""A gap of integrated gradients beyond which their relevance does not explain the logit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +44,8 @@ class Explanation(Facts):
     explained: tuple[str, ...] = ()
     """what is explained of each text: the name of a class, or the predicted tokens"""
     gap: Float[Tensor, " batch"] | None = None
-    """integrated gradients: |f(x) − f(x⁰) − Σ relevance| as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
+    """integrated gradients: what the relevance misses, Σ |f(x_b) − f(x_a) − Σ relevance| over the parts [a, b] of the
+    path, as a share of |f(x) − f(x⁰)|; 0 if the integral is exact"""
     source: Tokens | None = None
     """the tokens that were explained"""
 
@@ -54,10 +57,16 @@ class Explanation(Facts):
         each = zip(self.explained, self.start.tolist(), strict=False)  # rollouts explain no number
         said = [f"{name} {start:.4g}" for name, start in islice(each, SHOWN)]
         if self.source is not None:
-            words = [_strongest(*pair) for pair in islice(zip(self.words(), self.source.words, strict=True), SHOWN)]
+            words = [_strongest(*pair) for pair in islice(zip(self.words(), self._names(), strict=True), SHOWN)]
             said = [f"{what}: {strongest}" for what, strongest in zip_longest(said, words, fillvalue="relevance")]
+        if self.gap is not None:
+            said = [f"{what}{_told(gap)}" for what, gap in zip(said, self.gap.tolist(), strict=False)]
         texts = {f"text {number}": what for number, what in enumerate(said, 1)}
         return {"method": self.method, "texts": len(self.tokens), **texts}
+
+    def _names(self) -> Iterator[Sequence[str]]:
+        assert self.source is not None
+        return (self.source.word_labels(text) for text in range(len(self.tokens)))
 
     @property
     def layers(self) -> dict[Site, Float[Tensor, " batch"]]:
@@ -96,6 +105,11 @@ def _strongest(scores: Float[Tensor, " word"], words: Sequence[str]) -> str:
     order = scores.abs().argsort(descending=True)[:SHOWN].tolist()
     minus = str.maketrans("-", "−")
     return ", ".join(f"{words[word]} {f'{scores[word].item():+.3f}'.translate(minus)}" for word in order)
+
+
+def _told(gap: float) -> str:
+    """How far the relevance is from adding up; a warning where it is no explanation."""
+    return f" (gap {gap:.2%})" if gap <= WIDE else f" (does NOT add up: gap {gap:.0%} of f(x) − f(x⁰))"
 
 
 def masked(scores: Float[Tensor, "batch token"], tokens: Tokens) -> Float[Tensor, "batch token"]:

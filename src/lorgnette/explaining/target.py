@@ -10,6 +10,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.readable import readable, readable_piece
 from lorgnette.types import ModelOutput
 
 Piece = str | int | Tensor
@@ -101,11 +102,12 @@ def named(subject: Subject, batch: Batch, logits: Float[Tensor, "batch *token ch
 def _words(subject: Subject, ids: list[int], choices: int) -> str:
     if subject.labels is not None and len(subject.labels) == choices:
         return " ".join(subject.labels[number] for number in ids)
-    text = str(subject.tokenizer.decode(ids)).strip()
+    text = str(subject.tokenizer.decode(ids))
+    if text:
+        return text.strip() or readable(text)
     # A model may have more ids than its tokenizer has pieces.
-    return text or " ".join(
-        str(piece or i) for i, piece in zip(ids, subject.tokenizer.convert_ids_to_tokens(ids), strict=True)
-    )
+    pieces = subject.tokenizer.convert_ids_to_tokens(ids)
+    return " ".join(readable_piece(piece) if piece else str(i) for i, piece in zip(ids, pieces, strict=True))
 
 
 def fixed(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) -> Target:

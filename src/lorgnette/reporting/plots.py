@@ -1,6 +1,7 @@
 """What `plot()` draws of a result, of one head in one text, and of a training."""
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -15,6 +16,7 @@ from lorgnette.reporting.contents import figures_of
 from lorgnette.reporting.curves import step_chart
 from lorgnette.results import Result
 from lorgnette.subject.trace import Trace
+from lorgnette.texts.readable import readable, readable_piece
 
 if TYPE_CHECKING:
     from lorgnette.bare.callback import LensCallback
@@ -48,11 +50,11 @@ def trace_plot(
         if not 1 <= number <= array.sizes[axis]:
             raise UserError(f"{trace.subject.name!r} has no {axis} {number}: there are 1 to {array.sizes[axis]}.")
     title = f"{trace.subject.name}, {stack or trace.stacks[0]} {layer}.{head}"
-    return Plot(_matrix(array.sel({LAYER: layer, HEAD: head})), title)
+    return Plot(_matrix(array.sel({LAYER: layer, HEAD: head}), readable if words else readable_piece), title)
 
 
-def _matrix(weights: xr.DataArray) -> alt.Chart:
-    rows, columns = (weights[f"{axis}_text"].values.tolist() for axis in (QUERY, KEY))
+def _matrix(weights: xr.DataArray, shown: Callable[[str], str]) -> alt.Chart:
+    rows, columns = ([shown(text) for text in weights[f"{axis}_text"].values] for axis in (QUERY, KEY))
     cells = [
         {"query": i, "key": j, "weight": float(value), "label": f"{rows[i]} → {columns[j]}: {value:.3f}"}
         for i, row in enumerate(weights.values)
@@ -65,8 +67,8 @@ def _matrix(weights: xr.DataArray) -> alt.Chart:
     label = alt.Description(field="label", type="nominal")
     chart = alt.Chart(alt.Data(values=cells), width=alt.Step(_CELL), height=alt.Step(_CELL)).mark_rect()
     return chart.encode(
-        x=alt.X(field="key", type="ordinal", title="is read", axis=_words(columns, labelAngle=-60, orient="top")),
-        y=alt.Y(field="query", type="ordinal", title="reads", axis=_words(rows)),
+        x=alt.X(field="key", type="ordinal", title="key", axis=_words(columns, labelAngle=-60, orient="top")),
+        y=alt.Y(field="query", type="ordinal", title="query", axis=_words(rows)),
         color=alt.Color(field="weight", type="quantitative", scale=alt.Scale(scheme="viridis", domain=[0, 1])),
         description=label,
         tooltip=alt.Tooltip(field="label", type="nominal"),

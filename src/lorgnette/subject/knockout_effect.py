@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.display import Facts
+from lorgnette.texts.readable import readable
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -90,4 +91,5 @@ def _said(trace: "Trace", logits: Float[Tensor, "*token label"]) -> str:
         places = torch.tensor([len(logits) - 1])
     else:
         places = (trace.batch.source.ids[0] == subject.tokenizer.mask_token_id).nonzero()[:, 0]
-    return str(subject.tokenizer.decode(logits.argmax(-1)[places.to(logits.device)])).strip()
+    said = str(subject.tokenizer.decode(logits.argmax(-1)[places.to(logits.device)]))
+    return said.strip() or (readable(said) if said else "")

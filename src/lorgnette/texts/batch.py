@@ -13,6 +13,7 @@ from torch import Tensor
 from lorgnette.display import Facts
 from lorgnette.texts.batch_words import Occurrences, WordPieces
 from lorgnette.texts.example import Example
+from lorgnette.texts.readable import readable, readable_piece
 from lorgnette.texts.sides import WordSpans
 from lorgnette.texts.token_kinds import CATEGORIES
 
@@ -150,8 +151,20 @@ class Tokens:
         number = spans(word)
         first = {unit: place for place, unit in reversed(list(enumerate(number.tolist())))}
         index = tuple(int(word[first[unit]]) for unit in range(len(first)))
-        labels = (pieces[first[unit]] if own < 0 else self.words[text][own] for unit, own in enumerate(index))
+        named = (self.words[text][own] if own >= 0 else "" for own in index)
+        # Neither a special token nor one of white space has letters: its token names it.
+        labels = (name or readable_piece(pieces[first[unit]]) for unit, name in enumerate(named))
         return Units(tuple(labels), index, number)
+
+    def word_labels(self, text: int = 0) -> tuple[str, ...]:
+        """The words of one text as a person can read them; those that the model does not see keep their letters."""
+        units = self.units(text)
+        seen = dict(zip(units.index, units.labels, strict=True))
+        return tuple(readable(seen.get(number, word)) for number, word in enumerate(self.words[text]))
+
+    def shown(self, text: int = 0) -> tuple[str, ...]:
+        """The tokens of one text as a person can read them."""
+        return tuple(map(readable_piece, self.pieces[text]))
 
     def to(self, device: torch.device | str) -> "Tokens":
         return self.changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
@@ -204,7 +217,7 @@ class Batch(Facts):
     def facts(self) -> dict[str, object]:
         """Each text as its first pieces."""
         shown = zip(self.examples, self.source.pieces, strict=True)
-        texts = {example.id: " ".join(pieces) for example, pieces in islice(shown, 8)}
+        texts = {example.id: " ".join(map(readable_piece, pieces)) for example, pieces in islice(shown, 8)}
         return {"texts": len(self), "tokens": int(self.lengths.sum()), **texts}
 
     @property

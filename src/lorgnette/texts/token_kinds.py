@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lorgnette.texts.readable import from_bytes
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 CATEGORIES = ("cls", "sep", "punctuation", "period_comma", "other", "first", "last")
@@ -69,7 +70,7 @@ class TokenKinds:
         pieces = [piece or "" for piece in self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))]
         # GPT-2, RoBERTa and ModernBERT write each byte of a piece as a character of its own.
         if self.tokenizer.is_fast and "ByteLevel" in repr(self.tokenizer.backend_tokenizer.decoder):
-            return [_from_bytes(piece).strip() for piece in pieces]
+            return [from_bytes(piece).strip() for piece in pieces]
         return [piece.removeprefix("##").lstrip(_MARKS) for piece in pieces]
 
     @cached_property
@@ -84,23 +85,6 @@ class TokenKinds:
         table = torch.zeros(self._size, dtype=torch.bool)
         table[: len(flags)] = torch.tensor(flags)
         return table
-
-
-def _byte_characters() -> dict[str, int]:
-    """The character that byte-level tokenizers write for each byte: itself if it prints, else one behind 255."""
-    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + n): byte for n, byte in enumerate(others)}
-
-
-_BYTES = _byte_characters()
-
-
-def _from_bytes(piece: str) -> str:
-    """The text of a byte-level piece; a piece that is part of a character is not text, and an added token is as is."""
-    if any(character not in _BYTES for character in piece):
-        return piece
-    return bytes(_BYTES[character] for character in piece).decode("utf-8", errors="replace")
 
 
 def _is_punctuation(character: str) -> bool:

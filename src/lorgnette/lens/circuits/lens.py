@@ -20,6 +20,7 @@ from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.offloading import parameter
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts.readable import readable_piece
 from lorgnette.types import PreTrainedTokenizerBase
 
 CIRCUITS = ("qk", "ov")
@@ -199,6 +200,6 @@ def _turns(
 ) -> str:
     """The three largest entries, as "cat → dog"; each is among the largest of its token."""
     places = logits.flatten().topk(min(3, logits.numel())).indices
-    word = lambda i: str(tokenizer.convert_ids_to_tokens(int(i)))  # noqa: E731
+    word = lambda i: readable_piece(str(tokenizer.convert_ids_to_tokens(int(i))))  # noqa: E731
     pairs = zip(ids[places // logits.shape[1]].tolist(), outputs.flatten()[places].tolist(), strict=True)
     return ", ".join(f"{word(source)} → {word(target)}" for source, target in pairs)

@@ -13,6 +13,7 @@ from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError
 from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
 from lorgnette.reporting.views.page import notebook_html, write_page
+from lorgnette.texts.readable import readable_piece
 from lorgnette.types import Json
 
 Weights = Tensor | np.ndarray | Sequence[Tensor]
@@ -31,7 +32,8 @@ class Views(NotebookDisplay):
 
     def __repr__(self) -> str:
         stack = self.document["stacks"][0]
-        return f"Views({self.document['model']!r}: {stack['layers']} layers of {stack['heads']} heads)"
+        name = self.document["model"] or stack["name"]
+        return f"Views({name!r}: {stack['layers']} layers of {stack['heads']} heads)"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one page that needs no network, atomically."""
@@ -47,19 +49,20 @@ def views(
     tokens: Sequence[str],
     *,
     keys: Sequence[str] | None = None,
-    text: int = 0,
+    text: int | None = None,
     name: str = "attention",
-    model: str = "weights",
+    model: str | None = None,
 ) -> Views:
     """Show attention weights from any source in the views of `trace`.
 
         >>> weights = torch.rand(2, 3, 4, 4).softmax(-1)        # or output.attentions of a model
         >>> lo.views(weights, ["the", "cat", "sat", "."])
-        Views('weights': 2 layers of 3 heads)
+        Views('attention': 2 layers of 3 heads)
 
-    `attentions` is a tensor [layer head query key], or [layer text head query key] for a batch, of which `text` is
-    shown, or a list with one tensor per layer, as transformers returns it. `tokens` are the queries, and also the keys
-    unless `keys` is given (cross-attention). Rows sum to one, or less with a sink. A notebook displays the views.
+    `attentions` is a tensor [layer head query key], or [layer text head query key] for a batch, or a list with one
+    tensor per layer, as transformers returns it. Of a batch of several texts, `text` (from 0) says whose weights these
+    tokens belong to. `tokens` are the queries, and also the keys unless `keys` is given (cross-attention). Rows sum to
+    one, or less with a sink. `model` names the model in the title. A notebook displays the views.
 
     What they do not show: norms, relevance and trees, which need the model (`subject.trace`).
     """
@@ -70,7 +73,7 @@ def views(
             count = "one text was" if isinstance(labels, str) else f"{len(labels)} tokens were"
             raise UserError(f"The weights have {size} {side} positions, and {count} given: give a list with as many.")
     sides = [_side(tokens)] + ([] if keys is None else [_side(keys)])
-    entropy = -(torch.special.xlogy(weights, weights)).sum(-1).mean(-1) / np.log(2)
+    entropy = -(torch.special.xlogy(weights, weights)).sum(-1).mean(-1)  # nats
     stack = {
         "name": name, "layers": len(weights), "heads": weights.shape[1], "gone": [], "queries": 0,
         "keys": len(sides) - 1, "weights": [deflated(layer) for layer in root_bytes(weights)],
@@ -83,7 +86,7 @@ def views(
     return Views({**head, **nothing, "stacks": [stack], "explanations": [], "sides": sides})
 
 
-def _checked(attentions: Weights, text: int) -> Float[Tensor, "layer head query key"]:
+def _checked(attentions: Weights, text: int | None) -> Float[Tensor, "layer head query key"]:
     try:
         if isinstance(attentions, Tensor | np.ndarray):
             weights = torch.as_tensor(attentions)
@@ -92,9 +95,16 @@ def _checked(attentions: Weights, text: int) -> Float[Tensor, "layer head query 
     except (RuntimeError, TypeError, ValueError) as error:
         raise UserError("lo.views takes weights of layers of one shape: a tensor, or a list with one each.") from error
     if weights.dim() == 5:
-        if not -len(weights[0]) <= text < len(weights[0]):
-            raise UserError(f"There is no text {text}: the batch has {weights.shape[1]}, counted from 0.")
-        weights = weights[:, text]
+        texts = weights.shape[1]
+        if text is None and texts > 1:
+            raise UserError(
+                f"The weights are of {texts} texts, and the tokens of one: say which (text=0 to text={texts - 1})."
+            )
+        if text is not None and not -texts <= text < texts:
+            raise UserError(f"There is no text {text}: the batch has {texts}, counted from 0.")
+        weights = weights[:, text or 0]
+    elif text is not None:
+        raise UserError(f"The weights have no axis of texts, so there is no text {text}: leave out text.")
     if weights.dim() != 4 or 0 in weights.shape:
         raise UserError(
             f"lo.views takes weights [layer head query key], or with a batch [layer text head query key]. Got "
@@ -110,5 +120,5 @@ def _checked(attentions: Weights, text: int) -> Float[Tensor, "layer head query 
 
 
 def _side(tokens: Sequence[str]) -> dict[str, list[str] | list[int]]:
-    places, labels = list(range(len(tokens))), list(map(str, tokens))
+    places, labels = list(range(len(tokens))), [readable_piece(str(token)) for token in tokens]
     return {"pieces": labels, "words": labels, "word": places, "index": places}

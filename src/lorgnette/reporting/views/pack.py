@@ -19,6 +19,7 @@ from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.subject.trace import Trace
 from lorgnette.texts.batch import Tokens
+from lorgnette.texts.readable import readable
 from lorgnette.types import Json
 
 FORMAT, VERSION = "lorgnette-view", 1
@@ -69,7 +70,7 @@ def prediction(trace: Trace) -> Json | None:
     if not trace.subject.anatomy.causal or logits is None or logits.dim() != 3:
         return None
     best = logits[0, -1].float().softmax(-1).topk(6)
-    labels = [trace.subject.tokenizer.decode([number]) for number in best.indices.tolist()]
+    labels = [readable(trace.subject.tokenizer.decode([number])) for number in best.indices.tolist()]
     return {"what": "Next piece", "labels": labels, "shares": best.values.tolist()}
 
 
@@ -161,7 +162,8 @@ def _side(tokens: Tokens) -> Json:
     """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
     units = tokens.units()
     numbers = {"word": units.number.tolist(), "index": list(units.index)}
-    return {"pieces": list(tokens.pieces[0]), "words": list(units.labels), **numbers, "parts": tokens.part_names()}
+    words = [readable(label) for label in units.labels]
+    return {"pieces": list(tokens.shown()), "words": words, **numbers, "parts": tokens.part_names()}
 
 
 def _trees(trace: Trace, induced: "np.ndarray | None") -> Json | None:
@@ -169,7 +171,7 @@ def _trees(trace: Trace, induced: "np.ndarray | None") -> Json | None:
     example = trace.example
     if induced is None and example.heads is None:
         return None
-    words: Sequence[str] = trace.batch.source.words[0]
+    words: Sequence[str] = trace.batch.source.word_labels()
     if induced is not None and induced.shape[-1] != len(words):
         raise UserError(f"The trees have {induced.shape[-1]} words, the text {len(words)}.")
     gold = example.heads is not None and len(example.heads) == len(words)

@@ -36,7 +36,8 @@ def page_html(document: Json, *, title: str | None = None, notebook: bool = Fals
         f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    name = title or f"What {Path(document['model']).name or document['model']} reads"
+    model = document["model"]
+    name = title or ("Attention" if model is None else f"Attention in {Path(model).name or model}")
     text = escape(document["text"] if document["pair"] is None else f"{document['text']} ‖ {document['pair']}")
     if document.get("generated") is not None:
         said = document["generated"]["text"]

@@ -251,7 +251,7 @@ export class Viewer {
 
   async save(kind) {
     const ask = { view: this.view, scene: this.scene, state: this.state, colours: this.colours, focus: this.state.token >= 0 ? { side: "query", index: this.state.token } : null };
-    ask.title = `${shortName(this.scene.doc.model)} · ${this.scene.stacks.length > 1 ? `${this.state.stack} ` : ""}head ${headName(this.state.layer, this.state.head)}`;
+    ask.title = `${shortName(this.scene.doc.model ?? this.scene.stacks[0].name)} · ${this.scene.stacks.length > 1 ? `${this.state.stack} ` : ""}head ${headName(this.state.layer, this.state.head)}`;
     const width = Math.max(this.place.clientWidth, 480), name = `lorgnette-${this.view.name}-${headName(this.state.layer, this.state.head)}.${kind}`;
     const blob = kind === "svg" ? new Blob([asSvg(ask, width)], { type: "image/svg+xml" }) : await asPng(ask, width);
     download(blob, name);

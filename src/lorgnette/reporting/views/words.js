@@ -24,8 +24,5 @@ export const shortName = (model) => model.replace(/\/+$/, "").split("/").pop() |
 
 export const headName = (layer, head) => `${layer + 1}.${head + 1}`;
 
-/** A piece or word as it is shown: white space can be seen, and nothing is endless. */
-export function shown(label) {
-  const text = label.replace(/^[Ġ▁]/, "␣").replace(/\s/g, "␣");
-  return text.length > 40 ? `${text.slice(0, 39)}…` : text || "∅";
-}
+/** A token or word as it is shown: nothing is endless. White space was made visible when the text was packed. */
+export const shown = (label) => (label.length > 40 ? `${label.slice(0, 39)}…` : label);
