@@ -1,14 +1,18 @@
 """Build the wheel and the sdist, and prove that they work without the source tree: `make release-check`.
 
-1. Build both into dist/, check their metadata (twine) and their contents (check-wheel-contents): the package alone.
+1. Build both into dist/ (the same commit gives the same bytes), check their metadata (twine) and their contents
+   (check-wheel-contents): the package alone.
 2. Install the wheel into a fresh environment, core only: `check`, `look`, `trace` and `report` work on a tiny model;
    a command that needs an extra names it in one line.
 3. Add the extra `demo`, and run the demo.
 """
 
+import gzip
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -57,6 +61,8 @@ def build(scratch: Path) -> Path:
     tools = environment(scratch / "tools")
     run(tools / "python", "-m", "pip", "install", "-q", "build", "twine", "check-wheel-contents", where=scratch)
     run(tools / "python", "-m", "build", "--outdir", DIST, ROOT, where=scratch)
+    (sdist,) = DIST.glob("*.tar.gz")
+    make_reproducible(sdist, int(run("git", "log", "-1", "--format=%ct", where=ROOT)))
     run(tools / "twine", "check", "--strict", *sorted(DIST.iterdir()), where=scratch)
     (wheel,) = DIST.glob("*.whl")
     run(tools / "check-wheel-contents", wheel, where=scratch)
@@ -65,6 +71,24 @@ def build(scratch: Path) -> Path:
     if foreign:
         sys.exit(f"release-check: the wheel contains {', '.join(sorted(foreign))}; it must be the package alone.")
     return wheel
+
+
+def make_reproducible(sdist: Path, seconds: int) -> None:
+    """Writes the sdist again with its members in order, and the same time and owner for each."""
+    members = {}
+    with tarfile.open(sdist) as old:
+        for member in old.getmembers():
+            content = old.extractfile(member)
+            members[member.name] = (member, b"" if content is None else content.read())
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for _, (member, content) in sorted(members.items()):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = seconds, 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            new.addfile(member, io.BytesIO(content))
+    with sdist.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=seconds) as packed:
+        packed.write(plain.getvalue())
 
 
 def smoke(programs: Path, where: Path) -> None:

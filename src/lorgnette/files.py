@@ -123,7 +123,10 @@ def _refuse_collision(folder: Path, partial: Path, ours: Callable[[Path], set[st
 @contextmanager
 def _partial(path: Path) -> Iterator[tuple[Path, str]]:
     """A new hidden folder beside `path`, locked while it is filled; those that dead processes left go."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise UserError(f"{path.parent} is a file; a folder is needed.") from error
     token = secrets.token_hex(4)
     partial = hidden(path, f"{token}.partial")
     with ExitStack() as held:

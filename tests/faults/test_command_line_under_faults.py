@@ -48,6 +48,36 @@ def test_bytes_that_are_no_text_and_terminals_without_emoji(model):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_name_that_the_locale_cannot_write_is_one_line(tmp_path):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for arguments in (["new", "lens", "mine", "--out", str(tmp_path / "é")], ["report", str(tmp_path / "é")]):
+        done = ran(*arguments, env=ascii_only)
+        assert done.returncode == 1, done.stderr
+        assert one_line(done.stderr), done.stderr
+        assert "UTF-8 locale" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed):
+    done = subprocess.run(f"{sys.executable} -m lorgnette list lenses {closed}", shell=True, capture_output=True,
+                          text=True, timeout=170)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert bool(done.stdout) == (">&-" not in closed.split())
+
+
+def test_a_reader_who_goes_does_not_stop_the_files(model, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("The cat sat on the mat.\n" * 4)
+    look = [*RUN, "look", model, "-c", str(texts), "-o", str(tmp_path / "run")]
+    with subprocess.Popen(look, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()  # before the first line
+        said = process.stderr.read()
+        assert process.wait(170) == 0, said
+    assert "Error" not in said
+    assert {"report.html", "examples.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
 STOPPED = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored

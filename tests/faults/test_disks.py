@@ -104,6 +104,27 @@ def test_a_disk_that_takes_no_more(place, folder, name, most):
     assert not list(folder.rglob(".*"))
 
 
+def test_a_full_disk_leaves_no_half_package(tmp_path):
+    """`new lens`, also into a folder that is there and empty."""
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        out = tmp_path / name
+
+        def spoilt(out=out):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+            return run(["new", "lens", "mine", "--out", str(out)])
+
+        assert "Cannot write" in one_line(in_fork(spoilt))
+        assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+@pytest.mark.parametrize("file", ["file", "/dev/full"])
+def test_tables_need_a_folder(folder, file):
+    (folder / "file").touch()
+    answer = in_fork(lambda: run(["export", str(folder / "run"), "--out", str(folder / file)]))
+    assert "a folder is needed" in one_line(answer)
+
+
 @pytest.mark.parametrize("name", ["look", "trace", "compare", "train"])
 @pytest.mark.parametrize("where", ["/sys/kernel/lorgnette", "/proc/lorgnette"])
 def test_a_disk_that_is_not_ours(place, folder, name, where):

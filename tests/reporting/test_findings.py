@@ -6,7 +6,7 @@ from made import norms, nothing, plugin, weights
 from tiny import EXAMPLES, marian
 
 import lorgnette as lo
-from lorgnette.figures.finding import Finding
+from lorgnette.figures.finding import Finding, HeadValue, named_above
 from lorgnette.lens.norms.report import arriving
 from lorgnette.lens.weights.report import focus, most_confident, neighbours, sinks
 from lorgnette.reporting import findings
@@ -126,3 +126,8 @@ def test_what_is_about_the_whole_model_is_said_once():
     assert sum("changes the loss" in text for text in found) == 2  # values, and keys
     assert sum("have a sink in most texts" in text for text in found) == 3
     assert not any(text.startswith(("Encoder", "Decoder", "Cross")) for text in found if "changes the loss" in text)
+
+
+def test_a_head_above_a_threshold_reads_as_above_it():
+    some = [HeadValue(3, 12, 0.5003), HeadValue(1, 3, 0.651), HeadValue(2, 1, 0.5 + 1e-9)]
+    assert named_above(some) == "3.12 (0.5003), 1.3 (0.65), 2.1 (0.500000001)"

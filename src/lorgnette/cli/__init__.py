@@ -1,11 +1,13 @@
 """The command line: one short file per command; nothing heavy is imported before a command needs it."""
 
 import contextlib
+import io
 import os
 import signal
 import sys
 import warnings
 from types import FrameType
+from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
@@ -29,12 +31,37 @@ def _begin() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # Marian works without it
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that knows no emoji gets its number
-            stream.reconfigure(errors="backslashreplace")
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller (>&-); a file that is opened later must not get its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no emoji gets its number
+            if stream is getattr(sys, f"__{name}__"):
+                setattr(sys, name, _outlet(stream, number))
     sys.argv = [_decoded(argument) for argument in sys.argv]
     with contextlib.suppress(ValueError):  # only the main thread may; elsewhere somebody else decides
         signal.signal(signal.SIGTERM, _terminate)
+
+
+class _Outlet(io.FileIO):
+    """A standard stream whose reader may go (`look … | head -4`): what comes after that goes nowhere, and the command
+    still writes its files."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
+def _outlet(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
+    """The same stream, for a reader who may go."""
+    stream.flush()
+    raw = io.BufferedWriter(_Outlet(number, "w", closefd=False))
+    return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=stream.line_buffering,
+                            write_through=stream.write_through)  # fmt: skip
 
 
 def _decoded(argument: str) -> str:
@@ -54,7 +81,8 @@ def _end(message: str | None, status: int) -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        message, status = f"cannot write the output: {error.strerror}.", status or 1
+        if status == 0:  # else one line has been said already
+            message, status = f"cannot write the output: {error.strerror}.", 1
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that Python, when it ends, does not try again
     if message is not None:

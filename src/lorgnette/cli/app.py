@@ -72,6 +72,25 @@ class Speaking(TyperGroup):
                 raise
             _say(f"{error.filename or 'the output'}: {what}.")
             raise typer.Exit(1) from error
+        except Exception as error:
+            if (name := _unwritable_name(error)) is None or os.environ.get("LORGNETTE_DEBUG") == "1":
+                raise
+            locale = sys.getfilesystemencoding()
+            _say(f"{name!r} cannot name a file here: file names are {locale} in this locale. Set a UTF-8 locale "
+                 "(LC_ALL=C.UTF-8, without PYTHONUTF8=0) and run it again.")  # fmt: skip
+            raise typer.Exit(1) from error
+
+
+def _unwritable_name(error: Exception) -> str | None:
+    """The argument that cannot name a file in this locale, if that is the matter; the parser hides its error."""
+    if "codec can't encode" not in str(error):
+        return None
+    for argument in sys.argv[1:]:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            return argument
+    return None
 
 
 _OURS = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL)

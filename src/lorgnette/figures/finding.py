@@ -1,6 +1,6 @@
 """A sentence with its numbers, and the heads that it is about."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
@@ -61,6 +61,15 @@ def heads(array: xr.DataArray) -> list[HeadValue]:
     flat = array.stack(cell=(LAYER, HEAD)).dropna("cell")
     values = [HeadValue(int(c[LAYER].item()), int(c[HEAD].item()), float(c.item())) for c in flat]
     return sorted(values, key=lambda one: (-one.value, one.layer, one.head))
+
+
+def named_above(some: Sequence[HeadValue], threshold: float = HALF) -> str:
+    """Heads above a threshold with their values, in as many digits as it takes to see that they are above it."""
+    return ", ".join(f"{one.layer}.{one.head} ({_told_from(one.value, threshold)})" for one in some)
+
+
+def _told_from(value: float, threshold: float) -> str:
+    return next(text for digits in range(2, 18) if float(text := f"{value:.{digits}f}") != threshold or digits == 17)
 
 
 def above(array: xr.DataArray, threshold: float = HALF) -> list[HeadValue]:

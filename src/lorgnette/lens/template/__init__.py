@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from lorgnette.errors import UserError
-from lorgnette.files import writing
+from lorgnette.files import cleared, writing
 
 _FILES = {
     "pyproject.txt": "pyproject.toml",
@@ -39,12 +39,19 @@ def new_lens(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     out = Path(folder or name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} already exists; nothing was written. Choose another folder with --out.")
+    made = not out.exists()
     with writing(out):
-        for source, target in _FILES.items():
-            path = out / _filled(target, known)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = (files("lorgnette.lens.template") / source).read_text(encoding="utf-8")
-            path.write_text(_filled(text, known), encoding="utf-8")
+        try:
+            for source, target in _FILES.items():
+                path = out / _filled(target, known)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                text = (files("lorgnette.lens.template") / source).read_text(encoding="utf-8")
+                path.write_text(_filled(text, known), encoding="utf-8")
+        except BaseException:  # half a package is none: the folder was empty, and is empty again
+            cleared(out)
+            if made and out.is_dir():
+                out.rmdir()
+            raise
     return out
 
 

@@ -8,7 +8,7 @@ from lorgnette.figures import charts
 from lorgnette.figures.cells import shown
 from lorgnette.figures.doubt import extreme_of, head_extreme, layer_means
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, above, heads
+from lorgnette.figures.finding import Finding, above, heads, named_above
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED, SPECIAL, the_category
 from lorgnette.figures.variables import (
@@ -93,7 +93,7 @@ def neighbours(result: Result, kind: str) -> Finding | None:
     readers = above(result.data["mass"].sel({CATEGORY: kind}))
     if not readers:
         return None
-    named = ", ".join(map(str, readers[:NAMED])) + (" …" if len(readers) > NAMED else "")
+    named = named_above(readers[:NAMED]) + (" …" if len(readers) > NAMED else "")
     numbers = {"count": len(readers), "named": named, "what": NEIGHBOURS[kind]}
     verb = "head attends" if len(readers) == 1 else "heads attend"
     return Finding(f"{{count}} {verb} mostly to {{what}} (mean weight above 0.5): {{named}}.", numbers)
