@@ -1,5 +1,6 @@
 """What goes wrong because of the input, said in one line."""
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -28,6 +29,34 @@ def near(name: str, names: Iterable[str]) -> str:
     by_folded = {known.casefold(): known for known in names if known != name}
     close = get_close_matches(name[:256].casefold(), by_folded, n=1)
     return f" Did you mean {by_folded[close[0]]!r}?" if close else ""
+
+
+def whole_number(value: object, argument: str, *, at_least: int | None = None) -> int:
+    """A whole number of any type (NumPy's and torch's too) as an int; a `UserError` that names the argument."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (at_least is not None and number < at_least):
+        least = "" if at_least is None else f", at least {at_least}"
+        raise UserError(f"{argument} must be a whole number{least}. Got {shown(value)} instead.")
+    return number
+
+
+def whole_numbers(values: object, argument: str, *, at_least: int | None = None) -> list[int]:
+    """Several of them."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise UserError(f"{argument} must be a list of whole numbers. Got {shown(values)} instead.")
+    return [whole_number(value, argument, at_least=at_least) for value in values]
+
+
+def shown(value: object) -> str:
+    """A wrong value in a message, cut if it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = type(value).__name__
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def optional(module: str, extra: str) -> ModuleType:

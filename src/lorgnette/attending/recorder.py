@@ -9,6 +9,7 @@ from torch import Tensor
 from lorgnette.attending.call import Call, Site
 from lorgnette.attending.scores import EVERY, Rows
 from lorgnette.attending.taps import Tap
+from lorgnette.errors import UserError
 
 Record = TypeVar("Record")
 PARTS = ("query", "key", "value", "weights", "context")
@@ -76,6 +77,11 @@ class _Parts:
             raise ValueError(f"a recorder keeps {', '.join(PARTS)}; got {', '.join(unknown) or 'nothing to keep'}")
 
     def __call__(self, call: Call) -> dict[str, Tensor]:
+        queries = call.query.shape[2]
+        if isinstance(self.rows, Sequence) and not all(0 <= row < queries for row in self.rows):
+            raise UserError(
+                f"The rows {list(self.rows)} are not all in this text: query positions are 0 to {queries - 1}."
+            )
         out = {name: self._part(call, name) for name in self.names}
         return out if self.graph else {name: tensor.detach() for name, tensor in out.items()}
 

@@ -1,6 +1,6 @@
 """`lo.attention(model, **inputs)`: what was seen of one pass of any Hugging Face model, by name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,12 +12,13 @@ from transformers.utils import ModelOutput
 from lorgnette import axes
 from lorgnette.attending import Recorder, Site
 from lorgnette.attending.recorder import PARTS
+from lorgnette.bare.inputs import model_inputs, running
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.display import Facts
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown, whole_numbers
 from lorgnette.models.tapping import tapped
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, subject_of
 
 _DIMS = {
     "query": (axes.TEXT, axes.HEAD, axes.QUERY, axes.DIM),
@@ -152,34 +153,23 @@ def attention(
 
     What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
     """
-    subject = model if isinstance(model, Subject) else Subject(model, None)
-    refuse_elsewhere(subject, inputs)
+    subject = subject_of(model)
+    inputs = model_inputs(subject, inputs)
     sites = _chosen_sites(subject, layers)
     picked = _chosen_heads(subject, heads)
+    rows = None if rows is None else whole_numbers(rows, "rows")
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
-    with tapped(subject, recorder):
-        try:
-            output = subject.model(**inputs)
-        except IndexError as error:
-            if rows is None:
-                raise
-            raise UserError(f"The rows {list(rows)} are not all in this text: query positions count from 0.") from error
+    with tapped(subject, recorder), running(subject, inputs):
+        output = subject.model(**inputs)
     if not recorder.records:
         raise UserError(f"{subject.name!r} made no attention call in this pass. Check that these are its inputs.")
     return Attention(subject, dict(recorder.records), output, picked)
 
 
-def refuse_elsewhere(subject: Subject, inputs: Mapping[str, object]) -> None:
-    """Tensors on another device than a model that is on one."""
-    places = {parameter.device for parameter in subject.model.parameters()}
-    for name, tensor in inputs.items():
-        if len(places) == 1 and isinstance(tensor, Tensor) and tensor.device not in places:
-            home = next(iter(places))
-            raise UserError(f"{name} is on {tensor.device} and the model on {home}: move it there, .to({str(home)!r}).")
-
-
 def _known_parts(parts: Sequence[str]) -> Sequence[str]:
     parts = [parts] if isinstance(parts, str) else parts
+    if not isinstance(parts, Sequence) or not parts:
+        raise UserError(f"parts must be a list of {', '.join(PARTS)}. Got {shown(parts)} instead.")
     for part in parts:
         if part not in PARTS:
             raise UserError(f"A pass has no {part!r}.{near(part, PARTS)} There are: {', '.join(PARTS)}.")
@@ -189,6 +179,7 @@ def _known_parts(parts: Sequence[str]) -> Sequence[str]:
 def _chosen_sites(subject: Subject, layers: Sequence[int] | None) -> list[Site] | None:
     if layers is None:
         return None
+    layers = whole_numbers(layers, "layers")
     sites = [site for site in subject.sites if site.layer + 1 in layers]
     missing = set(layers) - {site.layer + 1 for site in sites}
     if missing:
@@ -201,6 +192,7 @@ def _chosen_heads(subject: Subject, heads: Sequence[int] | None) -> tuple[int, .
     if heads is None:
         return None
     fewest = min(site.heads for site in subject.anatomy.sites)
+    heads = whole_numbers(heads, "heads")
     for head in heads:
         if not 1 <= head <= fewest:
             raise UserError(f"{subject.name!r} has no head {head}: its heads are 1 to {fewest}.")

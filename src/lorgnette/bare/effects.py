@@ -5,24 +5,27 @@ from dataclasses import dataclass
 
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.bare.attention import refuse_elsewhere
+from lorgnette.bare.inputs import model_inputs, predictions, refuse_labelled_padding, running
 from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
 from lorgnette.display import Facts
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
+from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.knockout import Head
 
 
 @dataclass(frozen=True)
 class Effect(Facts):
-    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over rows of logits.
+    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over predictions.
+
+    A model that predicts at every position has one prediction for each token; padding does not count.
 
     >>> off = lo.effect(model, inputs, without=["1.2"])
     >>> off.logits.shape, off.divergence > 0            # [batch label]
@@ -32,6 +35,8 @@ class Effect(Facts):
     before: Float[Tensor, "*batch label"]
     after: Float[Tensor, "*batch label"]
     loss: tuple[float, float] | None
+    mask: Bool[Tensor, "*batch"] | None = None
+    """Where a model that predicts at every position has a token; None if there is no padding to leave out."""
 
     def facts(self) -> dict[str, object]:
         largest = float(self.logits.abs().max()) if self.logits.numel() else 0.0
@@ -43,8 +48,9 @@ class Effect(Facts):
 
     @property
     def logits(self) -> Float[Tensor, "*batch label"]:
-        """The change of each logit."""
-        return self.after - self.before
+        """The change of each logit; zero at padding."""
+        change = self.after - self.before
+        return change if self.mask is None else change.masked_fill(~self.mask[..., None], 0.0)
 
     @property
     def loss_change(self) -> float | None:
@@ -52,7 +58,8 @@ class Effect(Facts):
 
     @property
     def divergence(self) -> float:
-        p, q = self.before.double().log_softmax(-1), self.after.double().log_softmax(-1)
+        rows = ... if self.mask is None else self.mask
+        p, q = (logits[rows].double().log_softmax(-1) for logits in (self.before, self.after))
         return max(0.0, float((p.exp() * (p - q)).sum(-1).mean()))
 
 
@@ -73,28 +80,32 @@ def effect(
 
     The loss is available if `inputs` include labels. What it does not tell you: what the model would do had it been
     trained without the head. Other heads may compensate within the same pass (self-repair). `without` sets heads to
-    zero, constant part and all (docs/gauge.md).
+    zero, constant part and all (docs/gauge.md). The model runs in evaluation mode, so that dropout is not taken for an
+    effect.
     """
+    subject = subject_of(model)
+    inputs = model_inputs(subject, inputs)
+    refuse_labelled_padding(subject, inputs)
     taps: list[Tap] = []
     if without := list(without):
         taps.append(knockout(model, without))
-    if scaled:
+    if scaled is not None:
         taps.append(scaling(model, scaled))
     if patched is not None:
+        if not isinstance(patched, tuple) or len(patched) != 2:
+            raise UserError(f"patched must be (another pass, heads). Got {shown(patched)} instead.")
         taps.append(patching(model, patched[0], patched[1], positions))
     if not taps:
         raise UserError("Nothing to compare: name heads in without=, scaled= or patched=.")
-    subject = model if isinstance(model, Subject) else Subject(model, None)
-    refuse_elsewhere(subject, inputs)
     network = subject.model
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(network), running(subject, inputs):
         intact = network(**inputs)
-        with tapped(model, *taps):
+        with tapped(subject, *taps):
             changed = network(**inputs)
     before, after = _logits(intact), _logits(changed)
     losses = (getattr(intact, "loss", None), getattr(changed, "loss", None))
     loss = None if losses[0] is None or losses[1] is None else (float(losses[0]), float(losses[1]))
-    return Effect(before, after, loss)
+    return Effect(before, after, loss, predictions(subject, inputs, intact))
 
 
 def gradient_effects(
@@ -114,16 +125,20 @@ def gradient_effects(
         ('stack', 'layer', 'head')
 
     `metric` is a function of the model's output: by default, the loss if there are labels, else the sum of the largest
-    logits. Returns [stack layer head]. It is exact for a metric that is linear in the head's output, and inaccurate for
-    a saturated softmax or a large change: compare with `effect`.
+    logits, one for each text or token. Returns [stack layer head]. It is exact for a metric that is linear in the
+    head's output, and inaccurate for a saturated softmax or a large change: compare with `effect`.
     """
-    subject = model if isinstance(model, Subject) else Subject(model, None)
-    refuse_elsewhere(subject, inputs)
+    subject = subject_of(model)
+    inputs = model_inputs(subject, inputs)
+    if metric is None:
+        refuse_labelled_padding(subject, inputs)
     other = None if from_ is None else contexts_of(from_)
     leaves = _Leaves()
-    with torch.enable_grad(), tapped(subject, leaves):
-        output = subject.model(**inputs)
-        value = (metric or _default_metric)(output)
+    with torch.enable_grad(), evaluating(subject.model), tapped(subject, leaves):
+        with running(subject, inputs):
+            output = subject.model(**inputs)
+        value = _default_metric(subject, inputs, output) if metric is None else metric(output)
+        _refuse_metric(value)
         gradients = torch.autograd.grad(value, list(leaves.contexts.values()), allow_unused=True)
     effects: dict[Site, Tensor] = {}
     for (site, context), gradient in zip(leaves.contexts.items(), gradients, strict=True):
@@ -169,11 +184,18 @@ def _logits(output: object) -> Tensor:
     return logits.detach()
 
 
-def _default_metric(output: object) -> Tensor:
+def _refuse_metric(value: object) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        said = f"{shown(value)}" if not isinstance(value, Tensor) else f"shape {list(value.shape)}"
+        raise UserError(f"metric must return one number, a tensor that depends on the model's output. Got {said}.")
+
+
+def _default_metric(subject: Subject, inputs: Mapping[str, object], output: ModelOutput) -> Tensor:
     loss = getattr(output, "loss", None)
     if loss is not None:
         return loss
     logits = getattr(output, "logits", None)
     if logits is None:
         raise UserError("The model returns neither loss nor logits: pass metric=, a function of its output.")
-    return logits.amax(-1).sum()
+    mask, largest = predictions(subject, inputs, output), logits.amax(-1)
+    return largest.sum() if mask is None else largest[mask].sum()

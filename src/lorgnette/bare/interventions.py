@@ -10,7 +10,7 @@ from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.attention import Attention
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.knockout import Head, Knockout, heads_at
 from lorgnette.subject.trace import Trace
 
@@ -76,21 +76,21 @@ class Patched(Tap):
 
 def knockout(model: Model, heads: Iterable[Head]) -> Knockout:
     """The tap that switches heads off."""
-    return Knockout(heads_at(_subject(model), heads))
+    return Knockout(heads_at(subject_of(model), heads))
 
 
 def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
     """The tap that scales heads."""
     placed: dict[Site, dict[int, float]] = {}
     for name, factor in factors.items():
-        for site, indices in heads_at(_subject(model), [name]).items():
+        for site, indices in heads_at(subject_of(model), [name]).items():
             placed.setdefault(site, {}).update(dict.fromkeys(indices, float(factor)))
     return Scaled(placed)
 
 
 def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequence[int] | None = None) -> Patched:
     """The tap that patches heads."""
-    chosen = heads_at(_subject(model), heads)
+    chosen = heads_at(subject_of(model), heads)
     contexts = contexts_of(from_)
     absent = [site for site in chosen if site not in contexts]
     if absent:
@@ -150,7 +150,3 @@ def contexts_of(source: Source) -> dict[Site, Tensor]:
     if isinstance(source, Trace):
         return {site: call.context.detach() for site, call in source.calls.items()}
     return {site: parts["context"].detach() for site, parts in source.records.items() if "context" in parts}
-
-
-def _subject(model: Model) -> Subject:
-    return model if isinstance(model, Subject) else Subject(model, None)

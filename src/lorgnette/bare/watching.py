@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from lorgnette.bare.attention import refuse_elsewhere
-from lorgnette.bare.batch import refuse_unmasked
+from lorgnette.bare.inputs import model_inputs, refuse_elsewhere
 from lorgnette.bare.interventions import Model
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.passes import Looking
 from lorgnette.models.tapping import tapped
-from lorgnette.subject import Subject
+from lorgnette.subject import subject_of
 from lorgnette.texts.batch import Batch
 
 
@@ -29,11 +28,10 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
     A lens is a torchmetrics metric: it accumulates over batches, resets, merges and syncs like any other. Run one pass
     per context. Lenses on hidden states need `model(**inputs, output_hidden_states=True)`.
     """
-    subject = model if isinstance(model, Subject) else Subject(model, None)
-    _refuse(lenses)
-    refuse_elsewhere(subject, {**batch.inputs, "the batch": batch.source.mask})
-    config = subject.model.config
-    refuse_unmasked(batch.inputs, getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None))
+    subject = subject_of(model)
+    _refuse(lenses, batch)
+    refuse_elsewhere(subject, {"the batch": batch.source.mask})
+    model_inputs(subject, batch.inputs)
     for lens in lenses:
         lens.bind(subject)
     outputs: list[Any] = []
@@ -52,7 +50,9 @@ def watch(model: Model, *lenses: Lens, batch: Batch) -> Iterator[None]:
         lens.committed()
 
 
-def _refuse(lenses: tuple[Lens, ...]) -> None:
+def _refuse(lenses: tuple[Lens, ...], batch: object) -> None:
+    if not isinstance(batch, Batch):
+        raise UserError(f"batch must be a Batch: lo.batch(inputs, tokenizer). Got a {type(batch).__name__} instead.")
     for lens in lenses:
         if not isinstance(lens, Lens):
             raise UserError(f"lo.watch takes lenses, such as lo.lens.get('weights'). Got {type(lens).__name__}.")

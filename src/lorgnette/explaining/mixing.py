@@ -20,9 +20,10 @@ from lorgnette.contributions.rollout import rolled_out, row_shares
 from lorgnette.contributions.value_zeroing import zeroing_distances
 from lorgnette.errors import UserError
 from lorgnette.explaining.explanation import Explanation, masked
-from lorgnette.explaining.target import Target, explained, named, positions
+from lorgnette.explaining.target import Target, explained, named, pooling, positions
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.padding import is_first, is_last
 from lorgnette.types import ModelOutput
 
 Mixing = Float[Tensor, "batch query key"]
@@ -115,15 +116,13 @@ def _rows(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) 
     if logits.dim() == 3:
         rows = positions(subject, batch, target)
     else:
-        config, mask = subject.model.config, batch.source.mask
-        pooling = getattr(config, "pooling", getattr(config, "classifier_pooling", "cls"))
-        place = torch.arange(mask.shape[1], device=mask.device)
-        if pooling == "mean":
+        mask = batch.source.mask
+        if pooling(subject) == "mean":
             rows = mask
         elif subject.anatomy.causal:
-            rows = place == mask.sum(-1, keepdim=True) - 1
+            rows = is_last(mask)
         else:
-            rows = (place == 0).expand(mask.shape)
+            rows = is_first(mask)
     shares = rows.to(logits.dtype)
     return shares / shares.sum(-1, keepdim=True).clamp(min=1)
 

@@ -10,6 +10,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.padding import is_last, positions_of
 from lorgnette.texts.readable import readable, readable_piece
 from lorgnette.types import ModelOutput
 
@@ -61,6 +62,8 @@ def explained(
     logits = getattr(outputs, "logits", None)
     if logits is None:
         raise no_head(subject)
+    if logits.dim() == 2:
+        _refuse_reading_padding(subject, batch)
     first, *second = _choices(subject, batch, logits, target)
     start = logits.gather(-1, first[..., None])[..., 0]
     for other in second:
@@ -70,6 +73,25 @@ def explained(
     if start.dim() == 1:
         return start
     return (start * positions(subject, batch, target).to(start.dtype)).sum(-1)
+
+
+def pooling(subject: Subject) -> str:
+    """What a classifier reads of its texts, as its config says; without a word there, the first position."""
+    config = subject.model.config
+    names = ("pooling", "classifier_pooling", "summary_type")
+    return next((str(getattr(config, name)) for name in names if getattr(config, name, None)), "cls")
+
+
+def _refuse_reading_padding(subject: Subject, batch: Batch) -> None:
+    """A text that begins with padding, for a classifier that reads position 0: its logits are not about the text."""
+    if subject.anatomy.causal or pooling(subject) not in ("cls", "cls-zero", "first"):
+        return
+    for example, begins in zip(batch.examples, batch.source.on_host.mask[:, 0].tolist(), strict=True):
+        if not begins:
+            raise UserError(
+                f"{subject.name!r} reads the first position, which is padding in the text {example.id!r}: pad on the "
+                "right (tokenizer.padding_side = 'right')."
+            )
 
 
 def class_number(subject: Subject, name: str) -> int:
@@ -140,10 +162,10 @@ def positions(subject: Subject, batch: Batch, target: Target = None) -> Bool[Ten
     if isinstance(target, Next):
         _refuse_place(subject, batch, target)
     if subject.anatomy.causal and subject.labels is None:
-        last = tokens.mask.sum(-1, keepdim=True) - 1
         if isinstance(target, Next) and target.at is not None:
-            last = torch.full_like(last, target.at - 1)
-        return torch.arange(tokens.mask.shape[1], device=last.device) == last
+            where = positions_of(tokens.mask, target.at - 1)
+            return torch.zeros_like(tokens.mask).scatter(1, where[:, None], True)
+        return is_last(tokens.mask)
     inner = tokens.mask & ~tokens.special
     mask = subject.tokenizer.mask_token_id
     if mask is None or subject.labels is not None:
@@ -172,7 +194,9 @@ def _said(subject: Subject, batch: Batch, logits: Float[Tensor, "batch token cho
     """The piece that is explained: the one that is named, the one that stands there, or the likeliest."""
     if target.piece is not None:
         return piece_number(subject, target.piece)
-    return logits.detach().argmax(-1) if target.at is None else batch.source.ids[:, target.at]
+    if target.at is None:
+        return logits.detach().argmax(-1)
+    return batch.source.ids.gather(1, positions_of(batch.source.mask, target.at)[:, None])[:, 0]
 
 
 def piece_number(subject: Subject, piece: Piece, *, translated: bool = False) -> int | Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.padding import last_positions
 from lorgnette.types import ModelOutput
 
 TASKS = {
@@ -103,12 +104,13 @@ def next_pieces(tokens: Tokens, end: int | None, limit: int | None) -> Int[Tenso
     A text of `limit` pieces may have been cut there, so that its last position predicts nothing known.
     """
     labels = torch.full_like(tokens.ids, IGNORED)
-    labels[:, :-1] = tokens.ids[:, 1:].masked_fill(~tokens.mask[:, 1:], IGNORED)
+    both = tokens.mask[:, 1:] & tokens.mask[:, :-1]
+    labels[:, :-1] = tokens.ids[:, 1:].masked_fill(~both, IGNORED)
     if end is not None:
         lengths = tokens.lengths
         whole = lengths < limit if limit is not None else torch.ones_like(lengths, dtype=torch.bool)
         rows = torch.arange(len(labels), device=labels.device)[whole]
-        labels[rows, lengths[whole] - 1] = end
+        labels[rows, last_positions(tokens.mask)[whole]] = end
     return labels
 
 
@@ -126,16 +128,17 @@ def masked(
     tokens = batch.source
     chosen = torch.zeros_like(tokens.mask)
     for text, example in enumerate(batch.examples):
-        candidates = (tokens.mask[text] & ~tokens.special[text]).nonzero()[:, 0].tolist()
-        ranked = sorted(candidates, key=lambda position: _draw(seed, example.id, position))
-        chosen[text, ranked[: max(1, round(share * len(ranked)))]] = True
+        places = tokens.mask[text].nonzero()[:, 0]
+        candidates = (~tokens.special[text][places]).nonzero()[:, 0].tolist()
+        ranked = sorted(candidates, key=lambda number: _draw(seed, example.id, number))
+        chosen[text, places[ranked[: max(1, round(share * len(ranked)))]]] = True
     ids = tokens.ids.masked_fill(chosen, mask)
     hidden = replace(batch, inputs={**batch.inputs, "input_ids": ids}, source=replace(tokens, ids=ids))
     return hidden, tokens.ids.masked_fill(~chosen, IGNORED)
 
 
-def _draw(seed: int, text: str, position: int) -> bytes:
-    return hashlib.blake2b(f"{seed}\0{text}\0{position}".encode(), digest_size=8).digest()
+def _draw(seed: int, text: str, number: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\0{text}\0{number}".encode(), digest_size=8).digest()
 
 
 def _references(batch: Batch) -> Tokens:

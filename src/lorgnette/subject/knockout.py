@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Knockout(Tap):
 def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int, ...]]:
     """Named heads (counted from 1, as before any was removed) as site → indices among those that are there."""
     heads_by_site: dict[Site, list[int]] = {}
+    if not isinstance(heads, Iterable):
+        raise UserError(f"Heads are a list of names such as ['1.2']. Got {shown(heads)} instead.")
     for name in [heads] if isinstance(heads, str) else heads:
         site, head = _placed(subject, name)
         heads_by_site.setdefault(site, [])
@@ -84,11 +86,12 @@ def mean_outputs(means: Result, subject: "Subject", site: Site) -> Float[Tensor,
 
 
 def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
-    parts = name.split(".") if isinstance(name, str) else [str(part) for part in name]
+    named = isinstance(name, Sequence)
+    parts = name.split(".") if isinstance(name, str) else [str(part) for part in name] if named else []
     stacks = subject.layers
     if len(parts) == 2 and len(stacks) == 1:
         parts = [next(iter(stacks)), *parts]
-    if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         form = "LAYER.HEAD" if len(stacks) == 1 else f"STACK.LAYER.HEAD ({', '.join(stacks)})"
         raise UserError(f"{_written(name)} is not a head of {subject.name!r}: expected {form}, both counted from 1.")
     stack, layer, head = parts[0], int(parts[1]), int(parts[2])
@@ -107,4 +110,4 @@ def _placed(subject: "Subject", name: Head) -> tuple[Site, int]:
 
 
 def _written(name: Head) -> str:
-    return name if isinstance(name, str) else ".".join(map(str, name))
+    return name if isinstance(name, str) else ".".join(map(str, name)) if isinstance(name, Sequence) else shown(name)

@@ -57,6 +57,11 @@ class Subject(Facts):
         name: str | None = None,
         loaded: Loaded | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise UserError(
+                f"A Subject is made from a model, such as AutoModel.from_pretrained(…). Got {_kind(model)} instead."
+            )
+        refuse_tokenizer(tokenizer, "Subject")
         refuse_compiled(model)
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module  # which it calls, so that what is watched there is what runs
@@ -221,6 +226,37 @@ class Subject(Facts):
         from lorgnette.subject.checks import check
 
         return check(self)
+
+
+def subject_of(model: object) -> Subject:
+    """The subject, or one without a tokenizer for a bare model: for functions that take tensors."""
+    return model if isinstance(model, Subject) else Subject(model)  # type: ignore[arg-type]
+
+
+def refuse_tokenizer(tokenizer: object, function: str) -> None:
+    """What is no tokenizer, in its place."""
+    if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise UserError(
+            f"{function} takes a tokenizer of transformers (AutoTokenizer.from_pretrained(…)). Got a "
+            f"{type(tokenizer).__name__} instead."
+        )
+
+
+def refuse_no_subject(subject: object, function: str) -> None:
+    """What is no subject, where texts are to be tokenised: one line that says how to make one."""
+    if isinstance(subject, Subject):
+        return
+    if isinstance(subject, nn.Module):
+        how = "a model without its tokenizer; pass lo.Subject(model, tokenizer)."
+    else:
+        how = f"{_kind(subject)}."
+    raise UserError(f"{function} takes a Subject (lo.load, or lo.Subject). Got {how}")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str | os.PathLike):
+        return f"the name {str(value)!r}; open it with lo.load({str(value)!r})"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def load(

@@ -140,14 +140,14 @@ class Tokens:
     def part_names(self, text: int = 0) -> list[str] | None:
         """The named part of each token of a text, "" where it has none; None for a text without parts."""
         own = {name: mask[text] for name, mask in self.categories.items() if name not in CATEGORIES}
-        count = len(self.pieces[text])
         if not any(bool(mask.any()) for mask in own.values()):
             return None
-        return [next((name for name, mask in own.items() if mask[place]), "") for place in range(count)]
+        places = self.mask[text].nonzero()[:, 0].tolist()
+        return [next((name for name, mask in own.items() if mask[place]), "") for place in places]
 
     def units(self, text: int = 0) -> Units:
         """The words of one text, special tokens among them, and which of them each piece belongs to."""
-        pieces, word = self.pieces[text], self.word[text, : len(self.pieces[text])]
+        pieces, word = self.pieces[text], self.word[text][self.mask[text]]
         number = spans(word)
         first = {unit: place for place, unit in reversed(list(enumerate(number.tolist())))}
         index = tuple(int(word[first[unit]]) for unit in range(len(first)))

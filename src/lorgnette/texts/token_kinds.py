@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lorgnette.texts.padding import is_first, is_last
 from lorgnette.texts.readable import from_bytes
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
@@ -39,16 +40,14 @@ class TokenKinds:
         opens = special & self._opening[ids]
         closes = special & ~opens
         period_comma = self._period_comma[ids] & mask & ~special
-        position = torch.arange(ids.shape[1])
-        last = mask.sum(-1, keepdim=True) - 1
         return {
             "cls": opens,
             "sep": closes,
             "punctuation": self._punctuation[ids] & mask & ~special,
             "period_comma": period_comma,
             "other": mask & ~special & ~period_comma,
-            "first": (position == 0) & mask,
-            "last": (position == last) & mask,
+            "first": is_first(mask),
+            "last": is_last(mask),
         }
 
     @cached_property

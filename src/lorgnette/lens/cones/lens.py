@@ -18,6 +18,7 @@ from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.padding import first_positions, last_positions
 from lorgnette.types import ModelOutput
 
 
@@ -124,7 +125,8 @@ class Cones(Lens):
     def _vectors(self, batch: Batch, outputs: ModelOutput) -> Float[Tensor, "text dim"]:
         if self.vector == "cls":
             (states,) = hidden_states(outputs, self.causal).values()
-            return states[-1][:, 0].detach()
+            at = first_positions(batch.source.mask).to(states[-1].device)
+            return states[-1][torch.arange(len(batch), device=at.device), at].detach()
         if self.entered is None:
             raise UserError(
                 f"The classification head {type(self.head).__name__} was not called; use Cones(vector='cls')."
@@ -132,7 +134,8 @@ class Cones(Lens):
         if self.entered.dim() == 2:
             return self.entered
         # A head that is given all tokens reads one of them: the first, or in a decoder the last real one.
-        at = batch.source.lengths - 1 if self.causal else torch.zeros_like(batch.source.lengths)
+        mask = batch.source.mask
+        at = last_positions(mask) if self.causal else first_positions(mask)
         return self.entered[torch.arange(len(batch)), at.to(self.entered.device)]
 
     def _labels(self, batch: Batch) -> Int[Tensor, " text"]:

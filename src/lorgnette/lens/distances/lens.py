@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette import axes
@@ -85,27 +85,32 @@ class Distances(Weights):
                 stacks.setdefault(site.name, []).append(call)
             for calls in stacks.values():
                 asking, read = batch.queries(calls[0].site), batch.keys(calls[0].site)
-                for text, (queries, keys) in enumerate(zip(asking.lengths, read.lengths, strict=True)):
-                    if queries > 0 and keys > 0:  # a text without a translation has nothing to say of the decoder
-                        self._compare(calls, text, int(queries), int(keys))
+                sides = zip(asking.on_host.mask, read.on_host.mask, strict=True)
+                for text, (queries, keys) in enumerate(sides):
+                    if queries.any() and keys.any():  # a text without a translation has nothing to say of the decoder
+                        self._compare(calls, text, queries.nonzero()[:, 0], keys.nonzero()[:, 0])
         self.recorder = Recorder(_lean)
 
-    def _compare(self, calls: list[Call], text: int, queries: int, keys: int) -> None:
+    def _compare(self, calls: list[Call], text: int, queries: Int[Tensor, " query"], keys: Int[Tensor, " key"]) -> None:
         heads = [call.scores.shape[1] for call in calls]
         total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64, device=self.home)
-        step = max(1, BLOCK // (sum(heads) * keys))
-        for start in range(0, queries, step):
-            rows = slice(start, min(start + step, queries))
-            block = torch.cat([self._smoothed(call, text, rows, keys) for call in calls])
+        columns = _between(keys)  # padding before a text and behind it; what is hidden between has no weight
+        wide = sum(heads) * (columns.stop - columns.start)
+        for some_rows in queries.split(max(1, BLOCK // wide)):
+            whole = len(some_rows) == some_rows[-1] - some_rows[0] + 1
+            rows = _between(some_rows) if whole else some_rows.tolist()
+            block = torch.cat([self._smoothed(call, text, rows, columns) for call in calls])
             if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
                 block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
-            for some in block.split(max(1, CACHED.get(block.device.type, BLOCK) // (sum(heads) * keys)), 1):
+            for some in block.split(max(1, CACHED.get(block.device.type, BLOCK) // wide), 1):
                 total += summed_jensen_shannon(some)
-        self._add(calls, heads, total / queries, queries, text)
+        self._add(calls, heads, total / len(queries), len(queries), text)
 
-    def _smoothed(self, call: Call, text: int, rows: slice, keys: int) -> Float[Tensor, "head row key"]:
-        """Some rows of one text over its first `keys` keys; the rest is padding."""
-        part = {"texts": slice(text, text + 1), "rows": rows, "columns": slice(keys)}
+    def _smoothed(
+        self, call: Call, text: int, rows: slice | list[int], columns: slice
+    ) -> Float[Tensor, "head row key"]:
+        """Some rows of one text, over the keys from its first token to its last."""
+        part: dict[str, Any] = {"texts": slice(text, text + 1), "rows": rows, "columns": columns}
         visible = call.scores.block(**part).visible_keys()[0]
         return smoothed(call.block(**part)[0], visible, self.smoothing)
 
@@ -168,6 +173,11 @@ class Distances(Weights):
         for name in reversed(KINDS[:-1]):
             kind = kind.where(~passed[name], name)
         return kind
+
+
+def _between(places: Int[Tensor, " place"]) -> slice:
+    """From the first of these places to the last."""
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _lean(call: Call) -> Call:

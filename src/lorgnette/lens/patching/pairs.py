@@ -13,6 +13,7 @@ from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
+from lorgnette.texts.padding import last_positions
 
 COUNTERPART, ANSWER, OTHER = "counterpart", "answer", "other"
 """Names in `Example.extra`, which are columns of a table."""
@@ -92,10 +93,10 @@ def _place(subject: Subject, task: str, batch: Batch) -> Int[Tensor, " batch"] |
     if task == "classification":
         return None
     if task == "causal":
-        return tokens.lengths - 1
+        return last_positions(tokens.mask)
     if task == "translation":
         assert batch.target is not None
-        return (batch.target.lengths - 1).clamp(min=0)  # without a target the decoder reads its start token alone
+        return last_positions(batch.target.mask)  # without a target the decoder reads its start token alone
     hidden = tokens.mask & (tokens.ids == subject.tokenizer.mask_token_id)
     for example, count in zip(batch.examples, hidden.sum(-1).tolist(), strict=True):
         if count != 1:

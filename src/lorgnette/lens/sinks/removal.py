@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.texts.padding import positions_of
 
 CHANGES = {
     "sink_value": ("sink", "value"),
@@ -31,8 +32,9 @@ class Keys:
 
 def middle_keys(sinks: Keys, mask: Bool[Tensor, "text key"]) -> Keys:
     """The token in the middle of each text, or the one after it where that is the sink."""
-    middle = (mask.sum(-1) // 2)[:, None].expand_as(sinks.position)
-    shifted = (middle + 1).minimum(mask.sum(-1)[:, None] - 1)
+    number = mask.sum(-1) // 2
+    after = (number + 1).minimum(mask.sum(-1) - 1)
+    middle, shifted = (positions_of(mask, each)[:, None].expand_as(sinks.position) for each in (number, after))
     return Keys(torch.where(middle == sinks.position, shifted, middle), sinks.exists)
 
 

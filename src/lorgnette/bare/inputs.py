@@ -1,0 +1,157 @@
+"""What goes into a model: tensors that fit it, checked before the pass, at the one door of the bare functions."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from lorgnette.errors import UserError, outside
+from lorgnette.subject import Subject
+from lorgnette.texts.padding import SIDES, real_tokens, refuse_unmasked
+
+IGNORED = -100
+"""The label of a position whose prediction does not count, as transformers writes it."""
+_COUNTED = (*SIDES, "token_type_ids", "position_ids", "decoder_position_ids")
+"""Inputs that are whole numbers."""
+
+
+def as_tensors(inputs: object, argument: str = "inputs") -> dict[str, object]:
+    """The inputs of a model by name. Arrays and lists of numbers become tensors; anything else stays as it is."""
+    if not isinstance(inputs, Mapping):
+        hint = " Tokenise the texts first: tokenizer(texts, padding=True, return_tensors='pt')."
+        raise UserError(
+            f"{argument} must be a mapping from names to tensors, as a tokenizer returns it. Got a "
+            f"{type(inputs).__name__} instead.{hint if isinstance(inputs, str | list | tuple) else ''}"
+        )
+    return {str(name): _tensor(str(name), value) for name, value in inputs.items()}
+
+
+def _tensor(name: str, value: object) -> object:
+    if isinstance(value, np.ndarray):
+        with outside(f"{name} is an array of {value.dtype}", "Pass numbers."):
+            value = torch.from_numpy(np.ascontiguousarray(value))
+    elif isinstance(value, list) and name in (*_COUNTED, *SIDES.values(), "labels", "special_tokens_mask"):
+        with outside(f"{name} is not a table of numbers", "Pad the texts: tokenizer(…, padding=True)."):
+            value = torch.tensor(value)
+    needed = (*_COUNTED, *SIDES.values(), "inputs_embeds")
+    if name in needed and value is not None and not isinstance(value, Tensor):
+        raise UserError(f"{name} must be a tensor. Got {type(value).__name__} instead.")
+    if isinstance(value, Tensor) and name in _COUNTED and (value.is_floating_point() or value.is_complex()):
+        raise UserError(f"{name} must be whole numbers. Got {str(value.dtype).removeprefix('torch.')} instead.")
+    return value
+
+
+def refuse_shapes(inputs: Mapping[str, object]) -> None:
+    """Ids and masks that are no batch of texts, or that do not fit each other."""
+    for name, mask_name in SIDES.items():
+        ids, mask = inputs.get(name), inputs.get(mask_name)
+        like = inputs.get("inputs_embeds") if ids is None and name == "input_ids" else ids
+        if isinstance(ids, Tensor):
+            if ids.dim() != 2:
+                hint = " For one text: input_ids[None]." if ids.dim() == 1 else ""
+                raise UserError(f"{name} must be [batch token]. Got {ids.dim()} dimensions instead.{hint}")
+            if ids.numel() and int(ids.min()) < 0:
+                raise UserError(f"{name} has the id {int(ids.min())}: ids count from 0.")
+        if isinstance(like, Tensor) and (like.dim() < 2 or 0 in like.shape[:2]):
+            raise UserError(f"{name} are empty ({_shape(like)}): expected at least one text with at least one token.")
+        if isinstance(mask, Tensor):
+            real_tokens(mask, tuple(like.shape[:2]) if isinstance(like, Tensor) else None, mask_name)
+
+
+def model_inputs(subject: Subject, inputs: object) -> dict[str, object]:
+    """The inputs as tensors, if this model can take them; else one line that says which cannot be right."""
+    made = as_tensors(inputs)
+    refuse_elsewhere(subject, made)
+    refuse_shapes(made)
+    config = getattr(subject.model, "config", None)
+    refuse_unmasked(made, getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None))
+    _refuse_unknown_ids(subject, made)
+    return made
+
+
+def refuse_elsewhere(subject: Subject, inputs: Mapping[str, object]) -> None:
+    """Tensors on another device than a model that is on one."""
+    places = {parameter.device for parameter in subject.model.parameters()}
+    for name, tensor in inputs.items():
+        if len(places) == 1 and isinstance(tensor, Tensor) and tensor.device not in places:
+            home = next(iter(places))
+            raise UserError(f"{name} is on {tensor.device} and the model on {home}: move it there, .to({str(home)!r}).")
+
+
+def _refuse_unknown_ids(subject: Subject, inputs: Mapping[str, object]) -> None:
+    tables = {"input_ids": _rows(subject.model, "get_input_embeddings"), "decoder_input_ids": None}
+    if tables["input_ids"] is not None and not hasattr(subject.model.config, "decoder_vocab_size"):
+        tables["decoder_input_ids"] = tables["input_ids"]
+    for name, rows in tables.items():
+        ids = inputs.get(name)
+        if isinstance(ids, Tensor) and rows is not None and int(ids.max()) >= rows:
+            raise UserError(
+                f"{name} has the id {int(ids.max())}, and {subject.name!r} has vectors for {rows} ids (0 to "
+                f"{rows - 1}). Use the tokenizer that came with the model."
+            )
+
+
+def _rows(model: nn.Module, name: str) -> int | None:
+    try:
+        table = getattr(model, name)()
+    except (AttributeError, NotImplementedError, TypeError):
+        return None
+    return table.num_embeddings if isinstance(table, nn.Embedding) else None
+
+
+@contextmanager
+def running(subject: Subject, inputs: Mapping[str, object]) -> Iterator[None]:
+    """A pass of the model over these inputs: what it throws at them is one line."""
+    ids = inputs.get("input_ids")
+    length, limit = ids.shape[1] if isinstance(ids, Tensor) else 0, subject.limit
+    advice = "Check that the inputs are those of this model."
+    if limit is not None and length > limit:
+        advice = f"The longest text has {length} tokens and the model takes {limit}: cut it, or split it."
+    with outside(f"{subject.name!r} cannot run on these inputs ({', '.join(inputs)})", advice):
+        yield
+
+
+def predictions(
+    subject: Subject, inputs: Mapping[str, object], output: ModelOutput
+) -> Bool[Tensor, "batch token"] | None:
+    """Which rows of a model's logits are predictions at tokens, not at padding; None if there is one row per text."""
+    logits, labels = getattr(output, "logits", None), inputs.get("labels")
+    if logits is None or logits.dim() != 3:
+        return None
+    here, decodes = tuple(logits.shape[:2]), _decodes(subject)
+    side = "decoder_input_ids" if decodes else "input_ids"
+    like, mask = inputs.get(side, None if decodes else inputs.get("inputs_embeds")), inputs.get(SIDES[side])
+    if isinstance(like, Tensor) and tuple(like.shape[:2]) == here:
+        real = real_tokens(mask, here, SIDES[side]) if isinstance(mask, Tensor) else torch.ones(here, dtype=torch.bool)
+    elif decodes and isinstance(labels, Tensor) and tuple(labels.shape) == here:
+        real = labels != IGNORED  # of which the model makes its decoder's inputs
+    else:
+        return None
+    return real.to(logits.device)
+
+
+def refuse_labelled_padding(subject: Subject, inputs: Mapping[str, object]) -> None:
+    """Labels at padding, which the loss would count."""
+    labels, ids, mask = (inputs.get(name) for name in ("labels", "input_ids", "attention_mask"))
+    if not (isinstance(labels, Tensor) and isinstance(ids, Tensor) and isinstance(mask, Tensor)):
+        return
+    if _decodes(subject) or labels.shape != ids.shape:
+        return
+    if bool((labels[~real_tokens(mask, tuple(ids.shape))] != IGNORED).any()):
+        raise UserError(
+            f"labels name tokens at padding, so the loss would count them: set them to {IGNORED} there "
+            "(labels.masked_fill(attention_mask == 0, -100))."
+        )
+
+
+def _decodes(subject: Subject) -> bool:
+    """Whether an encoder and a decoder read different texts."""
+    return bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
+
+
+def _shape(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape))
