@@ -4,16 +4,13 @@ Achtibat et al. 2024 (ε = 0), Ali et al. 2022 and Voita et al. 2019, App. A, wr
 """
 
 import torch
-
-from lorgnette.explaining.relevance import stabilised
-
-EPS = 0.0
+from shares import apart_from_zero
 
 
 def linear(x, layer, r, biased=True):
     """R_i = x_i Σ_j W_ji R_j / z_j; in the ratios of Voita et al. 2019 z has no bias in it."""
     z = layer(x) if biased else x @ layer.weight.T
-    return x * ((r / (z if biased else stabilised(z))) @ layer.weight)
+    return x * ((r / (z if biased else apart_from_zero(z))) @ layer.weight)
 
 
 def added(a, b, r):
@@ -27,7 +24,7 @@ def normed(x, layer, r, biased=True):
     width = x.shape[-1]
     centring = torch.eye(width, dtype=x.dtype) - 1 / width
     parts = x[..., :, None] * centring * (rate * layer.weight)[..., None, :]
-    whole = y if biased else stabilised(y - layer.bias)
+    whole = y if biased else apart_from_zero(y - layer.bias)
     return (parts / whole[..., None, :]) @ r[..., None]
 
 
@@ -47,7 +44,7 @@ def attention(x, layer, heads, r, method, biased):
         to_v = v * (alpha.transpose(-1, -2) @ (r / out))
     elif method == "voita2019":
         parts = alpha[..., None] * v[:, None] / out[:, :, None] * r[:, :, None]  # [head query key dim]
-        to_v = (parts * v[:, None] / stabilised(alpha[..., None] + v[:, None])).sum(1)
+        to_v = (parts * v[:, None] / apart_from_zero(alpha[..., None] + v[:, None])).sum(1)
     else:
         to_v = v * (alpha.transpose(-1, -2) @ (r / (2 * out)))  # Prop. 3.3
         to_alpha = alpha * ((r / (2 * out)) @ v.transpose(-1, -2))
