@@ -34,3 +34,12 @@ def logits(subject, examples):
     with torch.no_grad():
         outputs = subject.run(batch, return_dict=True)
     return outputs["logits"] if "logits" in outputs else outputs["last_hidden_state"]
+
+
+def shift_keys(subject, size=1.0, seed=1):
+    """Add a constant to all keys of every head, which moves all scores of a query alike."""
+    generator = torch.Generator().manual_seed(seed)
+    for around in subject.anatomy.sites:
+        _, bias = around.key.weights(around.groups)
+        with torch.no_grad():
+            bias += (size * torch.randn(bias.shape, generator=generator)).to(bias)

@@ -44,7 +44,7 @@ def oracle(subject, example, threshold):
                     row["value_ratio"] = float(f[sink] / (sum(others) / len(others)))
                 if site.kind == "self":
                     sizes = [float(state.abs().max()) for state in residual[0]]
-                    row["activation_ratio"] = sizes[sink] / sorted(sizes)[(len(sizes) - 1) // 2]
+                    row["activation_ratio"] = sizes[sink] / np.median(sizes)
             out[site.name, site.layer + 1, head + 1] = row
     return out
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
+from lorgnette.contributions.centred import CentredCall
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
 from lorgnette.contributions.pair_sample import Pairs
@@ -51,6 +52,9 @@ class LayerNorms:
     ) -> None:
         self.call, self.site = call, call.site
         self.parts = projections[self.site]
+        self.centred: bool = isinstance(call, CentredCall)
+        if isinstance(call, CentredCall):
+            self.parts = call.with_constant(self.parts)
         self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.products.dtype
         self.kernels: ModuleType | None = norm_kernels(call) if gram else None
@@ -149,7 +153,8 @@ class LayerNorms:
                 watch(weights, texts, rows)
 
         rows = Wanted(received=self.asking, offsets=(0,) if self.compares else ())
-        return (replace(rows, block=block, context_block=self._show) if watching else rows,)
+        show = None if self.centred else self._show  # the sweep shows the context of the values as they are
+        return (replace(rows, block=block, context_block=show) if watching else rows,)
 
     def _wants_on_chip(self, pairs: Pairs | None) -> tuple[Wanted, ...]:
         """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""

@@ -1,11 +1,11 @@
 """Value Zeroing: how far each token's new vector moves if nothing can be read from another token (or from itself).
 
 C_ij = 1 − cos(x̃_i^{¬j}, x̃_i), where x̃ is the output of the whole layer and x̃^{¬j} that with the value of token j set to
-zero; weights stay as they are. Mohebbi et al. 2023, "Quantifying Context Mixing in Transformers", EACL. The layer is
-really run again, once per token.
+zero (or to the mean over a corpus: docs/gauge.md); weights stay as they are. Mohebbi et al. 2023, "Quantifying Context
+Mixing in Transformers", EACL. The layer is really run again, once per token.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -22,20 +22,27 @@ from lorgnette.texts.batch import Batch
 LayerInput = tuple[tuple[object, ...], dict[str, object]]
 
 
-def value_zeroing(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
+Constants = Mapping[Site, Float[Tensor, "head dim"]]
+
+
+def value_zeroing(
+    subject: Subject, batch: Batch, constants: Constants | None = None
+) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
     """For every self-attention the part of C_ij that is not a token's own; one more pass, then n of each layer."""
-    for site, distances in zeroing_distances(subject, batch):
+    for site, distances in zeroing_distances(subject, batch, constants):
         yield site, off_diagonal_share(distances)
 
 
-def zeroing_distances(subject: Subject, batch: Batch) -> Iterator[tuple[Site, Float[Tensor, "text token token"]]]:
-    """C_ij of every self-attention, in the order of the passes; zero for a padded j."""
+def zeroing_distances(
+    subject: Subject, batch: Batch, constants: Constants | None = None
+) -> Iterator[tuple[Site, Float[Tensor, "text token token"]]]:
+    """C_ij of every self-attention, in the order of the passes; zero for a padded j. `constants` replace values."""
     inputs = _layer_inputs(subject, batch)
     with torch.no_grad(), switched(subject.model.modules(), subject.anatomy):
         for attention, (arguments, keywords) in zip(_layers(subject), inputs, strict=True):
             site = attention.site
             mask = batch.queries(site).mask
-            zero = _Zero(attention.module, site)
+            zero = _Zero(attention.module, site, None if constants is None else constants[site])
             whole = _output(attention.layer, arguments, keywords, zero)
             columns = []
             for token in range(mask.shape[1]):
@@ -70,8 +77,8 @@ def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
 class _Zero(Tap):
     """Runs one layer outside its stack: hears its attention, and takes one token's value out of the context."""
 
-    def __init__(self, module: nn.Module, site: Site) -> None:
-        self.module, self.site, self.token = module, site, -1
+    def __init__(self, module: nn.Module, site: Site, constant: Float[Tensor, "head dim"] | None = None) -> None:
+        self.module, self.site, self.constant, self.token = module, site, constant, -1
 
     @property
     def taps(self) -> Sequence[Tap]:
@@ -87,7 +94,7 @@ class _Zero(Tap):
         if self.token < 0:
             return context
         value = call.value.clone()
-        value[:, :, self.token] = 0.0
+        value[:, :, self.token] = 0.0 if self.constant is None else self.constant[:, : value.shape[-1]].to(value)
         return call.weights.to(value.dtype) @ value
 
 

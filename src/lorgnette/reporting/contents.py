@@ -9,7 +9,7 @@ from lorgnette.figures.lens_report import CHAPTERS, Chapter
 from lorgnette.figures.sentences import stacks
 from lorgnette.reporting.curves import has_steps, step_figures, step_findings
 from lorgnette.results import Result
-from lorgnette.results.result import WHOLE_MODEL
+from lorgnette.results.result import CENTRED, WHOLE_MODEL
 from lorgnette.statistics.estimate import share_interval
 
 
@@ -36,7 +36,8 @@ def findings_of(result: Result) -> list[Finding]:
         common = []
     own = [Finding(words + one.template, one.numbers) for words, found in by_stack.items()
            for one in found if one not in common]  # fmt: skip
-    return [*own, *common]
+    centred = Finding(f"In {result.lens}, the values of each head are less their mean over the corpus.")
+    return [*own, *common, *([centred] if result.data.attrs.get(CENTRED) else [])]
 
 
 def findings(results: Mapping[str, Result]) -> list[Finding]:

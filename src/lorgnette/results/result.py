@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
 
 __all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
+CENTRED = "centred"
+"""The attribute of a result that is about values less their mean over the corpus (docs/gauge.md)."""
 WHOLE_MODEL = "whole_model"
 """The attribute with accuracy and loss of a classifier, where a lens is read beside them."""
 _FORMAT = "lorgnette-result"

@@ -1,5 +1,6 @@
 """How far a head's output departs from the uniform average of the values, within the cone that they span."""
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.convexity.formulas import Cone, angle, cone
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
@@ -35,6 +37,9 @@ class Convexity(Lens):
     can change the output little. Means are over queries, then over texts, before W_O, residual and norm. Queries with
     v̄ = 0 are excluded and counted in `no_mean`; a cone of a single direction has no `used`.
 
+    With `centred`, values are less their mean over the corpus, per head, which is read once before (docs/gauge.md): a
+    constant in all values makes every cone narrow, and could as well stand in the bias.
+
     What it does not tell you: whether a small angle matters. The next layer may use a difference of a few degrees.
     """
 
@@ -42,12 +47,23 @@ class Convexity(Lens):
     summary: ClassVar[str] = "how far a head's output departs from the uniform average of the values"
     no_mean: Tensor
 
+    def __init__(self, centred: bool = False) -> None:
+        super().__init__()
+        self.centred = centred
+        self.centring: Centring = Centring(self, on=centred)
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
+
     def allocate(self, subject: Subject) -> None:
         self.moments: Moments = Moments(self, tuple(_DESCRIPTIONS))
         self.sums("no_mean", len(self.sites), self.heads)
 
     def update(self, call: Call, batch: Batch) -> None:
-        site = call.site
+        call, site = self.centring(call), call.site
         asking = batch.queries(site).mask[:, None]  # [batch 1 query]
         hull = cone(call.scores, call.value)
         rows, defined = _rows(call.context.double(), hull)
@@ -66,7 +82,7 @@ class Convexity(Lens):
             variables[name].attrs["description"] = text
         variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
         variables["no_mean"].attrs["description"] = "queries whose mean value vector is zero (excluded)"
-        return self.result(variables)
+        return self.centring.mark(self.result(variables))
 
 
 def _rows(

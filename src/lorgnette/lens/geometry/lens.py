@@ -1,6 +1,6 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from typing import ClassVar
@@ -15,6 +15,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
 from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
 from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
@@ -36,6 +37,8 @@ _DESCRIPTIONS = {
     "sim_corpus": "mean cosine of all pairs of vectors of the corpus",
     "along_mean": "mean cosine of the vectors of the corpus with their mean (zero vectors excluded)",
     "mean_share": "squared norm of the mean vector divided by the mean squared norm, over all vectors of the corpus",
+    "sim_centred": "sim of the vectors less their mean over the corpus (which is free in keys and values)",
+    "sim_corpus_centred": "sim_corpus of the vectors less their mean over the corpus",
     "rogue_1": "share of sim_corpus due to the largest dimension (if sim_corpus is above .01)",
     "rogue_3": "share of sim_corpus due to the three largest dimensions",
     "isoscore": "IsoScore of the corpus: 1 = isotropic, 0 = all variance in one direction",
@@ -51,6 +54,9 @@ _DESCRIPTIONS = {
     "state_contribution": "contribution of each dimension to state_sim_corpus, to which they sum",
 }
 
+_CENTRED = ("sim", "sim_se", "sim_count", "sim_corpus", "sim_corpus_count")
+"""What is measured of centred vectors too."""
+
 
 class Geometry(Lens):
     """Mean pairwise cosine of states, queries, keys and values, and its relatives (Fosse et al. 2023, Ethayarajh 2019).
@@ -61,6 +67,10 @@ class Geometry(Lens):
     direction, rogue dimensions; with `covariances`, IsoScore and effective rank (`"states"`: of hidden states only);
     with `words`, SelfSim and MEV of words with at least `least` occurrences, and all of them less what random words
     have in common (`_adjusted`).
+
+    With `centred`, `sim_centred` and `sim_corpus_centred` are of queries, keys and values less their mean over all
+    tokens of the corpus, per head, which is read once before: a constant in all keys changes no attention, and one in
+    all values could as well stand in the bias, but both change SIM (docs/gauge.md).
 
     `specials`: which tokens count: True all, False none of [CLS], [SEP], </s>, "cls" only what opens a text. Padding
     never; in state 0, the embeddings, neither specials nor unknown words ever (Fosse et al. 2023).
@@ -87,6 +97,7 @@ class Geometry(Lens):
         words: bool = True,
         least: int = 5,
         occurrences: int = 4096,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         if specials not in (True, False, "cls"):
@@ -100,16 +111,28 @@ class Geometry(Lens):
                 f"Geometry needs least ≥ 2 and occurrences ≥ 20. Got least={least}, occurrences={occurrences}."
             )
         self.specials, self.covariances, self.words = specials, covariances, words
-        self.least, self.occurrences = least, occurrences
+        self.least, self.occurrences, self.centred = least, occurrences, centred
+        self.centring: Centring = Centring(self, on=centred)
         self.wants_words = words  # type: ignore[misc]
 
     @property
     def replays(self) -> bool:
-        return self.per_text is None and self.precision != torch.float64 and find_spec("triton") is not None
+        return (
+            self.per_text is None
+            and not self.centred
+            and self.precision != torch.float64
+            and find_spec("triton") is not None
+        )
 
     @property
     def at_once(self) -> bool:
         return True
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)
@@ -132,6 +155,9 @@ class Geometry(Lens):
         self.state_clouds: Clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
         for site in states:
             self.state_clouds.widths[at_states.index(site), 0] = (1, shapes.states[site.stack][1])
+        if self.centred:
+            self.centred_clouds: Clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "centred", covariances=False)
+            self.centred_clouds.widths |= self.heads_clouds.widths
         self.depth: int = max(number for number, _ in shapes.states.values())
         self.width: int = shapes.width
         if self.words:
@@ -155,9 +181,10 @@ class Geometry(Lens):
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         asking, read = self._counting(batch.queries(site)), self._counting(batch.keys(site))
-        vectors = ((call.query, asking), (call.key, read), (call.value, read))
-        clouds = [Cloud(site, kind, some.transpose(1, 2), mask) for kind, (some, mask) in enumerate(vectors)]
-        self.heads_clouds.add(clouds)
+        masks = (asking, read, read)
+        self.heads_clouds.add(_clouds(site, (call.query, call.key, call.value), masks))
+        if self.centred:
+            self.centred_clouds.add(_clouds(site, self.centring.vectors(call), masks))
 
     def _counting(self, tokens: Tokens) -> Bool[Tensor, "batch token"]:
         if self.specials is True:
@@ -230,6 +257,9 @@ class Geometry(Lens):
         stacks = list(dict.fromkeys([*at_sites.stacks, *at_states.stacks]))
         variables: dict[str, xr.Variable] = {}
         found = self.heads_clouds.means() | self.heads_clouds.pooled(moments[0], ranks[: len(moments[0])])
+        if self.centred:
+            mine = self.centred_clouds.means() | self.centred_clouds.pooled((), ())
+            found |= {_tailed(name, "_centred"): mine[name] for name in _CENTRED}
         for name, cells in found.items():
             cells, together = _on_stacks(cells, at_sites.stacks, stacks), _tailed(name, "_all")
             variables[name] = _variable(name, (*at_sites.dims, axes.VECTORS), cells[:, :, : self.heads])
@@ -261,6 +291,10 @@ class Geometry(Lens):
                 out[f"{name}_all{tail}"] = cells.isel({axes.HEAD: self.heads}, drop=True)
                 states = texts[f"{of_states.state}_{name}{tail}"]
                 out[f"state_{name}{tail}"] = states.sel({axes.HEAD: 1, axes.VECTORS: "state"}, drop=True)
+        for tail in ("", "_weight") if self.centred else ():
+            cells = texts[f"{self.centred_clouds.moments.state}_sim{tail}"].sel({axes.VECTORS: list(VECTORS)})
+            out[f"sim_centred{tail}"] = cells.isel({axes.HEAD: slice(self.heads)})
+            out[f"sim_centred_all{tail}"] = cells.isel({axes.HEAD: self.heads}, drop=True)
         return xr.Dataset(out)
 
     def _dimensions(self, count: np.ndarray) -> dict[str, np.ndarray]:
@@ -305,6 +339,14 @@ def _variable(name: str, dims: Sequence[str], cells: np.ndarray) -> xr.Variable:
     plain = name.removeprefix("state_").removesuffix("_all")
     text = _DESCRIPTIONS.get(name, _DESCRIPTIONS.get(plain))
     return xr.Variable(dims, cells, None if text is None else {"description": text})
+
+
+def _clouds(
+    site: Site, vectors: Sequence[Float[Tensor, "batch head token dim"]], masks: Sequence[Bool[Tensor, "batch token"]]
+) -> list[Cloud]:
+    """Of each kind of vector at a site, those of the tokens that count."""
+    pairs = enumerate(zip(vectors, masks, strict=True))
+    return [Cloud(site, kind, some.transpose(1, 2), mask) for kind, (some, mask) in pairs]
 
 
 def _on_stacks(cells: np.ndarray, own: list[str], stacks: list[str]) -> np.ndarray:

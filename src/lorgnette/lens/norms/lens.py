@@ -20,6 +20,7 @@ from lorgnette.contributions.pair_sample import Pairs, PairSample
 from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.norms.descriptions import DESCRIPTIONS
 from lorgnette.lens.norms.rank_correlations import rank_correlations
@@ -54,6 +55,10 @@ class Norms(Lens):
 
     `contribution` adds α ‖f(x)‖ cos(f(x), y), the part of the output norm that each token supplies: it sums to ‖y‖.
 
+    `centred` takes from the values of each head their mean over the corpus, which is read once before: a constant that
+    could as well stand in b_O, and counts with it (docs/gauge.md). All norms, ratios and contributions are then those
+    of f(x) less its mean; weights stay.
+
     What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
     """
 
@@ -76,6 +81,7 @@ class Norms(Lens):
         contribution: bool = False,
         sample: int = 8192,
         parts: Sequence[str] = (),
+        centred: bool = False,
     ) -> None:
         """`all_heads`: norms of the sum over heads; `residual`: mixing ratios, expansion; `layer_norm`: AttnResLn-N.
 
@@ -83,6 +89,7 @@ class Norms(Lens):
         `sample`: pairs kept per layer and kind of token for rank correlations, 0 for none. `measures`: further mixing
         measures beside the ratios, any of alti, globenc, value_zeroing (the last costs one layer pass per token).
         `parts`: further kinds of token, the named parts of the texts (who speaks in a chat: user, assistant, …).
+        `centred`: norms of values less their mean over the corpus.
         """
         super().__init__()
         if by not in ("text", "token"):
@@ -97,6 +104,8 @@ class Norms(Lens):
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
         self.measures: tuple[str, ...] = tuple(measures)
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
+        self.centred = centred
+        self.centring: Centring = Centring(self, on=centred)
         self.projections: SiteWeights | None = None
         self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
         self.output: OutputShares | None = None
@@ -112,7 +121,7 @@ class Norms(Lens):
 
     @property
     def replays(self) -> bool:
-        plain = not self.measures and not self.contribution and self.all_heads
+        plain = not self.measures and not self.contribution and self.all_heads and not self.centred
         return self.per_text is None and plain
 
     @property
@@ -123,6 +132,12 @@ class Norms(Lens):
         """Later batches have fewer pairs that may belong to the sample."""
         drawn = None if self.pairs_sample is None else self.pairs_sample.drawn_for(batch)
         return drawn is not None and drawn.outgrown
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def holds(self) -> list[tuple[object, str]]:
         return [*super().holds(), (self, "_waiting")]
@@ -158,7 +173,8 @@ class Norms(Lens):
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         assert self.projections is not None
         gram = self.all_heads or self.residual
-        layer = LayerNorms(call, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
+        read = self.centring(call)
+        layer = LayerNorms(read, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
         further, pairs = further_measures(layer, self.measures), None
         if self.pairs_sample is not None:
             on_chip = layer.kernels is not None and self.all_heads and not further and not self.contribution
@@ -187,7 +203,8 @@ class Norms(Lens):
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         if "value_zeroing" in self.measures and self.projections is not None:
-            for site, share in value_zeroing(self.projections.subject, batch):
+            means = {site: self.centring.mean("value", site) for site in self.sites} if self.centred else None
+            for site, share in value_zeroing(self.projections.subject, batch, means):
                 query = batch.queries(site).mask
                 self._ratios([site], {"value_zeroing": share}, query)
 
@@ -332,7 +349,7 @@ class Norms(Lens):
         for name, text in DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
-        return self.result(variables, labels)
+        return self.centring.mark(self.result(variables, labels))
 
     def _mixing_extremes(self, count: xr.Variable) -> dict[str, xr.Variable]:
         both = torch.stack([self.mixing_low, self.mixing_high])

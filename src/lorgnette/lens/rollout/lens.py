@@ -15,6 +15,7 @@ from lorgnette.contributions.layer_mixing import LayerMixing, mixing_of, rollabl
 from lorgnette.contributions.rollout import rolled_out
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import entropy
@@ -38,6 +39,9 @@ class Rollout(Lens):
     Self-attention of encoders and of models with nothing but a decoder; a decoder that also reads an encoder has no
     rollout of its own. Norms are missing where a layer is not x + attention (Gemma-2).
 
+    With `centred`, norms are of values less their mean over the corpus, per head, which is read once before
+    (docs/gauge.md).
+
     What it does not tell you: the effect of feed-forward layers, which is assumed to be the same for all tokens, or of
     terms that cancel, which products of shares cannot represent.
     """
@@ -48,14 +52,21 @@ class Rollout(Lens):
     summary: ClassVar[str] = "how much of each input token remains after each layer (attention rollout)"
     wants_residual: ClassVar[bool] = True
 
-    def __init__(self, by: str = "text") -> None:
+    def __init__(self, by: str = "text", centred: bool = False) -> None:
         super().__init__()
         if by not in ("text", "token"):
             raise UserError(f"The 'by' parameter of Rollout must be 'text' or 'token'. Got {by!r} instead.")
-        self.by = by
+        self.by, self.centred = by, centred
+        self.centring: Centring = Centring(self, on=centred)
         self.batch: Batch | None = None
         self.product: dict[tuple[str, str], Tensor | None] = {}
         self.mixing: LayerMixing | None = None
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")
@@ -68,7 +79,7 @@ class Rollout(Lens):
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         if call.site not in self.rolling:
             return ()
-        self.mixing = LayerMixing(call, self.projections)
+        self.mixing = LayerMixing(self.centring(call), self.projections)
         return (Wanted(block=self.mixing),)
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -123,7 +134,7 @@ class Rollout(Lens):
         )
         result = self.result(variables)
         result.data.attrs["by"] = self.by
-        return result
+        return self.centring.mark(result)
 
 
 def rollout(

@@ -14,6 +14,7 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.signals import Signal, opposite, variable
@@ -49,6 +50,9 @@ class Sinks(Lens):
     With `effect` the model runs again on every batch: the sink's value is set to zero, or its key hidden and the other
     weights renormalised, in all heads that have a sink; and the same for the token in the middle of the text.
 
+    With `centred`, `arrives` and `value_ratio` are of values less their mean over the corpus, per head, which is read
+    once before (docs/gauge.md): a sink whose value is zero differs from a mean that is not.
+
     What it does not tell you: whether the model needs the sink (see `effect`). A sink that contributes nothing lets a
     head attend to nothing. In short texts the shares are larger: one of n tokens receives at least 1/n.
     """
@@ -72,7 +76,11 @@ class Sinks(Lens):
     }
 
     def __init__(
-        self, thresholds: Sequence[float] = (0.2, 0.3, 0.5, 0.8), threshold: float = 0.3, effect: bool = False
+        self,
+        thresholds: Sequence[float] = (0.2, 0.3, 0.5, 0.8),
+        threshold: float = 0.3,
+        effect: bool = False,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         if isinstance(thresholds, str) or not thresholds or not all(0 < each < 1 for each in thresholds):
@@ -80,6 +88,8 @@ class Sinks(Lens):
         if not 0 < threshold < 1:
             raise UserError(f"The 'threshold' of Sinks must be between 0 and 1. Got {threshold!r} instead.")
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
+        self.centred = centred
+        self.centring: Centring = Centring(self, on=centred)
         self.projections: SiteWeights | None = None
         self.sinks: dict[Site, Keys] = {}
 
@@ -87,6 +97,12 @@ class Sinks(Lens):
         super().bind(subject)
         if self.projections is None:  # it was pickled, and the model stayed behind
             self.projections = SiteWeights(subject, layer_norm=False)
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         self.projections = SiteWeights(subject, layer_norm=False)
@@ -128,7 +144,7 @@ class Sinks(Lens):
         """What the strongest token of each text sends, and how large its state is."""
         assert self.projections is not None
         products = self.projections[call.site].products
-        f = head_norms(call.value.to(products.dtype), products).masked_fill(~read.mask[:, None], 0.0)
+        f = head_norms(self.centring(call).value.to(products.dtype), products).masked_fill(~read.mask[:, None], 0.0)
         sent = share.to(f.dtype) * f
         all_sent, others = sent.sum(-1), (read.mask.sum(-1) - 1).to(f.dtype)[:, None]
         own = sink.pick(f)
@@ -140,7 +156,7 @@ class Sinks(Lens):
         }
         if call.site.kind == "self":
             size = call.residual.abs().amax(-1).to(f.dtype)
-            typical = size.masked_fill(~read.mask, torch.nan).nanmedian(-1).values[:, None]
+            typical = size.masked_fill(~read.mask, torch.nan).nanquantile(0.5, -1)[:, None]
             ratio = sink.pick(size[:, None].expand(f.shape)) / typical.where(typical > 0, 1.0)
             values["activation_ratio"] = (ratio, exists * (typical > 0))
         else:
@@ -187,4 +203,4 @@ class Sinks(Lens):
         result.data.attrs |= {"threshold": self.threshold}
         if self.effect:
             result.data.attrs |= {"task": self.task, "loss": TASKS[self.task]}
-        return result
+        return self.centring.mark(result)
