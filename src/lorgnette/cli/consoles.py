@@ -15,6 +15,7 @@ def out(*, fold: bool = True) -> "Console":
     """stdout; under torchrun only the first process speaks. Without `fold`, lines are as long as they are."""
     from rich.console import Console
 
+    from lorgnette.looking.processes import is_first
+
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
-    silent = os.environ.get("RANK", "0") != "0"
-    return Console(width=width if fold else _ENDLESS, highlight=False, quiet=silent)
+    return Console(width=width if fold else _ENDLESS, highlight=False, quiet=not is_first())

@@ -1,6 +1,5 @@
 """`lorgnette look MODEL --corpus C`: every head, over a corpus, in one pass."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,11 +105,12 @@ def look(
         seed=seed,
         command=command,
     )
+    from lorgnette.looking.processes import is_first
     from lorgnette.reporting import Report
 
     page = Report(results)
     _show(results, page)
-    if out is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
+    if out is not None and is_first():  # under torchrun, once
         write_report(page, tokenized, out)
 
 
@@ -126,6 +126,7 @@ def _look_by_step(
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
+    from lorgnette.looking.processes import is_first
     from lorgnette.looking.steps import drop_steps, look_by_step, steps_of
     from lorgnette.reporting import Report
     from lorgnette.results.folder import refuse_other_folder
@@ -136,7 +137,7 @@ def _look_by_step(
     results = look_by_step(steps, texts, lenses, opened, out=folder, **options)
     page = Report(results)
     _show(results, page, table=False)
-    if folder is not None and os.environ.get("RANK", "0") == "0":  # under torchrun, once
+    if folder is not None and is_first():  # under torchrun, once
         results.save(folder)
         drop_steps(folder)
         file = page.write(folder / "report.html")

@@ -1,9 +1,13 @@
 """One process or several: who takes which batch. Everything else is torchmetrics' own synchronisation."""
 
 import os
+import sys
 from dataclasses import dataclass
 
-import torch.distributed as dist
+from lorgnette.errors import UserError
+
+_NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What a launcher of several processes tells each of them, besides WORLD_SIZE."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +23,54 @@ class ProcessRank:
 
     @staticmethod
     def join() -> "ProcessRank":
-        """Join the processes that `torchrun` started; alone if there are none."""
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        if world == 1 and not (dist.is_available() and dist.is_initialized()):
-            return ProcessRank()
-        if not dist.is_initialized():
+        """Join the processes that `torchrun` started; alone if there are none.
+
+        Variables that are left over from another launch are refused, or, if they cannot matter, a note says so.
+        """
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()):
+            if _world_size() == 1:
+                _note_leftover_rank()
+                return ProcessRank()
+            _refuse_half_a_launch()
             # On a GPU too: the lenses' states are sums in float64 on the CPU, which nccl does not carry.
             dist.init_process_group("gloo")
         return ProcessRank(dist.get_rank(), dist.get_world_size())
+
+
+def is_first() -> bool:
+    """Whether this process prints and writes: always, unless it is one of several and not the first of them."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+
+
+def _world_size() -> int:
+    given = os.environ.get("WORLD_SIZE", "1")
+    if not (given.isascii() and given.isdigit() and int(given) > 0):
+        raise UserError(
+            f"The environment variable WORLD_SIZE is {given[:40]!r}, not a number of processes. Remove it (unset "
+            "WORLD_SIZE) to run one process, or start several with torchrun."
+        )
+    return int(given)
+
+
+def _refuse_half_a_launch() -> None:
+    """WORLD_SIZE names several processes: without the rest, or as a process that is not among them, none would meet."""
+    world = _world_size()
+    what = f"The environment variable WORLD_SIZE says that there are {world} processes, but"
+    do = "If it is left over from another launch, remove it (unset WORLD_SIZE RANK); to run several, use torchrun."
+    if missing := [name for name in _NEEDED if not os.environ.get(name)]:
+        raise UserError(f"{what} {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. {do}")
+    rank = os.environ["RANK"]
+    if not (rank.isascii() and rank.isdigit() and int(rank) < world):
+        raise UserError(f"{what} RANK is {rank[:40]!r}; expected a number from 0 to {world - 1}. {do}")
+
+
+def _note_leftover_rank() -> None:
+    rank = os.environ.get("RANK", "0")
+    if rank != "0":
+        print(
+            f"lorgnette: the environment variable RANK is {rank[:40]!r}, but there is only one process (WORLD_SIZE is "
+            f"{'1' if 'WORLD_SIZE' in os.environ else 'not set'}); it is ignored.",
+            file=sys.stderr,
+        )
