@@ -26,18 +26,21 @@ def measure(*, machine: Machine, model: str, condition: str, count: int, blocks:
     ranks = piece_ranks(made.subject, machine.data)
     occurrences, whole = Occurrences(), Norms(sample=0)
     whole.bind(made.subject)
-    frequency = Frequency("corpus" if ranks is None else ranks)
+    by_rank = Frequency("corpus" if ranks is None else ranks)
+    by_rank.bind(made.subject)
     by_block = []
     for block in made.blocks:
         lens = RankedNorms(occurrences, sample=PAIRS)
+        frequency = Frequency("corpus" if ranks is None else ranks)
         results = look(made.subject, block, [lens, frequency], progress=False)
         by_block.append(_of_block(results["norms"].data))
         whole.merge_state({name: lens.states()[name] for name in whole.states()})
+        by_rank.merge_state(frequency)
     data = xr.merge(
         [
             xr.concat(by_block, "block"),
             _of_whole(whole.compute().data),
-            _of_frequency(results["frequency"].data),
+            _of_frequency(by_rank.compute().data),
             occurrences.correlations(ranks),
         ]
     )

@@ -47,7 +47,9 @@ def looked(out, lens=None, *, resume=False, batch_tokens=1):
     for each in lenses:
         each.bind(SUBJECT)
     texts = TokenizedTexts(SUBJECT, TEXTS)
-    counts, _ = LOOP._passed(texts, lenses, batch_tokens=batch_tokens, progress=False, out=out, resume=resume)
+    counts, _ = LOOP._passed(
+        texts, lenses, batch_tokens=batch_tokens, progress=False, out=out, resume=resume, weights=""
+    )
     return [{name: state.tolist() for name, state in each.states().items()} for each in lenses], counts
 
 

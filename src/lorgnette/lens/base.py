@@ -54,6 +54,7 @@ class Lens(torchmetrics.Metric):
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)
         self.bound: bool = False
+        self._model_id: int | None = None
         self.home: torch.device = torch.device("cpu")
         self.on_device: set[str] = set()
         self.paths: set[str] = set()
@@ -95,7 +96,24 @@ class Lens(torchmetrics.Metric):
             self.home = torch.device(subject.device)
         self.allocate(subject)
         self._move(self.home)
+        self._model_id = id(subject.model)
         self.bound = True
+
+    def refuse_if_used(self, subject: Subject) -> None:
+        """UserError if it was bound to another model, or holds numbers already: `look` begins from nothing."""
+        if not self.bound:
+            return
+        if self._model_id != id(subject.model):
+            raise UserError(f"The lens {self.name!r} has already been used with another model; create a new lens.")
+        if self._update_count or not all(map(self._is_at_start, self._defaults)):
+            raise UserError(
+                f"The lens {self.name!r} already holds the numbers of other texts; create a new lens, or call its "
+                "reset() first. To accumulate over several passes, use lo.watch, or merge_state of a second lens."
+            )
+
+    def _is_at_start(self, name: str) -> bool:
+        state, start = getattr(self, name), self._defaults[name]
+        return state.shape == start.shape and torch.equal(state.cpu(), start.cpu())
 
     def allocate(self, subject: Subject) -> None:
         """Declare the states."""

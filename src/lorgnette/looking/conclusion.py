@@ -61,7 +61,9 @@ def name_of(corpus: Any) -> str:
     return str(getattr(corpus, "name", type(corpus).__name__))
 
 
-def provenance_of(subject: Subject, corpus: Any, counts: Counts, seed: int | None, command: str | None) -> Provenance:
+def provenance_of(
+    subject: Subject, corpus: Any, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
+) -> Provenance:
     notes = []
     if counts.empty:
         notes.append(f"{counts.empty} texts without tokens were skipped")
@@ -76,7 +78,7 @@ def provenance_of(subject: Subject, corpus: Any, counts: Counts, seed: int | Non
     return Provenance(
         model=subject.name,
         model_class=type(subject.model).__name__,
-        weights_hash=subject.weights_hash,
+        weights_hash=weights,
         corpus=name_of(corpus),
         corpus_fingerprint=fingerprint_of(corpus),
         split=getattr(corpus, "split", None),
@@ -84,7 +86,7 @@ def provenance_of(subject: Subject, corpus: Any, counts: Counts, seed: int | Non
         tokens=counts.tokens,
         truncated=counts.truncated,
         seed=seed,
-        dtype=str(subject.dtype).removeprefix("torch."),
+        dtype=subject.precision,
         device=str(subject.device),
         command=command or " ".join(sys.argv),
         notes=tuple(notes),

@@ -73,18 +73,26 @@ def look(
     looking = [*chosen, *whole]
     _keep_texts(chosen, keep)
     for lens in looking:
+        lens.refuse_if_used(subject)
         lens.bind(subject)
     if keep and (size := _size(corpus)) is not None:
         for lens in chosen:
             lens.refuse_many_texts(size)
-    run = Run(out, texts, chosen)
+    weights = subject.weights_hash  # once: it reads all of them
+    run = Run(out, texts, chosen, weights)
     others = run.others()
     if resume and (done_before := run.finished()) is not None:
         return done_before
-    passing: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "out": out, "resume": resume}
+    passing: dict[str, Any] = {
+        "batch_tokens": batch_tokens,
+        "progress": progress,
+        "out": out,
+        "resume": resume,
+        "weights": weights,
+    }
     _prepare(texts, chosen, **passing)
     counts, keeper = _passed(texts, looking, **passing, unique=keep is not None)
-    results = concluded(chosen, provenance_of(subject, corpus, counts, seed, command), whole, left_out)
+    results = concluded(chosen, provenance_of(subject, corpus, counts, weights, seed, command), whole, left_out)
     if out is not None and keeper is not None and keeper.ranks.first:
         results = run.joined(others, results)
         results.save(out)
@@ -101,12 +109,13 @@ def _passed(
     progress: bool,
     out: str | os.PathLike[str] | None,
     resume: bool,
+    weights: str,
     unique: bool = False,
 ) -> tuple[Counts, Keeper | None]:
     """The lenses after the last text; with `out`, who keeps their states, from which `resume` went on."""
     ranks, keeper, passes = ProcessRank.join(), None, Passes(texts.subject, lenses)
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, batch_tokens, passes.step), ranks, name)
+        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights, batch_tokens, passes.step), ranks, name)
     done = keeper.restore(lenses) if keeper is not None and resume else 0
     bars = progress_bar("looking", _size(texts.corpus), enabled=progress and ranks.first)
     with bars as bar:
@@ -211,7 +220,7 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
         Passes(subject, [lens]).take(encoded)
 
 
-def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> None:
+def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **options: Any) -> None:
     """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
     waiting = [lens for lens in lenses if lens.looks and lens.needs()]
     if not waiting:
@@ -220,13 +229,14 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], **options: Any) -> N
         raise UserError(f"The lens {waiting[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
     needed = needed_by(waiting)
     for lens in needed:
+        lens.refuse_if_used(texts.subject)
         lens.bind(texts.subject)
-    counts, keeper = _passed(texts, needed, BEFORE, **options)
+    counts, keeper = _passed(texts, needed, BEFORE, weights=weights, **options)
     if keeper is not None:
         keeper.keep_if_possible(
             needed, counts.batches
         )  # who interrupts the second pass does not want to repeat the first
-    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, None, None), (), None)
+    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, weights), (), None)
     for lens in waiting:
         lens.take(results)
 
@@ -245,11 +255,11 @@ def _size(corpus: Any) -> int | None:
     return len(corpus) if hasattr(corpus, "__len__") else None
 
 
-def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int, step: int) -> Json:
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, batch_tokens: int, step: int) -> Json:
     """What must be the same for a kept state to be worth anything."""
     return {
-        "weights": texts.subject.weights_hash,
-        "dtype": str(texts.subject.dtype),
+        "weights": weights,
+        "dtype": texts.subject.precision,
         "corpus": texts.fingerprint,
         "lenses": [lens.described() for lens in lenses],
         "batch_tokens": batch_tokens,

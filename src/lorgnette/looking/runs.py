@@ -16,11 +16,12 @@ from lorgnette.results.folder import INDEX, refuse_other_folder
 class Run:
     """One look into a folder (or into none), with lenses that have seen nothing yet."""
 
-    def __init__(self, out: str | os.PathLike[str] | None, texts: TokenizedTexts, lenses: Sequence[Lens]) -> None:
+    def __init__(
+        self, out: str | os.PathLike[str] | None, texts: TokenizedTexts, lenses: Sequence[Lens], weights: str
+    ) -> None:
         self.folder: Path | None = None if out is None else Path(out)
         self.names: list[str] = [lens.name for lens in lenses]
-        dtype = str(texts.subject.dtype).removeprefix("torch.")
-        self.origin: tuple[str, str, str | None] = (texts.subject.weights_hash, dtype, texts.fingerprint)
+        self.origin: tuple[str, str, str | None] = (weights, texts.subject.precision, texts.fingerprint)
         self.known: bool = texts.fingerprint is not None  # texts that can be read only once are never the same
         about = [*self.origin, texts.truncate]
         self.keys = {lens.name: _short([*about, lens.described()]) for lens in lenses} if self.known else {}

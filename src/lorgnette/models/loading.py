@@ -1,6 +1,7 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,6 +30,8 @@ class Loaded:
     tokenizer: PreTrainedTokenizerBase
     missing: tuple[str, ...]
     """Parameters that the checkpoint does not have; the modules that hold them were left out."""
+    checksums: dict[str, int]
+    """Of the weights as they were loaded: as long as they are in memory, the files tell what the weights are."""
 
 
 def load_model(
@@ -60,7 +63,8 @@ def load_model(
         files = (*files, *put_on(model, Path(adapter), allow_pickle=allow_pickle))
     refuse_unreadable(name, model)
     _refuse_not_finite(name, model)
-    return Loaded(name, files, model.eval() if place else model.eval().to(device), tokenizer, missing)
+    model = model.eval() if place else model.eval().to(device)
+    return Loaded(name, files, model, tokenizer, missing, checksums(model))
 
 
 def _straight_to(device: str) -> dict[str, object]:
@@ -87,6 +91,18 @@ def state_hash(model: nn.Module) -> str:
     return _hash(tensors(model))
 
 
+def checksums(model: nn.Module) -> dict[str, int]:
+    """A CRC-32 of every parameter and buffer in memory, by name: a quick way to see that weights have changed.
+
+    The version counters of tensors would be quicker, but miss a fused optimizer and writes through `.data` or NumPy.
+    """
+    return {
+        name: zlib.crc32(b"".join(zlib.crc32(_bytes(plain)).to_bytes(4, "big") for plain in _plain(tensor)))
+        for name, tensor in model.state_dict().items()
+        if not tensor.is_meta  # offloaded: read from its file for every pass
+    }
+
+
 def tensors_hash(named: Mapping[str, torch.Tensor]) -> str:
     return _hash(sorted(named.items()))
 
@@ -96,8 +112,12 @@ def _hash(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     for name, tensor in named:
         digest.update(name.encode())
         for plain in _plain(tensor):
-            digest.update(plain.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(_bytes(plain))
     return digest.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -18,7 +18,7 @@ from lorgnette.errors import UserError
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
-from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
+from lorgnette.models.loading import Loaded, checksums, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import refuse_compiled, tapped
@@ -69,6 +69,7 @@ class Subject(Facts):
         self._tokenizer = tokenizer
         self.name: str = name or type(model).__name__
         self.loaded = loaded
+        self._hashed: tuple[dict[str, int], str] | None = None
         refuse_unreadable(self.name, model)
         self.anatomy: Anatomy = anatomy_of(model)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
@@ -88,7 +89,7 @@ class Subject(Facts):
             "classes": None if self.labels is None else ", ".join(self.labels),
             "longest text": None if self._tokenizer is None else self.limit,
             "parameters": f"{sum(parameter.numel() for parameter in self.model.parameters()):,}",
-            "precision": f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+            "precision": f"{self.precision} on {self.device}",
         }
 
     @property
@@ -117,6 +118,14 @@ class Subject(Facts):
     @property
     def dtype(self) -> torch.dtype:
         return next(self.model.parameters()).dtype
+
+    @property
+    def precision(self) -> str:
+        """What passes compute in, as results state it: the dtype of the weights, and that of autocast if it is on."""
+        own, kind = str(self.dtype).removeprefix("torch."), self.device.type
+        if self.dtype == torch.float64 or not torch.is_autocast_enabled(kind):  # autocast leaves float64 alone
+            return own
+        return f"{own} under autocast to {str(torch.get_autocast_dtype(kind)).removeprefix('torch.')}"
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -154,10 +163,17 @@ class Subject(Facts):
         """The maximum length in tokens, special tokens included; None if there is no limit."""
         return longest_text(self.model.config, self._tokenizer)
 
-    @cached_property
+    @property
     def weights_hash(self) -> str:
-        """The SHA-256 of the weights file, or of the parameters of a model made in memory."""
-        return weights_hash(self.loaded) if self.loaded else state_hash(self.model)
+        """The SHA-256 of the weights file, or, if the weights were made or changed in memory, of all parameters.
+
+        Every call reads all weights to see whether they have changed, at some gigabytes a second.
+        """
+        now = checksums(self.model)
+        if self._hashed is None or self._hashed[0] != now:
+            as_loaded = self.loaded is not None and self.loaded.checksums == now
+            self._hashed = now, weights_hash(self.loaded) if self.loaded and as_loaded else state_hash(self.model)
+        return self._hashed[1]
 
     def tokenize(self, example: Example, *, truncate: bool = False) -> Encoded:
         """One example as token ids."""
