@@ -60,7 +60,7 @@ def test_one_explanation_or_several():
         ("norms:sample", "needs a value"),
         ("norms:residual=yes", "true or false; got 'yes'"),
         ("probes:seeds=a", "whole numbers"),
-        ("convexity:by=text", "has no option 'by'. It has none"),
+        ("patching:by=text", "has no option 'by'. It has none"),
         ("nroms:sample=0", "Did you mean 'norms'"),
     ],
 )
