@@ -17,8 +17,8 @@ def compare(
 ) -> None:
     """Compare two runs head by head: before and after fine-tuning, or two models with the same layers and heads.
 
-    Prints how weights, norms, geometry, roles and all else that both runs have differ, with 95 % intervals of the
-    difference; with --out, writes them as one HTML page.
+    Prints the largest differences of every lens that both runs have, with 95 % intervals; with --out, writes all of
+    them as one HTML page. Runs on the same texts with --keep texts are paired.
 
     [bold]Examples[/bold]
 
@@ -30,8 +30,9 @@ def compare(
     compared = compared_runs(before, after, out)
     if (whole := compared.whole_models()) is not None:
         typer.echo(whole.text)
+    typer.echo(compared.method().text)
     for finding in compared.findings():
-        typer.echo(finding.text)
+        typer.echo(f"- {finding.text}")
     for note in compared.differences().notes:
         typer.echo(f"Note: {note}.")
     if out is not None:

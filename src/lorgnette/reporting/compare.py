@@ -12,7 +12,14 @@ from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
-from lorgnette.statistics.estimate import Estimate, false_discovery, paired_error
+from lorgnette.statistics.estimate import (
+    LEVEL,
+    Estimate,
+    error_of_terms,
+    false_discovery,
+    paired_error,
+    paired_terms,
+)
 
 PAIRED = "paired"
 """The attribute of a difference that says whether its interval is paired over texts."""
@@ -22,12 +29,16 @@ _CELLS = (LAYER, HEAD, STATE)
 
 @dataclass(frozen=True)
 class Differences:
-    """`results` hold after − before under the names of the variables; `notes` say what could not be compared."""
+    """`results` hold after − before under the names of the variables; `notes` say what could not be compared.
+
+    `means` has, by lens and variable, what holds of all heads (or layers) of one kind: see `over_cells`.
+    """
 
     before: Results
     after: Results
     results: Results
     notes: tuple[str, ...]
+    means: Mapping[str, Mapping[str, xr.Dataset]]
 
 
 def differences(
@@ -62,8 +73,9 @@ def differences(
     notes += _heads_of_one_run(first, second, common, names)
     pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
              if same_texts and lens in before.text_numbers and lens in after.text_numbers}  # fmt: skip
-    data = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
-    if same_texts and not any(array.attrs.get(PAIRED) for dataset in data.values() for array in dataset.values()):
+    found = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
+    data = {lens: dataset for lens, (dataset, _) in found.items()}
+    if same_texts and not pairs and any(PAIRED in array.attrs for each in data.values() for array in each.values()):
         notes.append(
             "both runs are on the same texts, but intervals are those of independent runs: look with --keep texts to "
             "pair them"
@@ -71,7 +83,8 @@ def differences(
     results = {
         lens: Result(lens, dataset, second[lens].provenance) for lens, dataset in data.items() if dataset.data_vars
     }
-    return Differences(before, after, Results(results), tuple(notes))
+    means = {lens: of_lens for lens, (_, of_lens) in found.items() if lens in results}
+    return Differences(before, after, Results(results), tuple(notes), means)
 
 
 def _refuse_other_heads(
@@ -126,13 +139,30 @@ def compared(before: Result, after: Result) -> list[Compared]:
     ]
 
 
-def _difference(before: Result, after: Result, texts: tuple[xr.Dataset, xr.Dataset] | None) -> xr.Dataset:
+def _difference(
+    before: Result, after: Result, texts: tuple[xr.Dataset, xr.Dataset] | None
+) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:
+    """The differences of a lens, and by variable what holds of all heads."""
     out: dict[str, xr.DataArray] = {}
+    means: dict[str, xr.Dataset] = {}
     for one in compared(before, after):
-        labels = {axis: _present(after.data[one.variable], axis, wanted) for axis, wanted in one.select.items()}
-        error = None if texts is None else _paired(one.variable, *texts)
-        out |= _between(one.variable, before.data, after.data.sel(labels), error)
-    return xr.Dataset({name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()})
+        name = one.variable
+        labels = {axis: _present(after.data[name], axis, wanted) for axis, wanted in one.select.items()}
+        paired = None if texts is None else _paired(name, *texts)
+        # Kinds of token and the like that only one run has are left out.
+        old, new = xr.align(_parts(name, before.data), _parts(name, after.data.sel(labels)), join="inner")
+        if old[name].size:
+            apart = _between(name, old, new, paired)
+            out |= apart
+            means[name] = over_cells(name, old, new, apart, paired)
+    bare = {name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()}
+    return xr.Dataset(bare), means
+
+
+def _parts(name: str, data: xr.Dataset) -> xr.Dataset:
+    """A variable with its error and its count, where they have its axes."""
+    parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in data]
+    return data[[part for part in parts if data[part].dims == data[name].dims]]
 
 
 def _present(array: xr.DataArray, axis: str, labels: tuple[str, ...]) -> list[str]:
@@ -140,7 +170,10 @@ def _present(array: xr.DataArray, axis: str, labels: tuple[str, ...]) -> list[st
 
 
 def _paired(name: str, before: xr.Dataset, after: xr.Dataset) -> xr.Dataset | None:
-    """The error of a difference that is paired over texts, and their number; None if texts have no such number."""
+    """What a difference that is paired over texts rests on; None if texts have no such number.
+
+    `error` and `count` of every cell, and the `terms` of every text (see `paired_terms`).
+    """
     parts = [name, f"{name}_weight"]
     if not all(part in run for part in parts for run in (before, after)):
         return None
@@ -149,25 +182,21 @@ def _paired(name: str, before: xr.Dataset, after: xr.Dataset) -> xr.Dataset | No
     dims = old[name].dims
     numbers = [run[part].transpose(*dims).fillna(0.0).values for run in (old, new) for part in parts]
     error, count = paired_error(*numbers)
-    like = old[name].transpose(*dims).isel({TEXT: 0}, drop=True)
-    return xr.Dataset({"error": like.copy(data=error), "count": like.copy(data=count)})
+    whole = old[name].transpose(*dims)
+    like = whole.isel({TEXT: 0}, drop=True)
+    terms = whole.copy(data=paired_terms(*numbers))
+    return xr.Dataset({"error": like.copy(data=error), "count": like.copy(data=count), "terms": terms})
 
 
-def _between(name: str, before: xr.Dataset, after: xr.Dataset, paired: xr.Dataset | None) -> dict[str, xr.DataArray]:
+def _between(name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | None) -> dict[str, xr.DataArray]:
     """One variable: its difference; error, interval and q where both runs have errors; and a count."""
-    parts = [part for part in (name, f"{name}_se", f"{name}_count") if part in before and part in after]
-    parts = [part for part in parts if before[part].dims == before[name].dims]
-    # Kinds of token and the like that only one run has are left out.
-    old, new = xr.align(before[parts], after[parts], join="inner")
-    if not old[name].size:
-        return {}
     value = (new[name] - old[name]).astype(float)
-    value.attrs = dict(after[name].attrs)
+    value.attrs = dict(new[name].attrs)
     out, known = {name: value}, value.notnull()
-    if f"{name}_se" in parts:
+    if f"{name}_se" in old and f"{name}_se" in new:
         is_paired = paired is not None and set(paired["error"].dims) == set(value.dims)
         if paired is not None and is_paired:
-            paired = paired.reindex_like(value).transpose(*value.dims)
+            paired = paired[["error", "count"]].reindex_like(value).transpose(*value.dims)
             apart = Estimate(value, paired["error"].where(value.notnull()), paired["count"])
         else:
             apart = Estimate.of(new, name).minus_independent(Estimate.of(old, name)).normal()
@@ -176,10 +205,47 @@ def _between(name: str, before: xr.Dataset, after: xr.Dataset, paired: xr.Datase
         out[f"{name}_q"] = adjusted(apart.p)
         known = known & apart.se.notnull()
     count = xr.full_like(value, 2, dtype=int)
-    if f"{name}_count" in parts:
+    if f"{name}_count" in old and f"{name}_count" in new:
         count = xr.where(new[f"{name}_count"] < old[f"{name}_count"], new[f"{name}_count"], old[f"{name}_count"])
     out[f"{name}_count"] = xr.where(known, count, 0).astype(int)
     return out
+
+
+def over_cells(
+    name: str, old: xr.Dataset, new: xr.Dataset, apart: Mapping[str, xr.DataArray], paired: xr.Dataset | None
+) -> xr.Dataset:
+    """One number for the heads (or layers) of each kind that both runs have: means, their difference, and how sure.
+
+    `before`, `after` and `difference` are means over heads, `low` and `high` the 95 % interval of the difference. If it
+    is paired over texts, its error is that of each text's mean over heads. If not, nobody knows how the heads of a run
+    vary together, and the error of their mean is taken to be the mean of their errors, the largest that it can be.
+    `differing` of `cells` heads are significant. `effect` is how far heads move in units of how far apart they were:
+
+        √(mean (after − before)²) / standard deviation of `before` over heads
+    """
+    value = apart[name]
+    has_error = PAIRED in value.attrs
+    over = [dim for dim in value.dims if dim in _CELLS]
+    known = value.notnull()
+    if has_error:  # all means are over the same heads; those of one text have no error
+        sure_ones = known & apart[f"{name}_se"].notnull()
+        known = xr.where(sure_ones.any(over), sure_ones, known)
+    before, after, difference = (array.where(known).mean(over) for array in (old[name], new[name], value))
+    moved, spread = (value.where(known) ** 2).mean(over) ** 0.5, old[name].where(known).std(over)
+    out = {"before": before, "after": after, "difference": difference, "cells": known.sum(over)}
+    out["effect"] = (moved / spread).where(spread > 0)
+    if has_error:
+        if value.attrs[PAIRED] and paired is not None:
+            terms = paired["terms"].reindex_like(value).where(known).mean(over).transpose(TEXT, ...)
+            count = paired["count"].reindex_like(value).where(known).max(over)
+            se = difference.copy(data=error_of_terms(terms.values, count.transpose(*terms.dims[1:]).values))
+            sure = Estimate(difference, se, count)
+        else:
+            errors = [run[f"{name}_se"].where(known).mean(over) for run in (old, new)]
+            sure = Estimate(difference, (errors[0] ** 2 + errors[1] ** 2) ** 0.5, 1.0).normal()
+        out |= {"se": sure.se, "low": sure.low, "high": sure.high}
+        out["differing"] = (apart[f"{name}_q"] < LEVEL).sum(over)
+    return xr.Dataset({key: array.drop_attrs() for key, array in out.items()})
 
 
 def adjusted(p: xr.DataArray) -> xr.DataArray:

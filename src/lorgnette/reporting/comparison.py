@@ -1,7 +1,8 @@
 """`Comparison`: the page on what differs between two runs."""
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,8 @@ from lorgnette.results import Result, Results
 from lorgnette.statistics.estimate import LEVEL
 from lorgnette.types import Json
 
-MOST_SENTENCES = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
+MOST_SENTENCES = 3  # of one lens
+MOST_KINDS = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,27 @@ class Comparison:
         return [finding for lenses_of in self._chapters.values() for lens in lenses_of
                 for finding in self._findings[lens]]  # fmt: skip
 
+    def method(self) -> Finding:
+        """What the sentences rest on, said once: what is subtracted, how it is tested, and what is left out."""
+        arrays = [(one.words, found.data[one.variable]) for lens, found in self._differences.results.items()
+                  for one in compared(*self._pairs[lens]) if one.variable in found.data]  # fmt: skip
+        tested = {words: bool(array.attrs[PAIRED]) for words, array in arrays if PAIRED in array.attrs}
+        unpaired = [words for words, is_paired in tested.items() if not is_paired]
+        how = "paired by text" if not unpaired else "not paired by text"
+        if unpaired and len(unpaired) < len(tested):
+            how = "paired by text (but not {unpaired})"
+        words = "{first} → {second}: means over heads or layers"
+        if tested:
+            words += f", the difference with its 95 % interval, {how}; significant at a false discovery rate of 5 %"
+        numbers: Json = {"first": self.names[0], "second": self.names[1], "unpaired": ", ".join(unpaired)}
+        numbers |= {"kinds": sum(kinds for _, kinds in self._sentences.values()), "most": MOST_SENTENCES}
+        if any(kinds > MOST_SENTENCES for _, kinds in self._sentences.values()):
+            words += (
+                ". Of each lens the {most} largest differences (of {kinds} in all), by how far heads move compared "
+                "with how far apart they were"
+            )
+        return Finding(f"{words}.", numbers)
+
     def whole_models(self) -> Finding | None:
         """Accuracy and loss of both models, where the results have them."""
         pair = [whole_model(run) for run in (self.before, self.after)]
@@ -89,7 +112,7 @@ class Comparison:
             sentences = [finding for lens in results for finding in self._findings[lens]]
             chapters.append(ChapterPart(here, chapter.title, sentences, parts))
         origins = [next(iter(run.values())).provenance for run in (self.before, self.after)]
-        origins[1] = replace(origins[1], notes=(*origins[1].notes, *self._differences.notes))
+        origins[1] = replace(origins[1], notes=(*origins[1].notes, self.method().text, *self._differences.notes))
         heads, whole = head_count(self.after), self.whole_models()
         part = SubjectPart("s1", " and ".join(self.names), origins, chapters, heads, whole_model=whole)
         return rendered("page.html", title=f"What differs between {self.names[0]} and {self.names[1]}", subjects=[part])
@@ -124,11 +147,14 @@ class Comparison:
     @cached_property
     def _findings(self) -> dict[str, list[Finding]]:
         return {
-            lens: self._own[lens].findings
-            if lens in self._own
-            else list(sentences(self._differences.results[lens], *pair, self.names))
-            for lens, pair in self._pairs.items()
+            lens: self._own[lens].findings if lens in self._own else self._sentences[lens][0] for lens in self._pairs
         }
+
+    @cached_property
+    def _sentences(self) -> dict[str, tuple[list[Finding], int]]:
+        found = self._differences
+        return {lens: sentences(found.results[lens], found.means[lens], compared(*self._pairs[lens]))
+                for lens in self._pairs if lens in found.results and lens not in self._own}  # fmt: skip
 
     @cached_property
     def _chapters(self) -> Mapping[Any, Mapping[str, Result]]:
@@ -140,69 +166,75 @@ class Comparison:
         return figures(self._differences.results[lens], compared(*self._pairs[lens]), self.names)
 
 
-def sentences(result: Result, before: Result, after: Result, names: tuple[str, str]) -> Iterator[Finding]:
-    """For every variable and kind of number: both means, for how many heads it differs, and where most."""
-    for one in compared(before, after):
-        if one.variable not in result.data:
-            continue
-        value = result.data[one.variable]
-        picks = [pick for pick in slices(value) if _is_named(one, pick) and bool(value.sel(pick).notnull().any())]
-        if len(picks) > MOST_SENTENCES:
-            yield _counted_only(result, one)
+def sentences(
+    result: Result, means: Mapping[str, xr.Dataset], variables: Sequence[Compared]
+) -> tuple[list[Finding], int]:
+    """The largest differences of a lens, by their effect, and how many kinds of numbers were compared."""
+    found: list[tuple[tuple[bool, float], Finding]] = []
+    kinds = 0
+    for one in (one for one in variables if one.variable in means):
+        value, mean = result.data[one.variable], means[one.variable]
+        picks = [pick for pick in slices(value) if _is_named(one, pick) and int(mean["cells"].sel(pick)) > 0]
+        kinds += len(picks)
+        if len(picks) > MOST_KINDS:
+            found.append(((False, 0.0), _counted_only(one, mean)))
             continue
         for pick in picks:
             several = {axis: label for axis, label in pick.items() if value.sizes[axis] > 1 or axis in one.named}
-            yield _sentence(result.data.sel(pick), [run.data[one.variable].sel(pick) for run in (before, after)],
-                            one, [said(label) for label in several.values()], names)  # fmt: skip
+            words = ", ".join([one.words, *(said(label) for label in several.values())])
+            there = mean.sel(pick)
+            differs = "differing" not in there or int(there["differing"]) > 0
+            order = (differs, float(there["effect"].fillna(0.0)))
+            found.append((order, _sentence(words, result.data.sel(pick), one.variable, there)))
+    found.sort(key=lambda each: each[0], reverse=True)
+    return [finding for _, finding in found[:MOST_SENTENCES]], kinds
 
 
 def _is_named(one: Compared, pick: Mapping[str, str]) -> bool:
     return all(pick[axis] in labels for axis, labels in one.named.items() if axis in pick)
 
 
-def _sentence(
-    data: xr.Dataset, runs: list[xr.DataArray], one: Compared, labels: list[str], names: tuple[str, str]
-) -> Finding:
-    value = data[one.variable]
-    # Heads that only one of the models has are in neither mean.
-    before, after = (float(run.where(value.notnull()).mean()) for run in runs)
-    numbers: Json = {"before": before, "after": after, "first": names[0], "second": names[1]}
-    what = literal(", ".join([one.words, *labels]))
-    words = f"{what[:1].upper()}{what[1:]}: mean {{before:.3g}} in {{first}}, {{after:.3g}} in {{second}}"
-    if f"{one.variable}_q" in data:
-        numbers |= counts(data, one.variable)
-        words += (
-            f"; {{count}} of {{cells}} {_unit(value)} differ significantly ({_how(value)}, false discovery rate 5 %; "
-            "{uncorrected} without this correction, {chance:.1f} expected by chance)"
-        )
-    if named := _largest(value):
-        numbers["named"] = named
-        words += ". Largest differences: {named}"
-    return Finding(words + ".", numbers)
+def _sentence(words: str, data: xr.Dataset, name: str, mean: xr.Dataset) -> Finding:
+    """ "Confidence: 0.18 → 0.203, +0.023 (+0.011 to +0.035); 61 of 72 heads differ significantly, most 3.2 (+0.2)." """
+    value = data[name]
+    numbers: Json = {part: float(mean[part]) for part in ("before", "after", "difference", "effect")}
+    numbers["cells"] = int(mean["cells"])
+    text = f"{literal(words[:1].upper() + words[1:])}: {{before:.3g}} → {{after:.3g}}"
+    if "se" not in mean or bool(mean["se"].isnull()):
+        if named := _largest(value):
+            numbers["named"] = named
+            text += "; largest differences: {named}"
+        return Finding(f"{text} (no interval).", numbers)
+    numbers |= {"low": float(mean["low"]), "high": float(mean["high"]), "count": int(mean["differing"])}
+    digits = _digits(numbers["high"] - numbers["difference"])
+    text += ", " + "{difference:+.Df} ({low:+.Df} to {high:+.Df})".replace("D", str(digits))
+    if numbers["cells"] > 1:
+        unit = _unit(value)
+        if not numbers["count"]:
+            text += f"; none of {{cells}} {unit} differs significantly"
+        else:
+            text += f"; {{count}} of {{cells}} {unit} {'differs' if numbers['count'] == 1 else 'differ'} significantly"
+            if named := _largest(value.where(data[f"{name}_q"] < LEVEL)):
+                numbers["named"] = named
+                text += ", most {named}"
+    elif not numbers["count"]:
+        text += "; not significant"
+    return Finding(f"{text}.", numbers)
 
 
-def _counted_only(result: Result, one: Compared) -> Finding:
+def _digits(half: float) -> int:
+    """Decimals in which an interval of this half width shows two digits of it."""
+    return min(12, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 2
+
+
+def _counted_only(one: Compared, mean: xr.Dataset) -> Finding:
     """For numbers of many kinds: no mean over them, only how many differ."""
-    value, what = result.data[one.variable], literal(f"{one.words[:1].upper()}{one.words[1:]}")
-    numbers: Json = {"cells": int(value.notnull().sum()), "kinds": len(slices(value))}
-    if f"{one.variable}_q" not in result.data:
+    what = literal(f"{one.words[:1].upper()}{one.words[1:]}")
+    numbers: Json = {"cells": int(mean["cells"].sum()), "kinds": int(mean["cells"].size)}
+    if "differing" not in mean:
         return Finding(f"{what}: {{cells}} numbers of {{kinds}} kinds, without errors.", numbers)
-    return Finding(
-        f"{what}: {{count}} of {{cells}} numbers of {{kinds}} kinds differ significantly ({_how(value)}, false "
-        "discovery rate 5 % within a kind; {uncorrected} without this correction, {chance:.1f} expected by chance).",
-        numbers | counts(result.data, one.variable),
-    )
-
-
-def counts(data: xr.Dataset, name: str) -> Json:
-    """Cells that differ significantly, with and without correction, and how many would by chance without it."""
-    cells = int(data[f"{name}_q"].notnull().sum())
-    return {
-        "count": int((data[f"{name}_q"] < LEVEL).sum()),
-        "cells": cells,
-        "uncorrected": int(((data[f"{name}_low"] > 0) | (data[f"{name}_high"] < 0)).sum()),  # p < 5 %
-        "chance": LEVEL * cells,
-    }
+    numbers["count"] = int(mean["differing"].sum())
+    return Finding(f"{what}: {{count}} of {{cells}} numbers of {{kinds}} kinds differ significantly.", numbers)
 
 
 def _largest(value: xr.DataArray) -> str:
@@ -210,12 +242,7 @@ def _largest(value: xr.DataArray) -> str:
     if set(value.dims) != {LAYER, HEAD}:
         return ""
     most = sorted(heads(value), key=lambda one: -abs(one.value))
-    return ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2f')})" for one in most[:NAMED])
-
-
-def _how(value: xr.DataArray) -> str:
-    """What the intervals rest on."""
-    return "paired by text" if value.attrs.get(PAIRED) else "not paired"
+    return ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2g')})" for one in most[:NAMED])
 
 
 def _unit(value: xr.DataArray) -> str:

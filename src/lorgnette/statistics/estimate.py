@@ -171,12 +171,29 @@ def paired_error(
     With equal weights this is the standard error of the mean of m₂ − m₁ (the paired t test), else the linearised one of
     two ratios. A text that one side does not have (weight 0) counts on the other alone. NaN below two texts.
     """
-    terms = [_residual(np.nan_to_num(m), w) for m, w in ((before, before_weight), (after, after_weight))]
+    terms = paired_terms(before, before_weight, after, after_weight)
     count = ((before_weight > 0) | (after_weight > 0)).sum(0).astype(float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(count / (count - 1) * ((terms[1] - terms[0]) ** 2).sum(0))
-    known = (count > 1) & (before_weight.sum(0) > 0) & (after_weight.sum(0) > 0)
+    error = error_of_terms(terms, count)
+    known = (before_weight.sum(0) > 0) & (after_weight.sum(0) > 0)
     return np.where(known, error, np.nan), count
+
+
+def paired_terms(
+    before: Float[np.ndarray, "text *cell"],
+    before_weight: Float[np.ndarray, "text *cell"],
+    after: Float[np.ndarray, "text *cell"],
+    after_weight: Float[np.ndarray, "text *cell"],
+) -> Float[np.ndarray, "text *cell"]:
+    """r_t of `paired_error`, what each text adds to the error; those of a mean over cells are the means of theirs."""
+    return _residual(np.nan_to_num(after), after_weight) - _residual(np.nan_to_num(before), before_weight)
+
+
+def error_of_terms(
+    terms: Float[np.ndarray, "text *cell"], count: Float[np.ndarray, "*cell"]
+) -> Float[np.ndarray, "*cell"]:
+    """√(n/(n−1) · Σ r_t²); NaN below two texts."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(count > 1, np.sqrt(count / (count - 1) * (terms**2).sum(0)), np.nan)
 
 
 def _residual(value: np.ndarray, weight: np.ndarray) -> np.ndarray:
