@@ -22,6 +22,7 @@ LEVELS = (
     "types",
     "axes",
     "display",
+    "free_memory",
     "files",
     "model_names",
     "statistics",

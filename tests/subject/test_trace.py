@@ -73,9 +73,21 @@ def test_a_text_without_tokens_is_refused():
         gpt2().trace("")
 
 
-def test_weights_that_fit_nowhere_are_refused_before_the_pass(monkeypatch):
-    monkeypatch.setattr(trace_module, "MOST_MEMORY", 4 * 12 * 8**2)
-    assert bert().trace("The unbelievable cat.")["weights"].shape == (3, 4, 8, 8)
-    with pytest.raises(UserError, match=r"call\.block\(rows=") as refused:
-        bert().trace("The unbelievable cat, sat.")
-    assert "\n" not in str(refused.value)
+def test_weights_that_do_not_fit_are_refused_and_one_head_is_not(monkeypatch):
+    monkeypatch.setattr(trace_module, "free_memory", lambda device: 4 * 12 * 8**2)
+    whole = bert().trace("The unbelievable cat.")
+    assert whole["weights"].shape == (3, 4, 8, 8)
+    assert not any(call.has_weights for call in whole)  # they are made when they are asked for, and not kept
+    long = bert().trace("The unbelievable cat, sat.")
+    for make in (lambda: long["weights"], lambda: long.data(words=True), lambda: long.data()):
+        with pytest.raises(UserError, match=r"1,200 weights .* trace\.head") as refused:
+            make()
+        assert "\n" not in str(refused.value)
+    monkeypatch.undo()
+    for words in (False, True):
+        every = long.data(words=words)
+        one = long.head(2, 3, words=words)
+        np.testing.assert_allclose(one.values, every.sel(layer=2, head=3).values, atol=1e-12)
+        assert one["key_text"].values.tolist() == every["key_text"].values.tolist()
+    with pytest.raises(UserError, match=r"no head 4\.1"):
+        long.head(4, 1)

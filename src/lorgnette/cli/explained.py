@@ -21,8 +21,10 @@ def explained(
 ) -> list[Json]:
     """For every method and side of the text: its words (or pieces, specials included) with their relevance."""
     from lorgnette.explaining import explain
+    from lorgnette.subject.trace import GRADIENT, require_room
 
     out = []
+    require_room(trace.subject, trace.batch, GRADIENT, "explaining with all of them", instead="Shorten the text.")
     for method in methods:
         explanation = explain(trace.subject, trace.batch, method, target)
         for side, scores in (("source", explanation.tokens), ("target", explanation.target_tokens)):

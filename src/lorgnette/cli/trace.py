@@ -1,7 +1,8 @@
 """`lorgnette trace MODEL TEXT`: what every head reads in one text."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from lorgnette.types import Json
 if TYPE_CHECKING:
     import numpy as np
     import xarray as xr
+    from jaxtyping import Float
     from rich.table import Table
 
     from lorgnette.explaining import Next
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
+_MATRIX = 60  # queries or keys of a matrix that is printed as one
+_KEYS = 4  # of each query of a longer one
+_JSON = 60  # bytes that a weight takes as a number of Python and as text
 
 
 @options.unpacked
@@ -104,6 +109,8 @@ def trace(
     if (class_name, said, instead_of, at) != (None, None, None, None) and not explain and html is None:
         raise typer.BadParameter("--class, --said, --instead-of and --at go with --explain or --html.")
     how = prompting.generation(generate, temperature, top_k, top_p, seed)
+    from lorgnette.subject.trace import require_room
+
     subject = opening.load(model)
     wanted = prompting.explained(class_name, said, instead_of, at)
     example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
@@ -111,30 +118,45 @@ def trace(
         from lorgnette.reporting.views import write_page
         from lorgnette.reporting.views.gather import gathered
 
+        _say_cost(explain or ())
         shown = gathered(subject, example, methods=explain or None, without=without or [], target=wanted, generate=how)
+        if shown["generated"] is not None:
+            out().print(f"→ {shown['generated']['text'].strip()}", markup=False)
         typer.echo(write_page(shown, html))
         return
     seen = subject.trace(example, without=without or (), generate=how)
     name = _stack(seen, stack)
     if explain:
+        _say_cost(explain)
         _explained(seen, name, explain, wanted, pieces=pieces, as_json=as_json)
         return
-    weights = seen.data(stack=name, words=not pieces)
-    if layer is not None and head is not None:
-        weights = _one_head(seen, weights, name, layer, head)
+    one = None if layer is None or head is None else seen.head(layer, head, stack=name, words=not pieces)
     if as_json:
+        if one is None:
+            require_room(subject, seen.batch, _JSON, "printing them", name)
+        weights = seen.data(stack=name, words=not pieces) if one is None else one
         typer.echo(json.dumps(_document(seen, weights, name, pieces), ensure_ascii=False))
         return
-    for line in _about(seen, name):
+    for line in _about(seen, name, overview=one is None):
         out().print(line, markup=False)
-    if layer is not None:
-        out(fold=False).print(_matrix(weights))
+    if one is not None:
+        small = max(one.shape) <= _MATRIX
+        out(fold=not small).print(_matrix(one) if small else _strongest(one))
         return
-    for table in _overview(weights, out().width):
+    shares, links = _summary(seen, name, pieces)
+    for table in _overview(shares, out().width):
         out().print(table)
-    if (links := _links(seen, weights, name, pieces)) is not None:
+    if links is not None:
         out().print()
         out().print(links)
+
+
+def _say_cost(methods: "Sequence[str]") -> None:
+    """Say beforehand what takes long."""
+    if "integrated_gradients" in methods:
+        from lorgnette.explaining.integrated import COST
+
+        typer.echo(f"integrated_gradients: {COST}.", err=True)
 
 
 def _explained(
@@ -176,18 +198,6 @@ def _stack(trace: "Trace", stack: str | None) -> str:
     return stack or trace.stacks[0]
 
 
-def _one_head(trace: "Trace", weights: "xr.DataArray", stack: str, layer: int, head: int) -> "xr.DataArray":
-    from lorgnette.errors import UserError
-
-    if layer > weights.sizes["layer"] or head > weights.sizes["head"]:
-        sizes = f"{weights.sizes['layer']} layers of {weights.sizes['head']} heads"
-        raise UserError(f"There is no head {layer}.{head}: the {stack} of {trace.subject.name} has {sizes}.")
-    matrix = weights.sel(layer=layer, head=head)
-    if bool(matrix.isnull().all()):
-        raise UserError(f"The head {layer}.{head} of the {stack} of {trace.subject.name} was removed.")
-    return matrix
-
-
 def _document(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> Json:
     """Everything a program needs; `weights` is [layer head query key], or [query key] of the chosen head."""
     example = trace.example
@@ -209,12 +219,19 @@ def _document(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool)
         "queries": weights["query_text"].values.tolist(),
         "keys": weights["key_text"].values.tolist(),
         "axes": list(weights.dims),
-        "weights": weights.astype(object).where(weights.notnull(), None).values.tolist(),  # removed heads are null
+        "weights": _lists(weights),
     }
 
 
-def _about(trace: "Trace", stack: str) -> Iterator[str]:
-    """What the model says, and which of its stacks is shown."""
+def _lists(weights: "xr.DataArray") -> list[object]:
+    """The numbers; those of removed heads are null."""
+    if bool(weights.isnull().any()):
+        weights = weights.astype(object).where(weights.notnull(), None)
+    return list(weights.values.tolist())
+
+
+def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[str]:
+    """What the model says, which of its stacks is shown, and which token an overview leaves out."""
     if trace.probabilities is not None:
         yield ", ".join(f"{label} {p:.3f}" for label, p in trace.probabilities.items())
     if trace.example.target is not None:
@@ -227,6 +244,11 @@ def _about(trace: "Trace", stack: str) -> Iterator[str]:
     if len(trace.stacks) > 1:
         others = ", ".join(name for name in trace.stacks if name != stack)
         yield f"{stack} (--stack: also {others})"
+    if overview and _leaves_out_first(trace, stack):
+        from lorgnette.texts.readable import readable_piece
+
+        first = readable_piece(trace.tokens(stack)[1].pieces[0][0])
+        yield f"without the first token, {first}: the sink of a causal model, which most heads attend to most"
 
 
 def _changed(trace: "Trace") -> Iterator[str]:
@@ -245,13 +267,56 @@ def _changed(trace: "Trace") -> Iterator[str]:
         yield f"  {label}: logit {logits['before']:.3f} → {logits['after']:.3f}"
 
 
-def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
+@dataclass(frozen=True)
+class _Shares:
+    """What the queries of a text put on each key, mean over queries; NaN for heads that were removed."""
+
+    share: "Float[np.ndarray, 'layer head key']"
+    labels: list[str]
+
+
+def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_Shares, Table | None]":
+    """The mean attention to each key, and the largest weights between two words, one for each head.
+
+    One matrix at a time: a long text has no room for all of them.
+    """
+    import numpy as np
+
+    rows, columns = (_readable(side, pieces) for side in trace.tokens(stack))
+    asking, read = (_is_word(side, pieces) for side in trace.tokens(stack))
+    sites = [site for site in trace.calls if site.name == stack]
+    heads = max(trace.subject.anatomy[site].total for site in sites)
+    share = np.full((1 + max(site.layer for site in sites), heads, len(columns)), np.nan)
+    first = _leaves_out_first(trace, stack)
+    if first:
+        read = read & (np.arange(len(columns)) > 0)
+    links = []
+    for site in sites:
+        for index, head in enumerate(trace.subject.anatomy[site].numbers):
+            weights = trace.matrix(site, index, words=not pieces).cpu().float().numpy()
+            share[site.layer, head] = weights.mean(0)
+            if asking.any() and read.any():
+                between = weights * asking[:, None] * read
+                query, key = np.unravel_index(int(between.argmax()), between.shape)
+                links.append((-float(between[query, key]), site.layer, head, rows[query], columns[key]))
+    if first:
+        share[..., 0] = np.where(np.isnan(share[..., 0]), np.nan, -1.0)
+    return _Shares(share, columns), _links(sorted(links)[:_LINKS]) if links else None
+
+
+def _leaves_out_first(trace: "Trace", stack: str) -> bool:
+    """Whether the first token is a sink that would fill the table: in the self-attention of a causal language model."""
+    asking, read = trace.tokens(stack)
+    alone = trace.subject.anatomy.causal and trace.batch.target is None and len(trace.stacks) == 1
+    return alone and asking is read and len(read.pieces[0]) > 1 and len(read.units().labels) > 1
+
+
+def _overview(shares: _Shares, width: int) -> "Iterator[Table]":
     """Layers in rows, heads in columns, as many as fit: the word that is read most, and under it its share."""
     from rich.markup import escape
     from rich.table import Table
 
-    words = weights["key_text"].values
-    share = weights.mean("query").values  # [layer head key]
+    share = shares.share
     fit = max(1, (width - 6) // (_WORD + 1))
     for start in range(0, share.shape[1], fit):
         heads = range(start, min(start + fit, share.shape[1]))
@@ -261,7 +326,7 @@ def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
             table.add_column(f"head {head + 1}", max_width=_WORD, no_wrap=True, overflow="ellipsis")
         for layer, row in enumerate(share):
             cells = (
-                f"{escape(words[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]"
+                f"{escape(shares.labels[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]"
                 if row[head].max() >= 0
                 else "[dim]–[/dim]"  # the head was removed
                 for head in heads
@@ -270,28 +335,21 @@ def _overview(weights: "xr.DataArray", width: int) -> "Iterator[Table]":
         yield table
 
 
-def _links(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool) -> "Table | None":
-    """The largest weights between two words, one for each head; None if the text has none."""
+def _links(links: "list[tuple[float, int, int, str, str]]") -> "Table":
+    """The largest weights between two words, largest first."""
     from rich.markup import escape
     from rich.table import Table
 
-    asking, read = (_is_word(side, pieces) for side in trace.tokens(stack))
-    if not (asking.any() and read.any()):
-        return None
-    rows, columns = weights["query_text"].values, weights["key_text"].values
-    between = weights.values * asking[:, None] * read[None, :]
-    best = between.reshape(*between.shape[:2], -1)
-    cells = [cell for cell in _cells(best) if best[cell].max() >= 0]  # not those of removed heads
-    order = sorted(((-best[cell].max(), cell) for cell in cells), key=lambda item: item)
     table = Table("strongest links", "from", "to", "weight", box=None, pad_edge=False)
-    for weight, (layer, head) in order[:_LINKS]:
-        query, key = divmod(int(best[layer, head].argmax()), len(columns))
-        table.add_row(f"{layer + 1}.{head + 1}", escape(rows[query]), escape(columns[key]), f"{-weight:.2f}")
+    for weight, layer, head, query, key in links:
+        table.add_row(f"{layer + 1}.{head + 1}", escape(query), escape(key), f"{-weight:.2f}")
     return table
 
 
-def _cells(array: "np.ndarray") -> Iterator[tuple[int, int]]:
-    return ((layer, head) for layer in range(array.shape[0]) for head in range(array.shape[1]))
+def _readable(side: "Tokens", pieces: bool) -> list[str]:
+    from lorgnette.texts.readable import readable
+
+    return list(side.shown()) if pieces else [readable(label) for label in side.units().labels]
 
 
 def _is_word(side: "Tokens", pieces: bool) -> "np.ndarray":
@@ -303,10 +361,31 @@ def _is_word(side: "Tokens", pieces: bool) -> "np.ndarray":
 
 def _matrix(weights: "xr.DataArray") -> "Table":
     """One head: queries in rows, keys in columns."""
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table("", *map(escape, weights["key_text"].values), box=None, pad_edge=False)
-    for label, row in zip(weights["query_text"].values, weights.values, strict=True):
-        table.add_row(escape(label), *(f"{weight:.2f}" for weight in row))
+    rows, columns = (_escaped(weights, side) for side in ("query", "key"))
+    table = Table("", *columns, box=None, pad_edge=False)
+    for label, row in zip(rows, weights.values, strict=True):
+        table.add_row(label, *(f"{weight:.2f}" for weight in row))
     return table
+
+
+def _strongest(weights: "xr.DataArray") -> "Table":
+    """One head of a long text: each query with the keys that it attends to most."""
+    from rich.table import Table
+
+    rows, columns = (_escaped(weights, side) for side in ("query", "key"))
+    table = Table("", "query", f"the {_KEYS} largest weights: position, key, weight", box=None, pad_edge=False)
+    for place, (label, row) in enumerate(zip(rows, weights.values, strict=True), 1):
+        best = row.argsort()[::-1][:_KEYS]
+        keys = ", ".join(f"{key + 1} {columns[key]} {row[key]:.2f}" for key in best if row[key] > 0)
+        table.add_row(str(place), label, keys)
+    return table
+
+
+def _escaped(weights: "xr.DataArray", side: str) -> list[str]:
+    from rich.markup import escape
+
+    from lorgnette.texts.readable import readable_piece
+
+    return [escape(readable_piece(text)) for text in weights[f"{side}_text"].values]

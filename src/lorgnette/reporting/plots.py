@@ -45,12 +45,9 @@ def trace_plot(
     """One head's weights: queries in rows, keys in columns."""
     if part != "weights":
         raise UserError(f"Only weights can be plotted, not {part!r}.")
-    array = trace.data(stack=stack, words=words)
-    for axis, number in ((LAYER, layer), (HEAD, head)):
-        if not 1 <= number <= array.sizes[axis]:
-            raise UserError(f"{trace.subject.name!r} has no {axis} {number}: there are 1 to {array.sizes[axis]}.")
+    array = trace.head(layer, head, stack=stack, words=words)
     title = f"{trace.subject.name}, {stack or trace.stacks[0]} {layer}.{head}"
-    return Plot(_matrix(array.sel({LAYER: layer, HEAD: head}), readable if words else readable_piece), title)
+    return Plot(_matrix(array, readable if words else readable_piece), title)
 
 
 def _matrix(weights: xr.DataArray, shown: Callable[[str], str]) -> alt.Chart:

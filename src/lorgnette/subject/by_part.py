@@ -42,19 +42,23 @@ def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None)
     shape = (1 + max(site.layer for site in sites), heads, len(names[0]), len(names[1]))
     out = torch.full(shape, torch.nan, dtype=torch.float64)
     for site in sites:
-        read_by = _read(trace.calls[site], attentions[site], measure)
+        read_by = _read(trace.calls[site], attentions[site], measure, masks[1])
         mean = masks[0] / masks[0].sum(-1, keepdim=True)
-        out[site.layer, list(attentions[site].numbers)] = mean @ read_by @ masks[1].T
+        out[site.layer, list(attentions[site].numbers)] = mean @ read_by
     labels = {axes.LAYER: range(1, shape[0] + 1), axes.HEAD: range(1, heads + 1)}
     parts = {"query_part": names[0], "key_part": names[1]}
     return xr.DataArray(out.numpy(), dims=(axes.LAYER, axes.HEAD, *parts), coords={**labels, **parts}, name=measure)
 
 
-def _read(call: Call, attention: AttentionSite, measure: str) -> Float[Tensor, "head query key"]:
-    weights = call.weights[0].detach().cpu().double()
-    if measure == "weights":
-        return weights
-    value = call.value[0].detach()
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    lengths = (value @ attention.output_weights()[0].detach().to(value.dtype)).norm(dim=-1)
-    return weights * lengths.cpu().double()[:, None]
+def _read(
+    call: Call, attention: AttentionSite, measure: str, parts: Float[Tensor, "part key"]
+) -> Float[Tensor, "head query part"]:
+    """What each query reads of each part: Σ_j α_ij over its keys, or Σ_j α_ij ‖f(x_j)‖; no matrix is made."""
+    features = parts.T[None].to(call.query)
+    if measure == "norms":
+        value = call.value[0].detach()
+        value = value.to(torch.promote_types(value.dtype, torch.float32))
+        lengths = (value @ attention.output_weights()[0].detach().to(value.dtype)).norm(dim=-1)
+        features = lengths[None, ..., None].to(features) * features[:, None]
+    with torch.no_grad():
+        return call.average(features)[0].cpu().double()

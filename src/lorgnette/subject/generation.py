@@ -183,7 +183,8 @@ class _Step:
     query: Tensor
     key: Tensor
     value: Tensor
-    weights: Float[Tensor, "1 head row key"]
+    weights: Float[Tensor, "1 head row key"] | None
+    """only where a tap edited them"""
     context: Tensor
     allowed: Tensor
     scores: Scores
@@ -201,7 +202,8 @@ class _StepRows(Tap):
         key, value = (tensor[:, :, -rows:].clone() for tensor in (call.key, call.value))
         # Only what the scores have beside queries and keys: the cache of every step would be a square of the text.
         bare = replace(call.scores, query=call.query, key=key, allowed=None, causal=False)
-        step = _Step(call.query, key, value, call.weights, call.context, allowed, bare)
+        edited = call.weights if call.has_weights else None
+        step = _Step(call.query, key, value, edited, call.context, allowed, bare)
         self.steps.setdefault(call.site, []).append(step)
 
 
@@ -213,11 +215,16 @@ def _joined(site: Site, steps: list[_Step]) -> Call:
     first = steps[0].scores
     bias = None
     if first.bias is not None:
-        bias = _placed([step.scores.bias.expand_as(step.weights) for step in steps if step.scores.bias is not None])
+        bias = _placed(
+            [step.scores.bias.expand(*step.query.shape[:3], -1) for step in steps if step.scores.bias is not None]
+        )
     allowed = _placed([step.allowed for step in steps])
     scores = replace(first, query=query, key=key, allowed=allowed, bias=bias)
     call = Call(site, scores, value)
-    call.weights, call.context = _placed([step.weights for step in steps]), context
+    edited = [step.weights for step in steps if step.weights is not None]
+    if edited:
+        call.weights = _placed(edited)
+    call.context = context
     return call
 
 

@@ -17,6 +17,7 @@ from lorgnette.attending import Call, Recorder, Site, Tap
 from lorgnette.attending.words import to_words
 from lorgnette.display import NotebookDisplay, page_of, plot_of
 from lorgnette.errors import UserError, near
+from lorgnette.free_memory import free_memory
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout, head_names
 from lorgnette.subject.knockout_effect import KnockoutEffect
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
     from lorgnette.subject.generation import Generated
 
 PARTS = ("query", "key", "value", "weights", "context")
-MOST_MEMORY = 2**36
-"""Bytes of weights that a trace keeps at most."""
 
 
 @dataclass(frozen=True, repr=False)
 class Trace(NotebookDisplay):
     """All attention calls of one forward pass, by site, with the hidden states and the model's output.
+
+    A call keeps queries, keys and values; weights are computed from them when they are asked for, so that a trace of a
+    long text takes little memory, and `trace.head(layer, head)` the memory of one matrix.
 
         >>> trace = subject.trace("the cat sat")
         >>> trace["weights"].shape                          # [layer head query key]
@@ -84,8 +86,7 @@ class Trace(NotebookDisplay):
     @staticmethod
     def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
         """One pass over an encoded batch with a single text."""
-        _refuse_too_long(subject, batch)
-        recorder = Recorder(_with_weights)
+        recorder: Recorder[Call] = Recorder(lambda call: call)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
         return Trace(subject, batch, recorder.records, output).finite()
@@ -129,17 +130,25 @@ class Trace(NotebookDisplay):
             sites = [site for site in sites if str(site.layer + 1) == where[1]]
         if not sites or len(where) > 2:
             raise UserError(f"A trace of {self.subject.name!r} has no {name!r}.{near(name, self.names())}")
-        tensors = {site.layer: getattr(self.calls[site], part)[0] for site in sites}
         if len(where) == 2:
-            return next(iter(tensors.values()))
+            return self._part(sites[0], part)
+        if part == "weights":
+            require_room(self.subject, self.batch, 4, "keeping them", stack)
         total = max(self.subject.anatomy[site].total for site in sites)
-        if len(tensors) == 1 + max(tensors) and all(len(tensor) == total for tensor in tensors.values()):
-            return torch.stack([tensors[layer] for layer in sorted(tensors)])
-        shape = (1 + max(tensors), total, *next(iter(tensors.values())).shape[1:])
-        whole = next(iter(tensors.values())).new_full(shape, torch.nan)
+        layers = 1 + max(site.layer for site in sites)
+        whole: Tensor | None = None
         for site in sites:
-            whole[site.layer, list(self.subject.anatomy[site].numbers)] = tensors[site.layer]
+            one = self._part(site, part)
+            if whole is None:
+                whole = one.new_full((layers, total, *one.shape[1:]), torch.nan)
+            whole[site.layer, list(self.subject.anatomy[site].numbers)] = one
+        assert whole is not None
         return whole
+
+    def _part(self, site: Site, part: str) -> Tensor:
+        """One part of one call, of all its heads; weights are not kept."""
+        with torch.no_grad():
+            return self.calls[site].block()[0] if part == "weights" else getattr(self.calls[site], part)[0]
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self.calls.values())
@@ -160,8 +169,13 @@ class Trace(NotebookDisplay):
     @property
     def hidden_states(self) -> Float[Tensor, "layer query model"]:
         """The hidden states of the stack that makes the output, embeddings first."""
+        return torch.stack(self.states)
+
+    @property
+    def states(self) -> list[Float[Tensor, "query model"]]:
+        """The same, each by itself."""
         states = self.output.decoder_hidden_states if self.batch.target is not None else self.output.hidden_states
-        return torch.stack([state[0] for state in states])
+        return [state[0] for state in states]
 
     @property
     def probabilities(self) -> dict[str, float] | None:
@@ -177,15 +191,10 @@ class Trace(NotebookDisplay):
     def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
         """All layers of one stack as a labelled array; `words` only for weights."""
         stack = stack or self._only_stack()
-        tensor = self[f"{stack}.{part}"]
-        asking, read = self.tokens(stack)
-        rows, columns = asking.pieces[0], read.pieces[0]
-        if words:
-            if part != "weights":
-                raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
-            queries, keys = asking.units(), read.units()
-            tensor = to_words(tensor, queries.number, keys.number)
-            rows, columns = queries.labels, keys.labels
+        if words and part != "weights":
+            raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
+        tensor = self._between_words(stack) if words else self[f"{stack}.{part}"]
+        rows, columns = self._labels(stack, words)
         last: dict[str, tuple[str, ...] | None] = {
             "query": {axes.QUERY: rows, axes.DIM: None},
             "context": {axes.QUERY: rows, axes.DIM: None},
@@ -200,6 +209,60 @@ class Trace(NotebookDisplay):
             if labels is not None:
                 array = array.assign_coords({axis: range(len(labels)), f"{axis}_text": (axis, list(labels))})
         return array
+
+    def head(self, layer: int, head: int, *, stack: str | None = None, words: bool = False) -> xr.DataArray:
+        """[query key]: the weights of one head, without computing those of any other.
+
+        >>> subject.trace("the cat sat").head(2, 3).sizes
+        Frozen({'query': 5, 'key': 5})
+        """
+        stack = stack or self._only_stack()
+        sites = [site for site in self.subject.sites if site.name == stack]
+        heads = max(self.subject.anatomy[site].total for site in sites)
+        layers = 1 + max(site.layer for site in sites)
+        if not (1 <= layer <= layers and 1 <= head <= heads):
+            raise UserError(
+                f"There is no head {layer}.{head}: the {stack} of {self.subject.name} has {layers} layers of {heads} "
+                "heads."
+            )
+        site = next((site for site in sites if site.layer == layer - 1), None)
+        if site is None or head - 1 not in self.subject.anatomy[site].numbers:
+            raise UserError(f"The head {layer}.{head} of the {stack} of {self.subject.name} was removed.")
+        matrix = self.matrix(site, self.subject.anatomy[site].numbers.index(head - 1), words=words)
+        rows, columns = self._labels(stack, words)
+        coords = {axes.LAYER: layer, axes.HEAD: head, axes.QUERY: range(len(rows)), axes.KEY: range(len(columns))}
+        texts = {"query_text": (axes.QUERY, list(rows)), "key_text": (axes.KEY, list(columns))}
+        values = matrix.detach().cpu().float().numpy()
+        return xr.DataArray(values, dims=(axes.QUERY, axes.KEY), coords={**coords, **texts}, name="weights")
+
+    def matrix(self, site: Site, index: int, *, words: bool = False) -> Float[Tensor, "query key"]:
+        """The weights of one head, by its place among those of the site; computed anew each time."""
+        with torch.no_grad():
+            weights = self.calls[site].block(heads=slice(index, index + 1))[0, 0]
+            if not words:
+                return weights
+            queries, keys = (tokens.units().number for tokens in self.tokens(site.name))
+            return to_words(weights, queries.to(weights.device), keys.to(weights.device))
+
+    def _between_words(self, stack: str) -> Float[Tensor, "layer head query key"]:
+        """All weights of a stack between words, a head at a time; NaN for heads that were removed."""
+        require_room(self.subject, self.batch, 4, "keeping them", stack)
+        sites = [site for site in self.calls if site.name == stack]
+        rows, columns = self._labels(stack, words=True)
+        shape = 1 + max(site.layer for site in sites), max(self.subject.anatomy[site].total for site in sites)
+        whole: Tensor | None = None
+        for site in sites:
+            for index, number in enumerate(self.subject.anatomy[site].numbers):
+                one = self.matrix(site, index, words=True)
+                if whole is None:
+                    whole = one.new_full((*shape, len(rows), len(columns)), torch.nan)
+                whole[site.layer, number] = one
+        assert whole is not None
+        return whole
+
+    def _labels(self, stack: str, words: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        asking, read = self.tokens(stack)
+        return (asking.units().labels, read.units().labels) if words else (asking.pieces[0], read.pieces[0])
 
     def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
         """[layer head query_part key_part]: attention between the parts of the text, by weights or norms."""
@@ -229,25 +292,31 @@ class Trace(NotebookDisplay):
         return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"
 
 
-def _refuse_too_long(subject: Subject, batch: Batch) -> None:
-    """Weights of all pairs of tokens are kept: of a long text they fit nowhere."""
-    sizes = [
-        subject.anatomy[site].heads * batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1]
-        for site in subject.sites
-    ]
-    if 4 * sum(sizes) > MOST_MEMORY:
+def require_room(
+    subject: Subject, batch: Batch, each: int, what: str, stack: str | None = None, instead: str = ""
+) -> None:
+    """Refuse beforehand what needs more memory than there is: `each` bytes for every weight of every head."""
+    sites = [site for site in subject.sites if stack in (None, site.name)]
+    pairs = [batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1] for site in sites]
+    count = sum(subject.anatomy[site].heads * pair for site, pair in zip(sites, pairs, strict=True))
+    free = free_memory(subject.device)
+    if free is not None and each * count > free:
         raise UserError(
-            f"The weights of {batch.source.ids.shape[1]:,} tokens at all heads of {subject.name!r} would take "
-            f"{4 * sum(sizes) / 2**30:,.0f} GiB. Trace a window of the text, read some rows with a tap "
-            "(call.block(rows=…)), or look at the whole text with lenses: look keeps no weights."
+            f"{batch.source.ids.shape[1]:,} tokens have {count:,} weights at all heads of {subject.name!r}: {what} "
+            f"takes {each * count / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB are free. {instead or INSTEAD}"
         )
+
+
+GRADIENT = 16
+"""Bytes that a weight takes while relevance is propagated: scores, weights and their gradients."""
+INSTEAD = "Choose one head (--layer and --head, trace.head), or a lens (look), which keeps no weights."
 
 
 def _refuse_not_finite(trace: Trace) -> None:
     for site, call in trace.calls.items():
-        if not all(bool(torch.isfinite(part).all()) for part in (call.weights, call.context)):
+        if not bool(torch.isfinite(call.context).all()):  # a weight that is NaN makes its context NaN
             raise UserError(_not_finite(f"The attention of {trace.subject.name!r} at {site.name}.{site.layer + 1}"))
-    if not bool(torch.isfinite(trace.hidden_states).all()):
+    if not all(bool(torch.isfinite(state).all()) for state in trace.states):
         raise UserError(_not_finite(f"The output of {trace.subject.name!r}"))
 
 
@@ -256,12 +325,6 @@ def _not_finite(what: str) -> str:
         f"{what} holds numbers that are not finite, so nothing behind it would be right. Try --dtype float32 (or "
         "bfloat16, whose range is wider than float16's), or a checkpoint from before training diverged."
     )
-
-
-def _with_weights(call: Call) -> Call:
-    """The call, its matrix built while the pass is where it is."""
-    _ = call.weights
-    return call
 
 
 def translated(subject: Subject, example: Example, *, truncate: bool = False) -> Example:

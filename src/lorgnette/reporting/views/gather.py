@@ -11,12 +11,12 @@ from lorgnette.attending import Tap
 from lorgnette.attending.words import to_words
 from lorgnette.explaining import Next, Target, class_number, explain
 from lorgnette.explaining.target import named
-from lorgnette.reporting.views.pack import Relevance, explanations, pack, prediction
+from lorgnette.reporting.views.pack import INSTEAD, Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
 from lorgnette.subject.generation import Generation, traced
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
 from lorgnette.subject.knockout_effect import KnockoutEffect
-from lorgnette.subject.trace import Trace
+from lorgnette.subject.trace import GRADIENT, Trace, require_room
 from lorgnette.syntax.arborescence import free_trees, rooted_trees
 from lorgnette.texts.example import Example
 from lorgnette.types import Json
@@ -89,6 +89,8 @@ def methods_of(trace: Trace, methods: Sequence[str] | None) -> tuple[str, ...]:
 def relevance(trace: Trace, methods: Sequence[str], *taps: Tap, target: Target) -> Relevance:
     """Each method's value per source piece, for the target, with further taps in place."""
     out = {}
+    if methods:
+        require_room(trace.subject, trace.batch, GRADIENT, "explaining with all of them", instead=INSTEAD)
     for method in methods:
         with trace.subject.tapped(*taps):
             out[method] = explain(trace.subject, trace.batch, method, target).tokens[0].detach()

@@ -17,12 +17,15 @@ from torch import Tensor
 from lorgnette.attending import Call
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.subject.trace import Trace
+from lorgnette.subject.trace import Trace, require_room
 from lorgnette.texts.batch import Tokens
 from lorgnette.texts.readable import readable
 from lorgnette.types import Json
 
 FORMAT, VERSION = "lorgnette-view", 1
+PACKED = 6
+"""Bytes that a weight takes while it is packed: its byte, deflated as base64 and in the text of the page."""
+INSTEAD = "Shorten the text, or print one head (--layer and --head without --html)."
 Relevance = Mapping[str, Float[Tensor, " token"]]
 
 
@@ -38,6 +41,7 @@ def pack(
     `relevance` gives each method's value per source piece; `induced` the 1-based head of each word (0: root) in the
     tree of each attention head of the first stack. The gold tree and the rationale come with the trace's example.
     """
+    require_room(trace.subject, trace.batch, PACKED, "a page of them", instead=INSTEAD)
     sides: list[Tokens] = []
     norms = norms and trace.subject.anatomy.knows("output")
     stacks = [_stack(trace, name, sides, norms) for name in trace.stacks]
@@ -118,10 +122,12 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
     present = np.zeros((layers, heads), bool)
     for attention, call in calls:
         at = attention.site.layer, list(attention.numbers)
-        present[at], weights[at], entropy[at] = True, root_bytes(call.weights[0]), _entropy(call)
+        with torch.no_grad():
+            matrix = call.block()[0]
+        present[at], weights[at], entropy[at] = True, root_bytes(matrix), _entropy(call)
         if norms:
             lengths[at] = _norms(attention, call)
-            moved[at] = (call.weights[0].detach().cpu().float().sum(1).numpy() * lengths[at]).sum(-1)
+            moved[at] = (matrix.cpu().float().sum(1).numpy() * lengths[at]).sum(-1)
     return {
         "name": name,
         "layers": layers,
