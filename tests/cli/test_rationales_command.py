@@ -1,8 +1,10 @@
 """`lorgnette rationales`: its table, files of marked words, and what it refuses; labels of a table for `look`."""
 
 import json
+import re
 
 import pytest
+import scipy.stats
 from tiny import bert, classifier
 from typer.testing import CliRunner
 
@@ -28,6 +30,9 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
     assert "chance: AUPRC" in done.stdout
+    data = lo.Results.load(tmp_path / "run")["rationales"].data.sel(explanation="ah", measure="auprc")
+    half = data["score_se"].item() * scipy.stats.t.ppf(0.975, data["score_count"].item() - 1)
+    assert f"\nah {data['score'].item():.3f} ±{half:.3f}".replace("±0.", "±.") in re.sub(" +", " ", done.stdout)
     assert (tmp_path / "run" / "report.html").is_file()
     result = lo.Results.load(tmp_path / "run")["rationales"]
     assert result.data.attrs["explained"] == "the predicted class"

@@ -1,5 +1,6 @@
 """`lorgnette rationales MODEL --corpus C`: explanations against people's marks and against the model."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,11 +114,19 @@ _MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehen
           "sufficiency": "suff."}  # fmt: skip
 
 
+def _with_interval(value: float, half: float) -> str:
+    """ "0.412 ±.021"; a dash where there is no number, and no ± where there is no error."""
+    if value != value:
+        return "–"
+    return f"{value:.3f}" + (f" ±{half:.3f}".replace("±0.", "±.") if half == half else "")
+
+
 def _show(result: "Result") -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
     from lorgnette.reporting.contents import whole_model
+    from lorgnette.statistics.estimate import Estimate
 
     if (whole := whole_model({result.lens: result})) is not None:
         out().print(whole.text, markup=False)
@@ -128,12 +137,14 @@ def _show(result: "Result") -> None:
         table.add_column(title, justify="right")
     for name in data["explanation"].values.tolist():
         row = data.sel(explanation=name)
-        score = row["score"].sel(measure=list(_MEANS)).values.tolist()
-        cells = [*score, row["pooled_auprc"].item(), row["iou_f1"].item()]
+        means = Estimate.of(row, "score", {"measure": list(_MEANS)})
+        pairs = zip(means.value.values.tolist(), means.half.values.tolist(), strict=True)
+        cells = [*pairs, *((row[pooled].item(), math.nan) for pooled in ("pooled_auprc", "iou_f1"))]
         cost = f"{row['seconds_per_text'].item():.4f}"
-        table.add_row(name, *("–" if cell != cell else f"{cell:.3f}" for cell in cells), cost)
+        table.add_row(name, *(_with_interval(*cell) for cell in cells), cost)
     out().print(table)
     out().print(
+        "± half a 95 % interval over texts; "
         f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; chance: "
         f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}; "
         f"explained: {data.attrs['explained']}",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,9 @@ from lorgnette.attending import Site
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import Tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 8  # texts, and words of each
 WIDE = 0.05
@@ -55,7 +59,8 @@ class Explanation(Facts):
 
     def facts(self) -> dict[str, object]:
         each = zip(self.explained, self.start.tolist(), strict=False)  # rollouts explain no number
-        said = [f"{name} {start:.4g}" for name, start in islice(each, SHOWN)]
+        number = "logit" if self.target_tokens is None else "sum of logits"
+        said = [f"{name} ({number} {_minus(f'{start:.4g}')})" for name, start in islice(each, SHOWN)]
         if self.source is not None:
             words = [_strongest(*pair) for pair in islice(zip(self.words(), self._names(), strict=True), SHOWN)]
             said = [f"{what}: {strongest}" for what, strongest in zip_longest(said, words, fillvalue="relevance")]
@@ -99,12 +104,44 @@ class Explanation(Facts):
             out.append(row.new_zeros(len(words)).index_add(0, word[in_word], row[in_word]))
         return out
 
+    def to_dataframe(self, target: Tokens | None = None) -> "pd.DataFrame":
+        """A row per token: text, what is explained of it, side, token, piece, word (empty for specials), relevance.
+
+            >>> frame = lo.explain(subject, texts, "gradient_x_input").to_dataframe()
+            >>> list(frame.columns)
+            ['text', 'explained', 'side', 'token', 'piece', 'word', 'relevance']
+
+        Texts are counted from 1, tokens from 0. `target`: the tokens of a translation's target (`batch.target`), whose
+        rows follow.
+        """
+        import pandas as pd
+
+        if self.source is None:
+            raise UserError("This explanation does not know its tokens. Explain a batch or texts: lo.explain(…).")
+        if target is not None and self.target_tokens is None:
+            raise UserError("This explanation has no target tokens: the model does not translate.")
+        rows = [*self._rows("source", self.source, self.tokens)]
+        if target is not None and self.target_tokens is not None:
+            rows += self._rows("target", target, self.target_tokens)
+        return pd.DataFrame(rows, columns=["text", "explained", "side", "token", "piece", "word", "relevance"])
+
+    def _rows(self, side: str, tokens: Tokens, scores: Float[Tensor, "batch token"]) -> Iterator[tuple[object, ...]]:
+        for text, relevance in enumerate(scores.tolist()):
+            name = self.explained[text] if self.explained else None
+            places = tokens.mask[text].nonzero()[:, 0].tolist()
+            for piece, at in zip(tokens.pieces[text], places, strict=True):
+                word = int(tokens.word[text, at])
+                yield text + 1, name, side, at, piece, tokens.words[text][word] if word >= 0 else None, relevance[at]
+
 
 def _strongest(scores: Float[Tensor, " word"], words: Sequence[str]) -> str:
     """The words with the largest relevance, with their sign."""
     order = scores.abs().argsort(descending=True)[:SHOWN].tolist()
-    minus = str.maketrans("-", "−")
-    return ", ".join(f"{words[word]} {f'{scores[word].item():+.3f}'.translate(minus)}" for word in order)
+    return ", ".join(f"{words[word]} {_minus(f'{scores[word].item():+.3f}')}" for word in order)
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "−")
 
 
 def _told(gap: float) -> str:
