@@ -81,7 +81,7 @@ class Centring:
         """The call with centred values; made once for all lenses that ask."""
         return call.once("centred", lambda: CentredCall(call, self.mean("value", call.site))) if self.on else call
 
-    def vectors(self, call: Call) -> list[Float[Tensor, "batch head token dim"]]:
+    def vectors(self, call: Call) -> list[Float[Tensor, "batch head _ _"]]:
         """Queries, keys and values of a call, each less its mean."""
         each = ((getattr(call, name), self.mean(name, call.site)) for name in VECTORS)
         return [centred(some, mean[:, None, : some.shape[-1]]) for some, mean in each]

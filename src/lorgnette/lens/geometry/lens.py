@@ -342,7 +342,7 @@ def _variable(name: str, dims: Sequence[str], cells: np.ndarray) -> xr.Variable:
 
 
 def _clouds(
-    site: Site, vectors: Sequence[Float[Tensor, "batch head token dim"]], masks: Sequence[Bool[Tensor, "batch token"]]
+    site: Site, vectors: Sequence[Float[Tensor, "batch head _ _"]], masks: Sequence[Bool[Tensor, "batch _"]]
 ) -> list[Cloud]:
     """Of each kind of vector at a site, those of the tokens that count."""
     pairs = enumerate(zip(vectors, masks, strict=True))
