@@ -12,6 +12,10 @@ def export(
     run: options.Run,
     out: Annotated[Path | None, typer.Option(help="The folder for the tables.", show_default="RUN/tables")] = None,
     parquet: Annotated[bool, typer.Option("--parquet/--csv", help="The file format.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Write one LaTeX table per lens instead: means ± errors, highest heads.")
+    ] = False,
+    lens: Annotated[str | None, typer.Option(help="With --latex: the table of this lens only.")] = None,
 ) -> None:
     """Write the numbers of a run as tables, for R, pandas or a spreadsheet.
 
@@ -23,9 +27,22 @@ def export(
 
       lorgnette export runs/bert
       lorgnette export runs/bert --parquet --out tables
+      lorgnette export runs/bert --latex --lens weights --out paper/tables
     """
+    if latex and parquet:
+        raise typer.BadParameter("--latex and --parquet are two formats; choose one.")
+    if lens is not None and not latex:
+        raise typer.BadParameter("--lens chooses a table of --latex.")
     from lorgnette.results import Results
-    from lorgnette.results.tables import export as write
 
-    for path in write(Results.load(run), out or run / "tables", "parquet" if parquet else "csv"):
+    results, folder = Results.load(run), out or run / "tables"
+    if latex:
+        from lorgnette.reporting.latex import write_latex
+
+        paths = write_latex(results, folder, lens)
+    else:
+        from lorgnette.results.tables import export as write
+
+        paths = write(results, folder, "parquet" if parquet else "csv")
+    for path in paths:
         typer.echo(path)
