@@ -53,7 +53,7 @@ class Occurrences:
             known = ~values.isnan()
             correlation = spearman_with_error(rank[known], rounded(values[known]), texts[known])
             rho, error, count = (math.nan, math.nan, 0) if correlation is None else correlation
-            rows.append((rho, *Estimate(rho, error, count).normal().correlation_interval))
+            rows.append((rho, *Estimate(rho, error, count).correlation_interval))
         columns = zip(names, zip(*rows, strict=True), strict=True)
         return xr.Dataset({name: ("ratio", list(column)) for name, column in columns}, {"ratio": list(self.ratios)})
 

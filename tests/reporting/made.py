@@ -71,6 +71,7 @@ def plugin(lens="plug"):
         "score": (tuple(axes), draw.normal(size=shape)),
         "depth": (("layer",), np.arange(3.0)),
         "depth_se": (("layer",), np.full(3, 0.1)),
+        "depth_count": (("layer",), np.full(3, 10)),
         "between": (("head", "other"), np.eye(4)),
         "kind": (tuple(axes), np.full(shape, "broad", dtype=object)),
     }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from made import SCRIPT, norms, plugin, weights
-from scipy.stats import norm, ttest_rel
+from scipy.stats import norm, t, ttest_rel
 from tiny import TREEBANK, bert, classifier
 from typer.testing import CliRunner
 
@@ -26,6 +26,11 @@ def runs():
     return [lo.look(classifier(seed=seed), TREEBANK, lenses, progress=False) for seed in (0, 1)]
 
 
+def welch(squares, texts):
+    """Degrees of freedom of Welch (1947), from squared errors and numbers of texts."""
+    return sum(squares) ** 2 / sum(s**2 / (n - 1) for s, n in zip(squares, texts, strict=True))
+
+
 def test_differences_and_their_intervals(runs):
     found = differences(*runs).results["weights"].data
     old, new = (run["weights"].data for run in runs)
@@ -33,10 +38,12 @@ def test_differences_and_their_intervals(runs):
         for head in (1, 2, 3, 4):
             at = {"stack": "encoder", "layer": layer, "head": head}
             value = (new["confidence"] - old["confidence"]).sel(at).item()
-            error = np.sqrt(new["confidence_se"].sel(at).item() ** 2 + old["confidence_se"].sel(at).item() ** 2)
+            squares = [run["confidence_se"].sel(at).item() ** 2 for run in (old, new)]
+            texts = [run["confidence_count"].sel(at).item() for run in (old, new)]
+            half = t.ppf(0.975, welch(squares, texts)) * np.sqrt(sum(squares))
             assert found["confidence"].sel(at).item() == pytest.approx(value)
-            assert found["confidence_low"].sel(at).item() == pytest.approx(value - 1.96 * error)
-            assert found["confidence_high"].sel(at).item() == pytest.approx(value + 1.96 * error)
+            assert found["confidence_low"].sel(at).item() == pytest.approx(value - half)
+            assert found["confidence_high"].sel(at).item() == pytest.approx(value + half)
 
 
 def stepped_up(p):
@@ -60,15 +67,18 @@ def test_sentences_count_what_is_significant(runs):
     findings = Comparison(*runs).findings()
     old, new = (run["weights"].data["confidence"].values.ravel() for run in runs)
     errors = [run["weights"].data["confidence_se"].values.ravel() for run in runs]
-    p = [2 * norm.sf(abs(b - a) / np.hypot(*se)) for a, b, *se in zip(old, new, *errors, strict=True)]
+    texts = [run["weights"].data["confidence_count"].values.max() for run in runs]
+    p = [2 * t.sf(abs(b - a) / np.hypot(*se), welch(np.square(se), texts))
+         for a, b, *se in zip(old, new, *errors, strict=True)]  # fmt: skip
     numbers = named(findings, "Confidence:")
     assert numbers["count"] == stepped_up(p)
     assert numbers["cells"] == 12
     assert numbers["before"] == pytest.approx(old.mean())
     assert numbers["after"] == pytest.approx(new.mean())
     assert "nan" not in " ".join(finding.text for finding in findings)
-    error = np.hypot(*(se.mean() for se in errors))
-    assert numbers["high"] - numbers["difference"] == pytest.approx(1.96 * error)
+    squares = [se.mean() ** 2 for se in errors]
+    half = t.ppf(0.975, welch(squares, texts)) * np.sqrt(sum(squares))
+    assert numbers["high"] - numbers["difference"] == pytest.approx(half)
 
 
 def test_the_largest_effects_come_first_and_the_test_is_said_once(runs):

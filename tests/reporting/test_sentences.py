@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from made import provenance
-from scipy.stats import false_discovery_control, norm, t
+from scipy.stats import false_discovery_control, t
 from tiny import EXAMPLES, TREEBANK, classifier, marian
 
 import lorgnette as lo
@@ -114,6 +114,7 @@ def rationales(scores, corpus="planted"):
     columns = dict.fromkeys(("score", "score_se"), ("explanation", "measure"))
     values = {name: (dims, np.array([[pair[place]] * 4 for pair in scores.values()]))
               for place, (name, dims) in enumerate(columns.items())}  # fmt: skip
+    values["score_count"] = (columns["score"], np.full((len(scores), 4), 100))
     values |= {"chance": ((), 0.2), "texts": ((), 100)}
     data = xr.Dataset(values, {"explanation": list(scores), "measure": measures}, {"k": "5 words"})
     return Result("rationales", data, provenance(corpus=corpus))
@@ -171,7 +172,8 @@ def test_cones_and_probes(results):
 def test_what_could_go(results):
     change = numbers(results, "importance", "loss_change", ablation="mean")
     error = numbers(results, "importance", "loss_change_se", ablation="mean")
-    p = {place: 2 * norm.sf(abs(change[place]) / error[place]) for place in change}
+    texts = numbers(results, "importance", "loss_change_count", ablation="mean")
+    p = {place: 2 * t.sf(abs(change[place]) / error[place], texts[place] - 1) for place in change}
     ordered = sorted(p, key=p.get)
     rejected = max((k for k, place in enumerate(ordered, 1) if p[place] <= 0.05 * k / len(p)), default=0)
     free = [place for place in change if place not in ordered[:rejected] or change[place] < 0]

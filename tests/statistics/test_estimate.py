@@ -1,12 +1,16 @@
-"""Intervals, ranks and entropy against what SciPy says in another way, or a slow replica."""
+"""Estimates, bootstrap intervals, ranks and entropy against what SciPy says in another way, or a slow replica."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from scipy import stats
 
+import lorgnette
 from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
 from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.statistics.estimate import Estimate
@@ -20,6 +24,48 @@ def test_the_interval_of_a_mean_is_that_of_students_test():
     assert Estimate.mean(values).interval == pytest.approx((low, high), abs=1e-12)
     assert Estimate.mean([1.5, 1.5, 1.5]).interval == (1.5, 1.5)
     assert all(map(math.isnan, Estimate.mean([4.0]).interval))
+
+
+def test_tests_are_those_of_scipy():
+    draw = np.random.default_rng(5)
+    one, other = draw.normal(0.4, 1.0, (3, 9)), draw.normal(0.0, 3.0, (3, 7))
+    mine, theirs = Estimate.mean(one), Estimate.mean(other)
+    np.testing.assert_allclose(mine.p, stats.ttest_1samp(one, 0.0, axis=1).pvalue)
+    np.testing.assert_allclose(mine.p_above, stats.ttest_1samp(one, 0.0, axis=1, alternative="greater").pvalue)
+    welch = stats.ttest_ind(one, other, axis=1, equal_var=False)
+    apart = mine.minus_independent(theirs)
+    np.testing.assert_allclose(apart.p, welch.pvalue)
+    np.testing.assert_allclose([apart.low, apart.high], list(welch.confidence_interval()))
+    gains = Estimate.mean(one[:, :7] - other)
+    paired = Estimate.mean(one[:, :7]).minus_paired(theirs, gains.se)
+    np.testing.assert_allclose(paired.p, stats.ttest_rel(one[:, :7], other, axis=1).pvalue)
+
+
+def test_floats_arrays_and_labelled_arrays_give_the_same():
+    value, se, count = np.array([0.3, -0.2, 0.0]), np.array([0.1, 0.2, np.nan]), np.array([5, 9, 1])
+    bare = Estimate(value, se, count)
+    labelled = Estimate(*(xr.DataArray(part, dims="head") for part in (value, se, count)))
+    for name in ("half", "low", "high", "p", "p_above"):
+        each = [getattr(Estimate(*map(float, cell)), name) for cell in zip(value, se, count, strict=True)]
+        np.testing.assert_allclose(getattr(bare, name), each)
+        assert getattr(labelled, name).dims == ("head",)
+        np.testing.assert_array_equal(getattr(labelled, name).values, getattr(bare, name))
+
+
+def test_texts_that_all_say_the_same_are_a_sign_test():
+    """Two texts of the same value have no spread; they are two tosses of a coin, not certainty."""
+    assert Estimate(0.5, 0.0, 2).p == stats.binomtest(2, 2).pvalue == 0.5
+    assert Estimate(0.5, 0.0, 10).p == pytest.approx(stats.binomtest(10, 10).pvalue)
+    assert Estimate(0.0, 0.0, 10).p == 1.0
+    assert math.isnan(Estimate(0.5, math.nan, 1).p)
+
+
+def test_one_place_has_the_quantiles():
+    """No other module of the library holds a quantile, or asks SciPy for one."""
+    for path in Path(lorgnette.__file__).parent.rglob("*.py"):
+        if path.name != "estimate.py":
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"\b1\.96\b|\b1\.9599|\.ppf\(|stats import (.*, )?(t|norm)\b", text), path
 
 
 def test_bootstrap_draws_are_means_of_drawn_items():

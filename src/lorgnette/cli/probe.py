@@ -86,7 +86,7 @@ def _show(result: "Result", label: str) -> None:
         for name in data.probe.values:
             one = here.sel(probe=name)
             cells += [
-                f"{float(one.accuracy):.3f} ± {float(Estimate.of(one, 'accuracy').normal().half):.3f}",
+                f"{float(one.accuracy):.3f} ± {float(Estimate.of(one, 'accuracy').half):.3f}",
                 f"{float(one.selectivity):+.3f}",
             ]
         table.add_row(*cells, f"{float(here.mixing):.2f}")
@@ -110,7 +110,7 @@ def _show_structural(result: "Result") -> None:
         table.add_column(name, justify="right")
     for state in data.state.values:
         here = data.sel(state=state)
-        half = float(Estimate(here.uuas, here.uuas_se, data.test_texts).normal().half)
+        half = float(Estimate(here.uuas, here.uuas_se, data.test_texts).half)
         uuas = f"{float(here.uuas):.3f} ± {half:.3f}"
         table.add_row(str(int(state)), uuas, f"{float(here.distance_correlation):.3f}")
     out().print(table)

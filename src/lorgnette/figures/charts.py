@@ -89,7 +89,7 @@ def layer_curves(result: Result, variable: str, **selection: Selected) -> Chart:
     """The mean over heads by layer with its 95 % interval, heads being the sample (t distribution); a dot per head.
 
     Fewer than four heads have no interval. A variable without heads is drawn with its standard error over texts
-    instead (± 1.96). Further labels are colours.
+    instead. Further labels are colours.
     """
     array = chosen(result, variable, selection)
     if LAYER not in array.dims:
@@ -238,7 +238,7 @@ def _means(result: Result, array: xr.DataArray) -> list[Json]:
             elif HEAD not in array.dims and spread is not None:
                 here = {**at, LAYER: layer}
                 error, count = spread.sel(here).item(), np.nan if texts is None else texts.sel(here).item()
-                half = float(np.nan_to_num(Estimate(mean, error, count).normal().half))
+                half = float(np.nan_to_num(Estimate(mean, error, count).half))
             more = f" ± {number(half)}" if half else ""
             label = f"{f'{panel}, ' if panel else ''}layer {layer}: {number(mean)}{more}"
             row = {"layer": int(layer), "panel": panel, "mean": mean, "low": mean - half, "high": mean + half}

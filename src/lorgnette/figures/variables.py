@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12  # a variable with more is drawn by layer, not by head
 OF_HEADS = "Each dot is a head; the band is the 95 % confidence interval of their mean."
-OF_TEXTS = "The band is the 95 % confidence interval over texts (± 1.96 standard errors)."
+OF_TEXTS = "The band is the 95 % confidence interval over texts (Student's t)."
 
 
 def variable_figure(result: Result, variable: str, title: str | None = None, **selection: Selected) -> Figure:

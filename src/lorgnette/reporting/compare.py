@@ -48,8 +48,8 @@ def differences(
 
     Beside a difference `x` stand its standard error `x_se`, the ends of its 95 % interval, and `x_q`, its two-sided
     p-value adjusted for the false discovery rate over the heads and layers of the same kind. Runs on the same texts
-    that kept each text's numbers are paired (see `paired_error`; Student's t); else the error is √(se² + se²), that of
-    independent runs (normal). The attribute `paired` of a difference says which. What it does not tell you: unpaired on
+    that kept each text's numbers are paired (see `paired_error`); else the error is √(se² + se²), that of independent
+    runs (Welch's t). The attribute `paired` of a difference says which. What it does not tell you: unpaired on
     the same texts, errors are too large where what a text does to both runs cancels, too small where it adds up.
     """
     first, second = ({result.lens: result for result in run.values()} for run in (before, after))
@@ -199,7 +199,7 @@ def _between(name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | N
             paired = paired[["error", "count"]].reindex_like(value).transpose(*value.dims)
             apart = Estimate(value, paired["error"].where(value.notnull()), paired["count"])
         else:
-            apart = Estimate.of(new, name).minus_independent(Estimate.of(old, name)).normal()
+            apart = Estimate.of(new, name).minus_independent(Estimate.of(old, name))
         value.attrs[PAIRED] = is_paired
         out |= {f"{name}_se": apart.se, f"{name}_low": apart.low, f"{name}_high": apart.high}
         out[f"{name}_q"] = adjusted(apart.p)
@@ -241,8 +241,10 @@ def over_cells(
             se = difference.copy(data=error_of_terms(terms.values, count.transpose(*terms.dims[1:]).values))
             sure = Estimate(difference, se, count)
         else:
-            errors = [run[f"{name}_se"].where(known).mean(over) for run in (old, new)]
-            sure = Estimate(difference, (errors[0] ** 2 + errors[1] ** 2) ** 0.5, 1.0).normal()
+            runs = [Estimate.of(run, name) for run in (new, old)]
+            means = [[part.where(known) for part in (run.value, run.se, run.count)] for run in runs]
+            mine, theirs = (Estimate(value.mean(over), se.mean(over), n.max(over)) for value, se, n in means)
+            sure = mine.minus_independent(theirs)
         out |= {"se": sure.se, "low": sure.low, "high": sure.high}
         out["differing"] = (apart[f"{name}_q"] < LEVEL).sum(over)
     return xr.Dataset({key: array.drop_attrs() for key, array in out.items()})

@@ -19,6 +19,8 @@ Interval = tuple[float, float]
 Numbers = Any
 """A float, a NumPy array or an xarray.DataArray."""
 _ALMOST_ONE = 1 - 1e-12
+_ROUNDING = 4 * np.finfo(float).eps
+"""An error of this share of the value, or less, is none."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Estimate:
         value ± t(count − 1) · se        p = 2 · P(T > |value| / se)
 
     All three are floats, NumPy arrays or DataArrays, which broadcast. Without two texts there is no error, no interval
-    and no p: they are NaN. `count` need not be whole: Welch's degrees of freedom are not. An error of zero (every text
-    says the same) gives an interval without width, and p = 0, or 1 where the value is zero too.
+    and no p: they are NaN. `count` need not be whole: Welch's degrees of freedom are not. Where every text says the
+    same, the error is zero and t is infinite, however few they are; p is then that of the sign test, 2^(1 − count), or
+    1 where the value is zero too.
 
     What it does not tell you: texts are taken to be independent, and their mean to be about normal; with few texts of
     very uneven values, t intervals are too short.
@@ -57,10 +60,6 @@ class Estimate:
             return cls(mean[()], np.full(known.shape[:-1], np.nan)[()], n)
         return cls(known.mean(-1)[()], (known.std(-1, ddof=1) / np.sqrt(n))[()], n)
 
-    def normal(self) -> "Estimate":
-        """The same as if from infinitely many texts."""
-        return Estimate(self.value, self.se, self.value * 0 + np.inf)
-
     @property
     def degrees(self) -> Numbers:
         """Degrees of freedom: count − 1; NaN below one."""
@@ -69,8 +68,7 @@ class Estimate:
     @property
     def half(self) -> Numbers:
         """Half the width of the 95 % interval."""
-        quantile = _each(lambda degrees: np.where(np.isinf(degrees), 1.96, t_quantile(degrees)), self.degrees)
-        return quantile * self.se
+        return _each(t_quantile, self.degrees) * self.se
 
     @property
     def low(self) -> Numbers:
@@ -97,6 +95,23 @@ class Estimate:
             return float(self.value), float(self.value)
         centre, half = np.arctanh(self.value), self.half / (1 - self.value**2)
         return float(np.tanh(centre - half)), float(np.tanh(centre + half))
+
+    def wilson(self, items: int) -> Interval:
+        """The interval of a single share of so many items, which come in texts: Wilson's (1927), within 0 and 1.
+
+            n = p (1 − p) / se²,    at most the number of items
+
+        n is how many independent items the error stands for, and t takes the place of the normal quantile. Where all or
+        none of the items are hits the error is 0 and says nothing; n is then the number of items.
+        """
+        share, error, quantile = (float(x) for x in (self.value, self.se, _each(t_quantile, self.degrees)))
+        if items < 1 or np.isnan(share) or np.isnan(quantile):
+            return float("nan"), float("nan")
+        spread = share * (1 - share)
+        size = items if not error > 0 or spread <= 0 else min(spread / error**2, items)
+        middle = (share + quantile**2 / (2 * size)) / (1 + quantile**2 / size)
+        half = quantile / (1 + quantile**2 / size) * np.sqrt(spread / size + quantile**2 / (4 * size**2))
+        return min(max(0.0, float(middle - half)), share), max(min(1.0, float(middle + half)), share)
 
     @property
     def p(self) -> Numbers:
@@ -213,17 +228,14 @@ def _each(function: Callable[..., Any], *numbers: Numbers) -> Numbers:
     return out if out.ndim else float(out)
 
 
-def _sizes(value: np.ndarray, se: np.ndarray) -> np.ndarray:
-    """|value| / se, 0 where both are zero."""
-    value, se = np.asarray(value, dtype=float), np.asarray(se, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where((value == 0) & (se == 0), 0.0, np.abs(value / se))
-
-
 def _two_sided(value: np.ndarray, se: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     from scipy.stats import t
 
-    return np.asarray(2 * t.sf(_sizes(value, se), degrees))
+    certain = se <= _ROUNDING * np.abs(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(certain, 0.0, np.abs(value / se))
+    same = np.where(value == 0, 1.0, np.where(np.isnan(degrees), np.nan, 2.0**-degrees))
+    return np.where(certain, same, 2 * t.sf(size, degrees))
 
 
 def _above(value: np.ndarray, se: np.ndarray, degrees: np.ndarray) -> np.ndarray:
@@ -235,7 +247,7 @@ def _welch(se: np.ndarray, degrees: np.ndarray, other: np.ndarray, other_degrees
     """Degrees of freedom + 1; where neither side has a spread, the smaller number of texts."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (se**2 + other**2) ** 2 / (se**4 / degrees + other**4 / other_degrees)
-    return 1.0 + np.where((se == 0) & (other == 0), np.minimum(degrees, other_degrees), found)
+    return np.asarray(1.0 + np.where((se == 0) & (other == 0), np.minimum(degrees, other_degrees), found))
 
 
 def _benjamini_hochberg(p: np.ndarray) -> np.ndarray:

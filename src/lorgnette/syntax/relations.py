@@ -1,7 +1,5 @@
 """A head as a parser: where each word's attention peaks, and whether the other end of its dependency is there."""
 
-import math
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -74,20 +72,3 @@ def control_hits(
         enough = others.expand_as(share).gather(2, at) > 0
         out.append(torch.where(enough, share.gather(2, at), hit))
     return torch.stack(out, -1)
-
-
-def share_interval(share: float, error: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share, from its standard error over texts: Wilson's, with the count that the error implies.
-
-        n = p (1 − p) / se²,    at most the number of items counted
-
-    Wilson 1927. Where all or none are hits the error is 0 and says nothing; n is then the number of items.
-    """
-    if count < 1 or math.isnan(share):
-        return math.nan, math.nan
-    spread = share * (1 - share)
-    size = count if not error > 0 or spread <= 0 else min(spread / error**2, count)
-    z = 1.959964
-    middle = (share + z**2 / (2 * size)) / (1 + z**2 / size)
-    half = z / (1 + z**2 / size) * math.sqrt(spread / size + z**2 / (4 * size**2))
-    return min(max(0.0, middle - half), share), max(min(1.0, middle + half), share)

@@ -40,8 +40,8 @@ def findings(result: Result) -> Iterator[Finding]:
         at = {MEASURE: measure, READING: reading, LAYER: layer, HEAD: head}
         found[measure] = Estimate.of(result.data, "aer", at)
         numbers |= {measure: value, f"{measure}_head": f"{layer}.{head}", f"{measure}_row": f"{reading} row"}
-        numbers[f"{measure}_half"] = float(found[measure].normal().half)
-    told = found["norms"].minus_correlated(found["weights"]).normal().significant()
+        numbers[f"{measure}_half"] = float(found[measure].half)
+    told = found["norms"].minus_correlated(found["weights"]).significant()
     yield Finding(
         "Lowest alignment error rate (95 % CI over texts): head {norms_head} by norms ({norms:.0%} ± {norms_half:.0%}, "
         "{norms_row}) and head {weights_head} by weights ({weights:.0%} ± {weights_half:.0%}, {weights_row})"

@@ -37,10 +37,10 @@ def figures(result: Result) -> list[Figure]:
 
 def findings(result: Result) -> Iterator[Finding]:
     """How many heads of words the trained combination finds, beside the next word."""
-    uas = Estimate.of(result.data, "uas", {FEATURES: "attention", DECODING: "argmax"}).normal()
+    uas = Estimate.of(result.data, "uas", {FEATURES: "attention", DECODING: "argmax"})
     if bool(uas.value.isnull()):
         return
-    following = Estimate.of(result.data, "head_is_next_uas").normal()
+    following = Estimate.of(result.data, "head_is_next_uas")
     numbers = {"uas": float(uas.value), "half": float(uas.half), "next": float(following.value)}
     told = uas.minus_correlated(following).significant()
     yield Finding(

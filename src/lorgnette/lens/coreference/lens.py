@@ -16,6 +16,7 @@ from lorgnette.lens.coreference.antecedents import CANDIDATES, RULES, chosen, he
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, best_cell, in_parts
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import sites_between_words
 from lorgnette.texts.batch import Batch
@@ -144,7 +145,7 @@ def best_antecedents(result: Result, *, least: int = 10) -> "pd.DataFrame":
         baselines = {rule: float(rules.sel({axes.BASELINE: rule})) for rule in RULES}
         for candidates in CANDIDATES:
             cells = here.sel({axes.CANDIDATES: candidates})
-            best = best_cell(cells.accuracy, cells.accuracy_se, pairs)
+            best = best_cell(Estimate.of(cells, "accuracy"), pairs)
             rows.append({"kind": kind, "candidates": candidates, **best, "pairs": pairs, **baselines})
     return pd.DataFrame(rows)
 

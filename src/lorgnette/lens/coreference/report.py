@@ -33,10 +33,8 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     best = ranked[0]
     at = {KIND: "all", PART: "held_out"}
-    found = Estimate.of(
-        result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head}
-    ).normal()
-    rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name}).normal()
+    found = Estimate.of(result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head})
+    rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name})
              for name in ("nearest", "head_match")}  # fmt: skip
     numbers: Json = {"best": str(HeadValue(best.layer, best.head, float(found.value))), "half": float(found.half)}
     numbers |= {name: float(rule.value) for name, rule in rules.items()}

@@ -107,7 +107,7 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
         return
     numbers: dict[str, float] = {}
     for name, one in found.items():
-        half = float(np.nan_to_num(one.normal().half))
+        half = float(np.nan_to_num(one.half))
         numbers |= {
             name: float(one.value),
             f"{name}_low": float(one.value) - half,

@@ -218,7 +218,7 @@ def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float
     if correlation is None:
         return missing, missing, missing, missing, 0, 0
     rho, error, texts = correlation
-    return rho, error, *Estimate(rho, error, texts).normal().correlation_interval, texts, len(rank)
+    return rho, error, *Estimate(rho, error, texts).correlation_interval, texts, len(rank)
 
 
 def _askers(call: Call, asked: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def replacement(result: Result) -> str | None:
 def changes(result: Result) -> Estimate | None:
     """How much the loss grows without each head."""
     how = replacement(result)
-    return None if how is None else Estimate.of(result.data.sel({ABLATION: how}, drop=True), "loss_change").normal()
+    return None if how is None else Estimate.of(result.data.sel({ABLATION: how}, drop=True), "loss_change")
 
 
 def figures(result: Result) -> list[Figure]:

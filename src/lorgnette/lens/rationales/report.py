@@ -48,7 +48,7 @@ def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Chart:
     rows = []
     for row in frame.to_dict("records"):
         error, texts = row.get("score_se", np.nan), row.get("score_count", np.nan)
-        half = float(np.nan_to_num(Estimate(row["score"], error, texts).normal().half))
+        half = float(np.nan_to_num(Estimate(row["score"], error, texts).half))
         mean, kind = float(row["score"]), "blind" if row[METHOD] in BLIND else "looks"
         label = f"{row[METHOD]}: {mean:.3f} ± {half:.3f}"
         one = {"method": str(row[METHOD]), "kind": kind, "label": label}
@@ -82,8 +82,8 @@ def plausible(result: Result) -> Finding | None:
     scores = _scores(result, "auprc")
     if not scores:
         return None
-    best = max(scores, key=lambda name: scores[name][0])
-    numbers: Json = {"best": best, "auprc": scores[best][0], "chance": float(result.data["chance"])}
+    best = max(scores, key=lambda name: scores[name].value)
+    numbers: Json = {"best": best, "auprc": scores[best].value, "chance": float(result.data["chance"])}
     numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
     numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
     numbers["tied"] = ", ".join(tied(scores, best))
@@ -100,12 +100,12 @@ def faithful(result: Result) -> Finding | None:
     scores, random = _scores(result, "comprehensiveness"), _scores(result, "comprehensiveness", ("random",))
     if not scores or not random:
         return None
-    ranked = sorted(scores, key=lambda name: scores[name][0])
+    ranked = sorted(scores, key=lambda name: scores[name].value)
     most, least = ranked[-1], ranked[0]
-    numbers: Json = {"most": most, "drop": scores[most][0], "least": least, "small": scores[least][0]}
-    numbers |= {"guess": random["random"][0], "tied": ", ".join(tied(scores, most))}
+    numbers: Json = {"most": most, "drop": scores[most].value, "least": least, "small": scores[least].value}
+    numbers |= {"guess": random["random"].value, "tied": ", ".join(tied(scores, most))}
     numbers["explained"] = result.data.attrs.get("explained", "the predicted class")
-    better = scores[most][0] > random["random"][0] and not tied({most: scores[most], **random}, most)
+    better = scores[most].value > random["random"].value and not tied({most: scores[most], **random}, most)
     verdict = _against_others(numbers) if better else "; no explanation does significantly better than random words"
     return Finding(
         "Deleting the top words of {most} lowers the probability of {explained} by {drop:.2f} (comprehensiveness), "
@@ -114,23 +114,19 @@ def faithful(result: Result) -> Finding | None:
     )
 
 
-def _scores(result: Result, measure: str, methods: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
-    """Mean and standard error by explanation (or of the given baselines), as far as they are known."""
+def _scores(result: Result, measure: str, methods: Sequence[str] | None = None) -> dict[str, Estimate]:
+    """The score of each explanation (or of the given baselines), as far as it is known."""
     data = result.data.sel({MEASURE: measure})
     names = methods or [name for name in data[METHOD].values.tolist() if name not in BLIND]
-    errors = data["score_se"] if "score_se" in data else data["score"] * np.nan
-    both = {name: (float(data["score"].sel({METHOD: name})), float(errors.sel({METHOD: name}))) for name in names}
-    return {name: pair for name, pair in both.items() if pair[0] == pair[0]}
+    found = {name: Estimate.of(data, "score", {METHOD: name}) for name in names}
+    single = {name: Estimate(float(one.value), float(one.se), float(one.count)) for name, one in found.items()}
+    return {name: one for name, one in single.items() if one.value == one.value}
 
 
-def tied(scores: Mapping[str, tuple[float, float]], best: str) -> list[str]:
+def tied(scores: Mapping[str, Estimate], best: str) -> list[str]:
     """Explanations that are not significantly below the best: 95 %, errors taken as independent."""
-    out = []
-    for name, (mean, error) in scores.items():
-        p = Estimate(scores[best][0] - mean, np.hypot(scores[best][1], error), np.inf).p
-        if name != best and not p < LEVEL:
-            out.append(name)
-    return out
+    others = {name: scores[best].minus_independent(one) for name, one in scores.items() if name != best}
+    return [name for name, apart in others.items() if not apart.p < LEVEL]
 
 
 def _against_others(numbers: Mapping[str, Any]) -> str:

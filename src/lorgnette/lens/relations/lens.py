@@ -1,7 +1,7 @@
 """Which heads track which dependency relations; baseline: the best fixed offset."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import xarray as xr
@@ -14,11 +14,12 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import GoldTrees, sites_between_words, word_attention
 from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
-from lorgnette.syntax.relations import WAYS, peaks, relation_hits, share_interval
+from lorgnette.syntax.relations import WAYS, peaks, relation_hits
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
 
@@ -158,9 +159,10 @@ def in_parts(batch: Batch, development: float) -> Float[Tensor, "text part"]:
 def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
     """For each relation and way the head that is best on the development part, tested on the held-out part.
 
-    Columns: relation, way, stack, layer, head, development, accuracy (held out) with low and high (95 %), pairs (held
-    out), offset and baseline (chosen and tested in the same way) with baseline_low and baseline_high. Relations with
-    fewer than `least` pairs in either part are left out. `offset` is from the word that asks to the one it should find.
+    Columns: relation, way, stack, layer, head, development, accuracy (held out) with low and high (95 %), se and texts,
+    pairs (held out), offset and baseline (chosen and tested in the same way) with baseline_low, baseline_high and
+    baseline_se. Relations with fewer than `least` pairs in either part are left out. `offset` is from the word that
+    asks to the one it should find.
     """
     import pandas as pd
 
@@ -171,21 +173,23 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
         if int(here.pairs.min()) < least or bool(here.accuracy.isnull().all()):  # a decoder has no words to find
             continue
         pairs = int(here.pairs.sel(part="held_out"))
-        base = best_cell(here.offset_accuracy, here.offset_accuracy_se, pairs)
+        base = best_cell(Estimate.of(here, "offset_accuracy"), pairs)
         for way in WAYS:
-            best = best_cell(here.accuracy.sel(way=way), here.accuracy_se.sel(way=way), pairs)
+            best = best_cell(Estimate.of(here, "accuracy", {axes.WAY: way}), pairs)
             offset = int(base[axes.OFFSET]) * (-1 if way == "to_dependent" else 1)
             baseline = {"offset": offset, "baseline": base["accuracy"]}
-            baseline |= {"baseline_low": base["low"], "baseline_high": base["high"]}
+            baseline |= {f"baseline_{name}": base[name] for name in ("low", "high", "se")}
             rows.append({"relation": str(relation), "way": way, **best, "pairs": pairs, **baseline})
     return pd.DataFrame(rows)
 
 
-def best_cell(accuracy: xr.DataArray, error: xr.DataArray, pairs: int) -> dict:
+def best_cell(accuracy: Estimate, pairs: int) -> dict[str, Any]:
     """The cell that is best on the development part (the first of equals), with its held-out share and interval."""
-    development = accuracy.sel({axes.PART: "development"}, drop=True)
+    development = accuracy.value.sel({axes.PART: "development"}, drop=True)
     where = {str(dim): int(index) for dim, index in development.argmax(...).items()}
-    share_ = float(accuracy.isel(where).sel({axes.PART: "held_out"}))
-    low, high = share_interval(share_, float(error.isel(where).sel({axes.PART: "held_out"})), pairs)
+    parts = (accuracy.value, accuracy.se, accuracy.count)
+    found = Estimate(*(float(part.isel(where).sel({axes.PART: "held_out"})) for part in parts))
+    low, high = found.wilson(pairs)
     labels = {dim: development[dim].values[index].item() for dim, index in where.items()}
-    return {**labels, "development": float(development.isel(where)), "accuracy": share_, "low": low, "high": high}
+    tested = {"accuracy": found.value, "low": low, "high": high, "se": found.se, "texts": int(found.count)}
+    return {**labels, "development": float(development.isel(where)), **tested}

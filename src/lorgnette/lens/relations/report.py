@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import altair as alt
-import numpy as np
 
 from lorgnette.axes import PART, RELATION
 from lorgnette.figures.charts import COLOURS
@@ -51,7 +50,7 @@ def _dots(rows: "pd.DataFrame", title: str) -> Chart:
             "head": f"{row.layer}.{row.head}",
             **{name: float(getattr(row, name)) for name in ("accuracy", "low", "high", "baseline")},
         }
-        for row in rows.itertuples()
+        for row in rows.assign(low=rows.low.fillna(rows.accuracy), high=rows.high.fillna(rows.accuracy)).itertuples()
     ]
     order = [row["relation"] for row in values]
     y = alt.Y(field="relation", type="nominal", sort=order, title=None)
@@ -73,10 +72,12 @@ def findings(result: Result) -> Iterator[Finding]:
     if not len(rows):
         return
     best = rows.loc[rows.groupby("relation").development.idxmax()]
-    # Half of a 95 % interval is 1.96 standard errors; head and offset saw the same texts, so that errors may add up.
-    error = (best.high - best.low + best.baseline_high - best.baseline_low) / (2 * 1.96)
-    gain = best.accuracy - best.baseline
-    ahead = best[(gain > 0) & (false_discovery(Estimate(gain.values, error.values, np.inf).p) < LEVEL)]
+    head, offset = (
+        Estimate(*(best[name].to_numpy(dtype=float) for name in names))
+        for names in (("accuracy", "se", "texts"), ("baseline", "baseline_se", "texts"))
+    )
+    gain = head.minus_correlated(offset)
+    ahead = best[(gain.value > 0) & (false_discovery(gain.p) < LEVEL)]
     top = ahead.assign(gain=ahead.accuracy - ahead.baseline).nlargest(NAMED, "gain")
     named = ", ".join(
         f"{row.relation} {row.layer}.{row.head} ({row.accuracy:.2f} against {row.baseline:.2f}, n = {row.pairs:,})"

@@ -24,7 +24,6 @@ from lorgnette.lens.roles.parsing import (
 from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
 from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.statistics.spearman import spearman
-from lorgnette.syntax.relations import share_interval
 
 if TYPE_CHECKING:
     from lorgnette.lens.roles.lens import Roles
@@ -176,11 +175,11 @@ def _positional(offsets: dict[str, Table], queries: xr.DataArray) -> tuple[Table
 
 
 def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> dict[str, xr.DataArray]:
-    """95 % intervals: Wilson's for shares, ± 1.96 standard errors for what is none."""
+    """95 % intervals: Wilson's for shares, Student's for what is none."""
     cells = zip(*(array.values.ravel().tolist() for array in (number, error, count)), strict=True)
     wilson = np.array([_interval(*cell) for cell in cells])
     ratio = number[axes.ROLE].isin(["dead", "syntactic"])
-    half = Estimate(number, error, count).normal().half
+    half = Estimate(number, error, count).half
     out = {}
     for end, (name, sign) in enumerate((("number_low", -1), ("number_high", 1))):
         share = number.copy(data=wilson[:, end].reshape(number.shape))
@@ -190,7 +189,7 @@ def _bounds(number: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> d
 
 
 def _interval(share: float, error: float, count: int) -> tuple[float, float]:
-    return share_interval(min(max(share, 0.0), 1.0), error, count) if count else (np.nan, np.nan)
+    return Estimate(min(max(share, 0.0), 1.0), error, count).wilson(count)
 
 
 def _beaten(excess: xr.DataArray) -> xr.DataArray:

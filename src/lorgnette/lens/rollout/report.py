@@ -34,7 +34,7 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     numbers["layer"] = int(last[LAYER])
     at = {CATEGORY: "self", LAYER: last[LAYER].item()}
-    found = {name: Estimate.of(result.data, "share", {**at, MEASURE: name}).normal() for name in ("weights", "norms")}
+    found = {name: Estimate.of(result.data, "share", {**at, MEASURE: name}) for name in ("weights", "norms")}
     numbers |= {f"{name}_half": float(one.half) for name, one in found.items()}
     told = found["weights"].minus_correlated(found["norms"]).significant()
     yield Finding(

@@ -56,7 +56,8 @@ def findings(result: Result) -> Iterator[Finding]:
     kinds = _candidates(rate)
     means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
     errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
-    most = extreme(Estimate(np.array(means), np.array(errors), np.full(len(kinds), np.inf)))
+    texts = [float(data["rate_count"].sel({CATEGORY: kind}).max()) for kind in kinds]
+    most = extreme(Estimate(np.array(means), np.array(errors), np.array(texts)))
     doubt = most.beside([the_category(kind) for kind in kinds])
     yield Finding(
         f"The sink is most often {{kind}} (mean rate over heads: {{rate:.0%}}{doubt}).",
@@ -83,7 +84,7 @@ def _without(result: Result) -> Iterator[Finding]:
         return
     for what, words in (("value", "Zeroing the values"), ("key", "Masking the keys")):
         numbers = {"loss": float(result.data["loss"])}
-        found = {whose: Estimate.of(result.data, "loss_change", {CHANGE: f"{whose}_{what}"}).normal()
+        found = {whose: Estimate.of(result.data, "loss_change", {CHANGE: f"{whose}_{what}"})
                  for whose in ("sink", "middle")}  # fmt: skip
         for whose, one in found.items():
             numbers |= {whose: float(one.value), f"{whose}_half": float(one.half)}

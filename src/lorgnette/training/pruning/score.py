@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool
-from scipy.stats import binomtest
 
 from lorgnette.statistics.bleu import Bleu, difference
 from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
+from lorgnette.statistics.estimate import share_interval
 from lorgnette.training.data import Collator
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.translation.task import PreparedPairs
@@ -54,8 +54,7 @@ def score(model: PreTrainedModel, ready: Prepared) -> Score:
     test = ready.test() if split == "test" else None
     items = ready.validation if test is None else test
     right = _right(model, items, ready.builder.tokenizer.pad_token_id)
-    interval = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
-    bounds = (float(interval.low), float(interval.high))
+    bounds = share_interval(int(right.sum()), len(right))
     return Score("accuracy", float(right.mean()), bounds, len(right), "validation" if test is None else "test", right)
 
 
