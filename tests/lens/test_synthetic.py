@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from tiny import MAKERS, gpt2
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lorgnette.attending import Recorder
 from lorgnette.errors import UserError
 from lorgnette.lens.synthetic.lens import Synthetic
 from lorgnette.lens.synthetic.repeats import REPEATED, repeat_scores, sequences
+from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 
 
@@ -75,3 +78,22 @@ def test_an_encoder_has_no_needle_and_says_why():
 def test_wrong_options_are_refused(options):
     with pytest.raises(UserError, match="Synthetic"):
         Synthetic(**options)
+
+
+def byte_model(positions):
+    """A decoder that reads bytes: a needle, its question and its answer take many tokens."""
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    cutter = tokenizers.Tokenizer(tokenizers.models.BPE({letter: n for n, letter in enumerate(sorted(letters))}, []))
+    cutter.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cutter.decoder = tokenizers.decoders.ByteLevel()
+    config = GPT2Config(vocab_size=len(letters), n_embd=16, n_layer=1, n_head=2, n_positions=positions)
+    config.bos_token_id = config.eos_token_id = None
+    model = GPT2LMHeadModel(config).eval()
+    return Subject(model, PreTrainedTokenizerFast(tokenizer_object=cutter), name="bytes")
+
+
+@pytest.mark.parametrize(("positions", "lengths"), [(256, 0), (330, 1)])
+def test_haystacks_leave_room_for_question_and_answer(positions, lengths):
+    """100 bytes of filler with needle, question and answer are more than 256 tokens."""
+    data = numbers(byte_model(positions), needles=1, depths=(0, 100), sequences=2)
+    assert data.sizes.get("length", 0) == lengths

@@ -316,3 +316,31 @@ def test_a_wrapped_forward_does_not_run_the_original():
     model.forward = lambda **given: own(**given)  # as accelerate's, a closure: a copy of the model keeps this very one
     torch.testing.assert_close(logits(prune_by_gates(model, gates), batch), expected)
     assert not torch.allclose(logits(model, batch), expected)
+
+
+def test_heads_are_removed_by_the_names_that_results_give_them():
+    whole = subject("bert")
+    sites = [site for site in whole.sites if site.stack != "pooler"]
+    heads = whole.anatomy[sites[1]].heads
+    named = remove_heads(whole, ["2.1", ("encoder", 2, 3)])
+    kept = remove_heads(whole, {sites[1]: [number for number in range(heads) if number not in (0, 2)]})
+    assert count_heads(named.model) == count_heads(kept.model)
+    assert named.anatomy[sites[1]].numbers == kept.anatomy[sites[1]].numbers
+    again = remove_heads(named, ["2.2"])  # numbered as before any was removed
+    assert 1 not in again.anatomy[sites[1]].numbers
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ([3, 7], "3 is not the name of a head"),
+        (["2.99"], "no head 2.99"),
+        (["0.1"], "no head 0.1"),
+        (["7"], "expected LAYER.HEAD"),
+        ({"2.1": [0]}, "is not a site"),
+    ],
+)
+def test_what_does_not_name_a_head_is_refused(heads, said):
+    with pytest.raises(UserError, match=said) as refused:
+        remove_heads(subject("bert"), heads)
+    assert "\n" not in str(refused.value)

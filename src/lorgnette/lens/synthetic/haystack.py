@@ -5,7 +5,7 @@ needles are made here, from a few words.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -144,7 +144,6 @@ def refuse(subject: Subject) -> None:
         raise UserError(f"{type(subject.tokenizer).__name__} has no character offsets, which a needle needs.")
 
 
-def fitting(subject: Subject, lengths: Sequence[int]) -> tuple[int, ...]:
-    """The lengths that the model has room for, with needle, question and answer."""
-    needle = 8 * WORDS + 40
-    return tuple(length for length in lengths if subject.limit is None or length + needle <= subject.limit)
+def fits(subject: Subject, made: Haystack) -> bool:
+    """Whether the model has room for the whole prompt, question included, and for the answer that it generates."""
+    return subject.limit is None or len(made.ids) + len(made.answer) <= subject.limit

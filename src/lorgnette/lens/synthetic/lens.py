@@ -123,11 +123,22 @@ class Synthetic(Lens):
             haystack.refuse(subject)
         except UserError as error:
             return [], str(error)
-        lengths = haystack.fitting(subject, self.lengths)
+        lengths = [size for size in self.lengths if self._has_room(subject, size)]
         if not lengths:
-            return [], f"the model takes {subject.limit} tokens"
+            return [], f"the model takes {subject.limit} tokens, too few for a haystack, its question and the answer"
         cases = product(lengths, self.depths, range(self.needles))
         return [haystack.tried(subject, size, depth, self.seed + number) for size, depth, number in cases], ""
+
+    def _has_room(self, subject: Subject, size: int) -> bool:
+        """Whether every haystack of this length fits into the model's positions."""
+        if subject.limit is not None and size > subject.limit:
+            return False
+        made = (haystack.haystack(subject, size, *case) for case in product(self.depths, self._seeds))
+        return all(haystack.fits(subject, each) for each in made)
+
+    @property
+    def _seeds(self) -> range:
+        return range(self.seed, self.seed + self.needles)
 
     def _arrays(self, cells: np.ndarray) -> dict[str, xr.DataArray]:
         grid = {axes.TEST: TESTS}

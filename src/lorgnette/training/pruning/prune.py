@@ -20,7 +20,7 @@ from lorgnette.results.provenance import versions
 from lorgnette.subject import Subject, load
 from lorgnette.subject.subject import _own_device
 from lorgnette.training.arguments import processes
-from lorgnette.training.build import is_preset
+from lorgnette.training.build import is_preset, opened
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
 from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
@@ -82,6 +82,7 @@ def prune(settings: PruningSettings) -> Pruned:
         run.end()
         return _with_onnx(settings)
     _refuse_unfinished(root, settings)
+    _refuse_language_model(settings)
     ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
@@ -96,6 +97,21 @@ def prune(settings: PruningSettings) -> Pruned:
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"interrupted; the same command with --resume goes on ({root}).") from interrupt
     return Pruned.load(training.folder)
+
+
+def _refuse_language_model(settings: PruningSettings) -> None:
+    """Say what is wrong before anything about the corpus is: no corpus makes a language model a classifier."""
+    training = settings.training
+    if is_preset(training):
+        return
+    checkpoint = opened(training)
+    names = [] if checkpoint.folder is None else checkpoint.config().architectures or []
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+        raise UserError(
+            f"{training.model!r} is a language model ({names[0]}), and prune takes classifiers and translation models. "
+            "Rank its heads with `lorgnette look --lens importance`, and remove them with "
+            'lorgnette.training.remove_heads(subject, ["3.7", …]).'
+        )
 
 
 def _run(work: _Work, whole: PreTrainedModel) -> None:

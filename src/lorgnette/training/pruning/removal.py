@@ -1,7 +1,7 @@
 """Removing heads for good: the model that is left computes what the whole one did with those heads at zero."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -13,24 +13,33 @@ from lorgnette.models.offloading import refuse_offloaded
 from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.slicing import scale_heads
 from lorgnette.subject import Subject
+from lorgnette.subject.knockout import Head, heads_at
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.types import PreTrainedModel
 
 
 def remove_heads(
-    model: PreTrainedModel, kept: Mapping[Site, Sequence[int]], *, factors: Mapping[Site, Tensor] | None = None
+    model: PreTrainedModel,
+    heads: Iterable[Head | int | Site] | Mapping[Site | str, Sequence[int]],
+    *,
+    factors: Mapping[Site, Tensor] | None = None,
 ) -> PreTrainedModel:
-    """A copy of a model (or subject) with only the kept heads, named by their original numbers from 0.
+    """A copy of a model (or subject) without some heads.
 
-    Sites that `kept` does not name keep all their heads. Projections are sliced; a site without heads becomes its
+        small = remove_heads(subject, ["3.7", "3.8"])       # with several stacks: "encoder.3.7"
+
+    A list names the heads to remove as results do, LAYER.HEAD from 1, as they were numbered before any was removed. For
+    programs, a mapping says instead which heads each site keeps, by their original numbers from 0; sites that it does
+    not name keep all. Projections are sliced; a site without heads becomes its
     output bias. `factors` (one number per head that is there now) are multiplied into the values first: gates between
     0 and 1. Logits equal those of the model with the other heads' outputs at zero, up to the order of summation.
     """
     if isinstance(model, Subject):
-        return Subject(remove_heads(model.model, kept, factors=factors), model.tokenizer, name=model.name)
+        return Subject(remove_heads(model.model, heads, factors=factors), model.tokenizer, name=model.name)
     refuse_offloaded(model, "Removing heads")
     anatomy = anatomy_of(model)
     sites = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
+    kept = _kept(heads) if isinstance(heads, Mapping) else _without(model, heads)
     for site, numbers in kept.items():
         _check(site, numbers, sites)
     if factors is not None:
@@ -38,6 +47,31 @@ def remove_heads(
         for site, values in factors.items():
             scale_heads(anatomy_of(model)[site], values)
     return as_pruned(model, _table(model, sites, kept))
+
+
+def _kept(heads: Mapping[Site | str, Sequence[int]]) -> Mapping[Site, Sequence[int]]:
+    odd = next((site for site in heads if not isinstance(site, Site)), None)
+    if odd is not None:
+        raise UserError(
+            f"{odd!r} is not a site: a mapping says which heads each Site keeps, from 0. To remove heads by their "
+            'names from 1, give a list: ["3.7", "3.8"].'
+        )
+    return {site: numbers for site, numbers in heads.items() if isinstance(site, Site)}
+
+
+def _without(model: PreTrainedModel, heads: Iterable[Head | int | Site]) -> dict[Site, list[int]]:
+    """What is left at each site that loses one of these heads."""
+    names = [heads] if isinstance(heads, str) else list(heads)
+    odd = next((name for name in names if isinstance(name, int | Site)), None)
+    if odd is not None:
+        raise UserError(f'{odd!r} is not the name of a head: expected "LAYER.HEAD" such as "3.7", both counted from 1.')
+    named: list[Head] = [name for name in names if not isinstance(name, int | Site)]
+    subject = Subject(model, None)
+    out = {}
+    for site, indices in heads_at(subject, named).items():
+        numbers = subject.anatomy[site].numbers
+        out[site] = [number for index, number in enumerate(numbers) if index not in indices]
+    return out
 
 
 def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
