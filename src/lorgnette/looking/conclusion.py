@@ -23,13 +23,13 @@ def concluded(
     """
     for lens in (*lenses, *whole):
         lens.provenance = provenance
-    attributes = {name: value for one in whole for name, value in attributes_of(_computed(one)).items()}
+    attributes = {name: value for one in whole for name, value in attributes_of(computed_of(one)).items()}
     computed: list[Result] = []
     for lens in lenses:
         if not lens.looks:
             lens.take({result.lens: result for result in computed})
         try:
-            result = _computed(lens)
+            result = computed_of(lens)
         except UserError as error:
             if left_out is None:
                 raise
@@ -51,7 +51,8 @@ def concluded(
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
 
 
-def _computed(lens: Lens) -> Any:
+def computed_of(lens: Lens) -> Any:
+    """What a lens makes of its states."""
     # A rank that got no batch has nothing of its own to add, but must take part.
     lens._update_count = max(lens._update_count, 1)
     return lens.compute()

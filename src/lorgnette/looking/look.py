@@ -12,7 +12,7 @@ from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
-from lorgnette.looking.conclusion import concluded, name_of, provenance_of
+from lorgnette.looking.conclusion import computed_of, concluded, name_of, provenance_of
 from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.passes import Passes
@@ -216,7 +216,7 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
             need.bind(subject)
             Passes(subject, [need]).take(encoded)
         if before:
-            lens.take({need.name: need.compute() for need in before})
+            lens.take({need.name: computed_of(need) for need in before})
         Passes(subject, [lens]).take(encoded)
 
 
