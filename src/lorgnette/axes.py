@@ -66,10 +66,13 @@ LENGTH: Final = "length"  # tokens of the text around a needle
 DEPTH: Final = "depth"  # where in the text the needle is, in percent
 STEP: Final = "step"  # step of the training that a checkpoint was written at
 SHARE: Final = "share"  # share of a stack's heads that is removed
+DRAW: Final = "draw"  # random set of as many heads, counted from 1
 PRESSURE: Final = "pressure"  # what gates were fitted under: none (no gates), free (no pressure), keep, or remove
 # method that explains a prediction by its words; random, first and last use neither model nor words;
 # xarray takes sel(method=…) for something else
 METHOD: Final = "explanation"
+
+METHOD_B: Final = "explanation_b"  # the other of two explanations that are compared
 
 # Every per-head result starts with these, in this order.
 PER_HEAD: Final = (STACK, LAYER, HEAD)

@@ -77,19 +77,15 @@ def test_losses_are_those_of_a_loop_and_p_is_that_of_scipy(tiny, ranking, result
     pair = by_name[a, 0.5][0], by_name[b, 0.5][0]
     assert cell.loss_difference.item() == pytest.approx((pair[0] - pair[1]).mean(), abs=1e-6)
     raw = []
-    mean, error = result.data.loss_difference, result.data.loss_difference_se
     for share in (0.25, 0.5):
         for i, first in enumerate(result.data.signal.values):
             for second in result.data.signal.values[i + 1 :]:
                 at = {"stack": "encoder", "signal": first, "signal_b": second, "share": share}
-                if "random" in (first, second):  # the mean of several sets: checked by its own mean and error
-                    from scipy.stats import t
-
-                    value, se = float(mean.sel(at)), float(error.sel(at))
-                    raw.append((at, 2 * t.sf(abs(value / se), len(TEXTS) - 1) if se else 1.0))
-                else:
-                    one, other = by_name[first, share][0], by_name[second, share][0]
-                    raw.append((at, 1.0 if np.array_equal(one, other) else ttest_rel(one, other).pvalue))
+                if "random" in (first, second):  # texts say nothing about chance: see the ranks among random sets
+                    assert np.isnan(float(result.data.loss_difference_p.sel(at)))
+                    continue
+                one, other = by_name[first, share][0], by_name[second, share][0]
+                raw.append((at, 1.0 if np.array_equal(one, other) else ttest_rel(one, other).pvalue))
     adjusted = false_discovery_control([p for _, p in raw])
     for (at, _), wanted in zip(raw, adjusted, strict=True):
         assert float(result.data.loss_difference_p.sel(at)) == pytest.approx(wanted, rel=1e-4)
@@ -108,8 +104,27 @@ def test_chance_is_the_mean_of_its_sets(tiny, ranking):
         gone = {site: mask[job].nonzero()[:, 0].tolist() for site, mask in lens.gone.items()}
         assert sum(map(len, gone.values())) == 6  # half of 3 × 4 heads
         each.append(losses(tiny, gone)[0].mean())
+    np.testing.assert_allclose(
+        found.data.loss_draw.sel(stack="encoder", share=0.5) + losses(tiny, {})[0].mean(), each, atol=1e-6
+    )
     change = found.data.loss_change.sel(stack="encoder", signal="random", share=0.5).item()
     assert change == pytest.approx(np.mean(each) - losses(tiny, {})[0].mean(), abs=1e-6)
+
+
+def test_chance_is_tested_by_rank_among_its_sets(result):
+    """As good: a loss that is no larger, an accuracy that is no smaller. All signals and shares are one family."""
+    for metric, sign in (("loss", 1), ("accuracy", -1)):
+        draws, change = result.data[f"{metric}_draw"], result.data[f"{metric}_change"]
+        cells = [(name, share) for name in change.signal.values if name != "random" for share in change.share.values]
+        raw = []
+        for name, share in cells:
+            mine = change.sel(stack="encoder", signal=name, share=share).item()
+            others = draws.sel(stack="encoder", share=share).values
+            raw.append((1 + sum(sign * other <= sign * mine for other in others)) / 21)
+        for (name, share), wanted in zip(cells, false_discovery_control(raw), strict=True):
+            found = result.data[f"{metric}_chance_p"].sel(stack="encoder", signal=name, share=share).item()
+            assert found == pytest.approx(wanted)
+    assert result.data.loss_chance_p.sel(signal="random").isnull().all()
 
 
 def test_heads_that_go_give_their_mean_over_the_corpus(tiny, ranking):
@@ -185,7 +200,14 @@ def test_the_page_has_curves_and_one_sentence(result):
     assert all(figure.chart.to_dict() for figure in figures_of(result))
     (sentence,) = findings(Results([result]))
     assert sentence.numbers["share"] == 0.5
-    assert 0 <= sentence.numbers["p"] <= 1
+    assert 1 / 21 <= sentence.numbers["p"] <= 1
+    assert "So few sets" not in sentence.text
+
+
+def test_the_sentence_says_that_few_sets_show_nothing(tiny, ranking):
+    lens = Removal((0.5,), controls=18, ranking=ranking, ablation="zero")
+    (sentence,) = findings(look(tiny, TEXTS, [lens], progress=False))
+    assert "So few sets can never show that a signal is better than chance: take at least 20." in sentence.text
 
 
 def test_wrong_input_is_one_line(tiny, ranking, tmp_path):

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from lorgnette.axes import HEAD, LAYER
+from lorgnette.axes import HEAD, LAYER, Selected
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 
 _NAMED = 3
@@ -75,7 +74,9 @@ def layer_means(data: xr.Dataset, variable: str) -> xr.Dataset:
     return xr.Dataset(means).dropna(LAYER, subset=["value"])
 
 
-def head_extreme(data: xr.Dataset, variable: str, select: Mapping[str, Any] | None = None) -> tuple[Extreme, list[str]]:
+def head_extreme(
+    data: xr.Dataset, variable: str, select: Mapping[str, Selected] | None = None
+) -> tuple[Extreme, list[str]]:
     """The largest of all heads, and the names of the heads in the order that its places mean."""
     means = Estimate.of(data, variable, select)
     flat = xr.Dataset({"value": means.value, "se": means.se, "count": means.count})

@@ -12,6 +12,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from lorgnette.axes import Selected
+
 CONFIDENCE = 0.95
 LEVEL = 0.05
 """Share of false ones among the differences that are called significant."""
@@ -43,7 +45,7 @@ class Estimate:
     count: Numbers
 
     @classmethod
-    def of(cls, data: xr.Dataset, name: str, select: Mapping[str, Any] | None = None) -> "Estimate":
+    def of(cls, data: xr.Dataset, name: str, select: Mapping[str, Selected] | None = None) -> "Estimate":
         """Variable `name` of a result, with the `_se` and `_count` beside it; without them nothing is sure."""
         value = data[name].sel(select or {})
         beside = [f"{name}{tail}" for tail in ("_se", "_count")]
@@ -216,10 +218,10 @@ def _residual(value: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return weight * (value - (weight * value).sum(0) / total) / total
 
 
-def _each(function: Callable[..., Any], *numbers: Numbers) -> Numbers:
+def _each(function: Callable[..., np.ndarray], *numbers: Numbers) -> Numbers:
     """A function of arrays, applied to floats, arrays or DataArrays alike."""
 
-    def of_arrays(*arrays: Any) -> np.ndarray:
+    def of_arrays(*arrays: Numbers) -> np.ndarray:
         return np.asarray(function(*(np.asarray(each, dtype=float) for each in arrays)))
 
     if any(isinstance(each, xr.DataArray) for each in numbers):

@@ -1,7 +1,7 @@
 """Which heads track which dependency relations; baseline: the best fixed offset."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import xarray as xr
@@ -22,6 +22,7 @@ from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
 from lorgnette.syntax.relations import WAYS, peaks, relation_hits
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +184,7 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def best_cell(accuracy: Estimate, pairs: int) -> dict[str, Any]:
+def best_cell(accuracy: Estimate, pairs: int) -> Json:
     """The cell that is best on the development part (the first of equals), with its held-out share and interval."""
     development = accuracy.value.sel({axes.PART: "development"}, drop=True)
     where = {str(dim): int(index) for dim, index in development.argmax(...).items()}

@@ -35,15 +35,18 @@ _DESCRIPTIONS = {
     "{}_change": "{} without the heads minus {} with them",
     "{}_difference": "{} without the heads by one signal minus that by the other, over the same texts",
     "{}_difference_p": "p of that difference (paired t test over texts), corrected over pairs and shares of a stack",
+    "{}_draw": "{} without one random set of heads minus {} with them",
+    "{}_chance_p": "p that a random set does as well, by rank among the draws; corrected over signals and shares",
 }
 
 
 class RemovalTask(NamedTuple):
-    """One set of heads that goes: where it is counted."""
+    """One set of heads that goes: where it is counted, and which random draw it is."""
 
     stack: int
     signal: int
     share: int
+    draw: int | None = None
 
 
 class Removal(Lens):
@@ -51,6 +54,7 @@ class Removal(Lens):
 
         loss_change      L(x; heads lowest by a signal at their mean) − L(x), mean over texts
         loss_difference  that of one signal minus that of another on the same texts, with a paired t test
+        loss_chance_p    (1 + random sets of heads that do at least as well as the signal's) / (1 + random sets)
 
     A signal with a sign (relevance, the change of the loss) ranks by its size. `random` is the mean of `controls` sets
     of as many heads. Nothing is trained in between. Heads are ranked in a first pass over the same texts, or by
@@ -73,7 +77,7 @@ class Removal(Lens):
     def __init__(
         self,
         shares: Sequence[float] = (0.25, 0.5, 0.75),
-        controls: int = 8,
+        controls: int = 20,
         seed: int = 0,
         ranking: Path | None = None,
         ablation: str = "mean",
@@ -110,9 +114,15 @@ class Removal(Lens):
             axes.SHARE: self.shares,
         }
         two = {**one, axes.SIGNAL_B: self.names}
+        by_draw: dict[str, Sequence[str | float]] = {
+            axes.STACK: self.stacks,
+            axes.SHARE: self.shares,
+            axes.DRAW: range(1, self.controls + 1),
+        }
         self.intact: Moments = Moments(self, self.metrics, at="corpus")
         self.changes: Moments = Moments(self, [f"{name}_change" for name in self.metrics], one, at="corpus")
         self.differences: Moments = Moments(self, [f"{name}_difference" for name in self.metrics], two, at="corpus")
+        self.draws: Moments = Moments(self, [f"{name}_draw" for name in self.metrics], by_draw, at="corpus")
         self._plan({} if given is None else given)
 
     def _known(self, given: Mapping[str, Result] | None) -> list[str]:
@@ -146,7 +156,7 @@ class Removal(Lens):
                     self.jobs.append(RemovalTask(number, self.names.index(name), place))
                     sets.append(order[:size])
                 for control in range(self.controls):
-                    self.jobs.append(RemovalTask(number, self.names.index(RANDOM), place))
+                    self.jobs.append(RemovalTask(number, self.names.index(RANDOM), place, control))
                     sets.append(random.Random(f"{self.seed} {stack} {share} {control}").sample(heads, size))
         self.gone = {site: torch.zeros(len(sets), len(self.numbers[site]), dtype=torch.bool) for site in self.sites}
         for job, gone in enumerate(sets):
@@ -180,16 +190,22 @@ class Removal(Lens):
         self.intact.add(**{name: (value, exists) for name, value in zip(self.metrics, intact, strict=True)})
         sizes = (len(self.stacks), len(self.names), len(self.shares))
         total = intact.new_zeros(len(self.metrics), len(batch), *sizes)
+        drawn = intact.new_zeros(len(self.metrics), len(batch), len(self.stacks), len(self.shares), self.controls)
         count = intact.new_zeros(sizes)
         together = copies_together(batch)
         for start in range(0, len(self.jobs), together):
             jobs = range(start, min(start + together, len(self.jobs)))
             for job, logits in zip(jobs, self._logits(batch, jobs), strict=True):
-                total[(slice(None), slice(None), *self.jobs[job])] += text_metrics(
-                    self.subject, self.task, batch, logits, labels
-                )[0]
-                count[self.jobs[job]] += 1
+                stack, signal, place, draw = self.jobs[job]
+                value = text_metrics(self.subject, self.task, batch, logits, labels)[0]
+                total[:, :, stack, signal, place] += value
+                count[stack, signal, place] += 1
+                if draw is not None:
+                    drawn[:, :, stack, place, draw] = value
         self._add(total / count.clamp(min=1), intact, exists, count > 0)
+        for name, each, before in zip(self.metrics, drawn, intact, strict=True):
+            change = each - before[:, None, None, None]
+            self.draws.add(**{f"{name}_draw": (change, exists[:, None, None, None].expand_as(change))})
 
     def _add(
         self,
@@ -215,11 +231,15 @@ class Removal(Lens):
 
     def compute(self) -> Result:
         """Changes by signal and share of heads, and the differences between signals."""
-        variables = self.intact.arrays() | self.changes.arrays() | self.differences.arrays()
+        variables = self.intact.arrays() | self.changes.arrays() | self.differences.arrays() | self.draws.arrays()
         for name in self.metrics:
-            difference = variables[f"{name}_difference"]
-            p = self._tested(difference, variables[f"{name}_difference_se"], variables[f"{name}_difference_count"])
-            variables |= {f"{name}_difference_p": p, f"{name}_difference_p_count": p.notnull().astype("int64")}
+            tested = {
+                f"{name}_difference_p": self._tested(Estimate.of(xr.Dataset(variables), f"{name}_difference")),
+                f"{name}_chance_p": self._against_chance(
+                    variables[f"{name}_change"], variables[f"{name}_draw"], 1 if name == "accuracy" else -1
+                ),
+            }
+            variables |= tested | {f"{key}_count": p.notnull().astype("int64") for key, p in tested.items()}
         data = xr.Dataset(variables)
         measured = data["loss_change"].notnull().any([axes.STACK, axes.SHARE]).values
         names = [name for name, known in zip(self.names, measured, strict=True) if known]
@@ -234,13 +254,26 @@ class Removal(Lens):
         return Result(self.name, data, self.provenance)
 
     @staticmethod
-    def _tested(difference: xr.DataArray, error: xr.DataArray, count: xr.DataArray) -> xr.DataArray:
-        """p of every pair once, corrected over the pairs and shares of a stack."""
-        size = difference.sizes[axes.SIGNAL]
-        upper = np.triu(np.ones((size, size), dtype=bool), 1)
+    def _against_chance(change: xr.DataArray, drawn: xr.DataArray, better: int) -> xr.DataArray:
+        """p of every signal, corrected over the signals and shares of a stack.
+
+        A signal that says nothing chooses a random set, so its rank among the random sets is uniform. The mean of the
+        sets would be no match for it: one set is better or worse than their mean however little it means.
+        """
+        signals = change.where(change[axes.SIGNAL] != RANDOM)
+        as_good = ((drawn - signals) * better >= 0).sum(axes.DRAW)
+        p = ((1 + as_good) / (1 + drawn.sizes[axes.DRAW])).where(signals.notnull() & drawn.notnull().all(axes.DRAW))
+        return xr.concat([false_discovery(p.sel({axes.STACK: each})) for each in p[axes.STACK].values], axes.STACK)
+
+    @staticmethod
+    def _tested(difference: Estimate) -> xr.DataArray:
+        """p of every pair of signals once, corrected over the pairs and shares of a stack."""
+        names = difference.value[axes.SIGNAL].values
+        upper = (
+            np.triu(np.ones((len(names), len(names)), dtype=bool), 1) & (names != RANDOM) & (names != RANDOM)[:, None]
+        )
         dims = (axes.STACK, axes.SHARE, axes.SIGNAL, axes.SIGNAL_B)
-        arrays = [each.transpose(*dims).values for each in (difference, error, count)]
-        p = Estimate(*arrays).p
-        p = np.stack([false_discovery(np.where(upper & (arrays[2][n] > 1), p[n], np.nan)) for n in range(len(p))])
+        p = difference.p.transpose(*dims).values
+        p = np.stack([false_discovery(np.where(upper, each, np.nan)) for each in p])
         both = np.where(upper, p, np.swapaxes(p, -1, -2))
-        return xr.DataArray(both, dims=dims, coords={dim: difference[dim] for dim in dims})
+        return xr.DataArray(both, dims=dims, coords={dim: difference.value[dim] for dim in dims})

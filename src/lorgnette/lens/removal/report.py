@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import altair as alt
 import numpy as np
 
-from lorgnette.axes import SHARE, SIGNAL, SIGNAL_B, STACK
+from lorgnette.axes import DRAW, SHARE, SIGNAL, SIGNAL_B, STACK
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import PRUNING, LensReport
@@ -17,6 +17,10 @@ from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+FEWEST_DRAWS = round(1 / LEVEL)
+"""Random sets of which none may do as well for p to be below the level."""
 
 
 def figures(result: Result) -> list[Figure]:
@@ -76,12 +80,16 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers: Json = {
         "share": share, "metric": metric, "intact": intact, "best": _words(best), "worse": worse,
         "left": intact + float(signals.sel({SIGNAL: best})), "random": intact + random, "others": len(names) - 1,
-        "p": float(p.sel({SIGNAL_B: RANDOM})),
+        "p": float(result.data[f"{metric}_chance_p"].sel(at | {SIGNAL: best})),
+        "draws": result.data.sizes[DRAW],
     }  # fmt: skip
     words = (
         "Without {share:.0%} of the heads, {metric} goes from {intact:.3f} to {left:.3f} if {best} "
-        "chooses them and to {random:.3f} if chance does (p = {p:.2g}, paired over texts)."
+        "chooses them and to {random:.3f} if chance does (mean of {draws} random sets; p = {p:.2g}, by rank among them "
+        "and corrected over signals and shares)."
     )
+    if 1 / (1 + numbers["draws"]) >= LEVEL:
+        words += f" So few sets can never show that a signal is better than chance: take at least {FEWEST_DRAWS}."
     if len(names) > 1:
         words += " {worse} of the {others} other signals are significantly worse; the rest do not differ significantly."
     if _ranked_on(result) == SAME:
