@@ -47,9 +47,10 @@ def verified(kind: str) -> Verified:
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     anatomy = subject.anatomy
+    compared = all("not compared" not in one.detail for one in checks)
     lacks = tuple(part for part in PARTS if not anatomy.knows(part))
     relevance = "mixing" not in lacks and unruled(model) is None
-    return Verified(kind, "exact", known, lacks, kind in prunable_types(), relevance)
+    return Verified(kind, "exact", known, lacks, kind in prunable_types(), relevance, eager=compared)
 
 
 def _first(error: Exception) -> str:

@@ -4,17 +4,19 @@ import contextvars
 import copy
 import gc
 import threading
+from typing import ClassVar
 
 import pytest
 import torch
-from tiny import EXAMPLES, bert, classifier, inputs, tiny_model
+from tiny import EXAMPLES, bert, classifier, inputs, subject, tiny_model
 from torch import nn
 
 from lorgnette import look
-from lorgnette.attending import Tap
+from lorgnette.attending import Site, Tap
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.explaining import explain
-from lorgnette.models.tapping import NAME, tapped
+from lorgnette.models.interface import NAME
+from lorgnette.models.tapping import tapped
 
 
 class Count(Tap):
@@ -201,3 +203,39 @@ def test_a_trace_with_numbers_that_are_not_finite_is_refused():
         subject.model.encoder.layer[-1].output.LayerNorm.weight[0] = torch.inf
     with pytest.raises(UserError, match="not finite"):
         subject.trace("The cat sat.")
+
+
+def test_a_tap_may_run_the_model_that_it_taps():
+    """The pass inside is not seen by the tap, and the pass outside goes on where it was."""
+    watched = subject("bert")
+    alone = watched.trace("the cat sat")["weights"]
+
+    class Looks(Tap):
+        seen: ClassVar[list[Site]] = []
+        inside: ClassVar[list[torch.Tensor]] = []
+
+        def see(self, call):
+            self.seen.append(call.site)
+            if not self.inside:
+                self.inside.append(watched.trace("the cat sat")["weights"])
+
+    with watched.tapped(Looks()):
+        watched.run(watched.encode(["the cat sat"]))
+    assert Looks.seen == list(watched.sites)
+    assert torch.equal(Looks.inside[0], alone)
+
+
+def test_a_hook_that_runs_its_own_model_is_told_so():
+    watched = subject("bert")
+    batch = watched.encode(["the cat sat"])
+    ran = []
+
+    def again(*_):
+        if not ran:
+            ran.append(True)
+            watched.run(batch)
+
+    hook = watched.anatomy.sites[0].module.register_forward_hook(again)
+    with pytest.raises(CaptureError, match="or a hook ran the model inside its own pass"), watched.tapped(Tap()):
+        watched.run(batch)
+    hook.remove()

@@ -147,7 +147,7 @@ def test_minilm_comes_with_the_demo_extra():
     assert repr(subject) == "Subject('minilm': BertModel, 6 encoder layers of 12 heads)"
     checks = subject.check()
     assert all(check.ok for check in checks), checks
-    assert len(checks) == 9
+    assert len(checks) == 12
 
 
 def test_a_folder_without_tokenizer_is_refused(folder):

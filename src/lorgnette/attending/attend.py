@@ -70,9 +70,13 @@ def attend(
     residual = next((arrival.residual for arrival in arrivals if arrival.residual is not None), None)
     call = Call(arrivals[-1].site, scores, value, dropout, residual)
     taps = [tap for watch in watches for tap in watch.taps]
-    _edit(call, taps)
-    for tap in taps:
-        tap.see(call)
+    unwatched = ACTIVE.set(())  # a tap may run the same model: that pass is its own, and no part of this one
+    try:
+        _edit(call, taps)
+        for tap in taps:
+            tap.see(call)
+    finally:
+        ACTIVE.reset(unwatched)
     return call.context.transpose(1, 2).contiguous(), call.weights if call.has_weights else None
 
 

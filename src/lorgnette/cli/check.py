@@ -5,11 +5,13 @@ from lorgnette.cli import options
 
 @options.unpacked
 def check(model: options.Model, *, opening: options.Opening) -> None:
-    """Verify on a padded batch that a model's attention is captured exactly.
+    """Verify that a model's attention is captured exactly, in every way that the model can be run.
 
-    Prints one line per check: the outputs are unchanged, weights times values equal the context, the heads' contexts
-    times W_O equal the output of the projection, rows sum to one, padding receives no attention, every attention layer
-    is captured once. The exit status is 1 if a check fails.
+    Runs a few short texts with padding on either side, one without padding, one without a mask, one token, and a cache
+    if the model has one. Prints one line per check: the outputs are unchanged, outputs and weights equal those of the
+    model's eager attention, weights times values equal the context, the heads' contexts times W_O equal the output of
+    the projection, rows sum to one, padding receives no attention, every attention layer is captured once. The exit
+    status is 1 if a check fails.
 
     [bold]Examples[/bold]
 

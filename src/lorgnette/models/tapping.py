@@ -1,18 +1,15 @@
 """How a Hugging Face model comes to call `attend`, and goes back to what it did before."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lorgnette.attending import ACTIVE, Arrival, Site, Tap
-from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
-from lorgnette.models.families import anatomy_of, drift
-from lorgnette.models.interface import NAME
-from lorgnette.models.switching import switched
+from lorgnette.attending import Tap
+from lorgnette.models.anatomy import Anatomy
+from lorgnette.models.families import anatomy_of
+from lorgnette.models.watching import refuse_compiled, watched
 
 
 @runtime_checkable
@@ -41,167 +38,7 @@ def tapped(subject: nn.Module | HasAnatomy, *taps: Tap) -> Iterator[None]:
     `contextvars.copy_context().run`.
     """
     model = subject if isinstance(subject, nn.Module) else subject.model
-    modules = list(model.modules())
-    refuse_compiled(model, modules)
+    refuse_compiled(model)
     anatomy = anatomy_of(model) if isinstance(subject, nn.Module) else subject.anatomy
-    watch = _Watch(model, modules, anatomy, taps)
-    with ExitStack() as undo:
-        undo.enter_context(switched(modules, anatomy))
-        for stack in anatomy.stacks:
-            watch.hook(stack, undo)
-        ACTIVE.set((*ACTIVE.get(), watch))
-        undo.callback(watch.end)
+    with watched(model, anatomy, *taps):
         yield
-        watch.refuse_unseen()
-
-
-class _Watch:
-    """Follows the passes of one tapped model: which stack is running, which site must call next."""
-
-    def __init__(self, model: nn.Module, modules: Sequence[nn.Module], anatomy: Anatomy, taps: tuple[Tap, ...]) -> None:
-        self.model, self.anatomy, self.taps = model, anatomy, taps
-        self.modules = {id(module) for module in modules}
-        self.running: _WatchedPass | None = None
-        self.passes = self.elsewhere = 0
-        self.residual: Tensor | None = None
-        self.wants_residual = any(tap.wants_residual for tap in taps)
-
-    def contains(self, module: nn.Module) -> bool:
-        return id(module) in self.modules
-
-    def here(self) -> bool:
-        """True in the thread that taps: hooks sit on the model, which another thread may be running."""
-        return any(watch is self for watch in ACTIVE.get())
-
-    def end(self) -> None:
-        """Takes this watch off, and no other's; one that is ended in another context than it began in sees no more."""
-        ACTIVE.set(tuple(watch for watch in ACTIVE.get() if watch is not self))
-        self.modules = set()
-
-    def refuse_unseen(self) -> None:
-        if self.elsewhere and not self.passes:
-            raise CaptureError(
-                f"{type(self.model).__name__} ran only in another thread than the one that taps it, so nothing was "
-                "seen. Open the tap in the thread that runs the model, or start that thread with "
-                "contextvars.copy_context().run."
-            )
-
-    def hook(self, stack: LayerStack, undo: ExitStack) -> None:
-        def before(module: nn.Module, arguments: object) -> None:
-            if not self.here():
-                self.elsewhere += not any(watch.contains(module) for watch in ACTIVE.get())
-                return
-            _refuse_checkpointing(self.model, stack)
-            self.passes += 1
-            self.running = _WatchedPass(stack)  # a pass that broke off is forgotten: stacks never nest
-            for tap in self.taps:
-                tap.open(stack.name)
-
-        def after(module: nn.Module, arguments: object, output: object) -> None:
-            if self.here():
-                self.close(stack)
-
-        undo.callback(stack.module.register_forward_pre_hook(_Hook(before)).remove)
-        undo.callback(stack.module.register_forward_hook(_Hook(after)).remove)
-        if self.wants_residual:
-            sites = [site for site in stack.sites if "order" not in site.unknown]
-            for holder in {id(h): h for h in map(_residual_holder, sites)}.values():
-                keep = _Hook(self.keep_residual)
-                undo.callback(holder.register_forward_pre_hook(keep, with_kwargs=True).remove)
-
-    def keep_residual(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        if self.here():
-            self.residual = arguments[0] if arguments else keywords["hidden_states"]
-
-    def arrive(self, module: nn.Module) -> Arrival:
-        """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
-        if self.running is None:
-            raise drift(
-                self.model,
-                f"{type(module).__name__} called attention outside its stack's forward pass "
-                "(gradient checkpointing does this: switch it off while tapping)",
-            )
-        residual, self.residual = self.residual, None
-        return Arrival(self.running.next(module, self.model), residual)
-
-    def close(self, stack: LayerStack) -> None:
-        finished, self.running = self.running, None
-        if finished is not None:
-            finished.finish(self.model)
-        for tap in self.taps:
-            tap.close(stack.name)
-
-
-def refuse_compiled(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> None:
-    """A compiled graph does not come by our attention function, or keeps it after the end."""
-    parts = model.modules() if modules is None else modules
-    compiled = [part for part in parts if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
-    if compiled or torch.compiler.is_compiling():
-        raise CaptureError(
-            f"{type(model).__name__} is compiled (torch.compile), so its attention cannot be captured. Use the "
-            "model that it was made from (model._orig_mod), or compile afterwards."
-        )
-
-
-def _refuse_checkpointing(model: nn.Module, stack: LayerStack) -> None:
-    if not (stack.module.training and torch.is_grad_enabled()):
-        return  # nothing is computed again
-    if any(getattr(part, "gradient_checkpointing", False) for part in stack.module.modules()):
-        raise CaptureError(
-            f"{type(model).__name__} has gradient checkpointing on: its attention runs again in the backward pass, "
-            "where it cannot be captured. Call model.gradient_checkpointing_disable(), or model.eval()."
-        )
-
-
-class _Hook:
-    """A hook that a copy of the model does not take along."""
-
-    def __init__(self, hook: Callable[..., None]) -> None:
-        self.hook = hook
-
-    def __call__(self, *arguments: object) -> None:
-        self.hook(*arguments)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> "_Hook":
-        return _Hook(_nothing)
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-def _residual_holder(site: AttentionSite) -> nn.Module:
-    """The module whose input is what is added to the heads' output: the norm where it comes first."""
-    return site.norm if site.order in ("pre", "sandwich") and site.norm is not None else site.module
-
-
-class _WatchedPass:
-    def __init__(self, stack: LayerStack) -> None:
-        self.stack, self.position = stack, 0
-
-    def next(self, module: nn.Module, model: nn.Module) -> Site:
-        sites = self.stack.sites
-        position = self.position
-        # Layer dropout leaves sites out, in training only.
-        while position < len(sites) and sites[position].module is not module and self.stack.module.training:
-            position += 1
-        if position >= len(sites) or sites[position].module is not module:
-            expected = sites[position].site if position < len(sites) else "the end of the pass"
-            raise drift(
-                model,
-                f"{type(module).__name__} called attention where {expected} was due (call {position + 1} of the "
-                f"{self.stack.name}'s {len(sites)})",
-            )
-        self.position = position + 1
-        return sites[position].site
-
-    def finish(self, model: nn.Module) -> None:
-        if self.position != len(self.stack.sites) and not self.stack.module.training:
-            raise drift(
-                model,
-                f"{self.position} of the {len(self.stack.sites)} attention calls of its {self.stack.name} were seen: "
-                "it does not go through the attention interface",
-            )
-
-
-__all__ = ["NAME", "tapped"]

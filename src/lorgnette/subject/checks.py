@@ -1,19 +1,16 @@
-"""Proof on a padded batch that what is seen of a model is what the model does."""
+"""Proof, on every way to run a model, that what is seen of it is what it does."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers.utils import ModelOutput
 
-from lorgnette.attending import Call, Tap
-from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import AttentionSite
-from lorgnette.statistics.entropy import entropy
+from lorgnette.models.linear import TOLERANCE
+from lorgnette.models.proof import NOT_FINITE, PRECISE, Largest, Proof, proof_of
+from lorgnette.models.ways import ways
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 
 TEXTS = (
@@ -21,7 +18,8 @@ TEXTS = (
     ("Yes.", "Oui."),
     ("Two short sentences. They pad the batch differently, which is what this text is for.", "Deux phrases courtes."),
 )
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+EAGER = 1e-5
+"""The largest difference from eager attention in float64: transformers takes its softmax in float32."""
 
 
 @dataclass(frozen=True)
@@ -33,125 +31,101 @@ class Check:
     detail: str
 
 
-class _Examiner(Tap):
-    """Measures, at every site, how far the call is from what it claims to be."""
-
-    def __init__(self, subject: Subject, batch: Batch) -> None:
-        self.subject, self.batch = subject, batch
-        self.sites: list[Any] = []
-        self.rows = self.padding = self.mixing = self.streamed = self.written = 0.0
-        self.waiting: dict[int, tuple[AttentionSite, Tensor]] = {}
-
-    @contextmanager
-    def outputs(self) -> Iterator[None]:
-        """Compares what every output projection gives with what its heads and weights say."""
-        modules = {id(s.output): s.output for s in self.subject.anatomy.sites if s.output and s.lack("output") is None}
-        with ExitStack() as undo:
-            for module in modules.values():
-                undo.callback(module.register_forward_hook(self.write).remove)
-            yield
-
-    def write(self, module: nn.Module, arguments: object, output: Tensor) -> None:
-        attention, context = self.waiting.pop(id(module), (None, None))
-        if attention is None or context is None:
-            return
-        weight, bias = attention.output_weights()
-        expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
-        expected = expected if bias is None else expected + bias
-        asked = self.batch.queries(attention.site).mask
-        output = output.view(expected.shape)
-        scale = float(output[asked].abs().max()) or 1.0
-        self.written = max(self.written, _largest((expected - output)[asked] / scale))
-
-    def see(self, call: Call) -> None:
-        site = call.site
-        self.sites.append(site)
-        queries, keys = self.batch.queries(site).mask, self.batch.keys(site).mask
-        swept, sink, context = call.entropy(), call.sink, call.context  # swept, before the matrix exists
-        weights = call.weights
-        asked = queries[:, None, :].expand(weights.shape[:3])
-        self.rows = max(self.rows, _largest((weights.sum(-1) + sink - 1)[asked]))
-        self.padding = max(self.padding, _largest(weights.masked_fill(keys[:, None, None, :], 0)[asked]))
-        mixed = weights.to(call.value.dtype) @ call.value
-        scale = float(mixed.abs().max()) or 1.0
-        self.mixing = max(self.mixing, _largest((mixed - context)[asked] / scale))
-        attention = self.subject.anatomy[site]
-        self.waiting[id(attention.output)] = attention, context
-        again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
-        self.streamed = max(self.streamed, _largest((again - swept)[asked]))
-
-
 def check(subject: Subject) -> list[Check]:
-    """Outputs unchanged, weights · value = context, heads · W_O = output, rows sum to one, padding gets nothing, every
-    site seen once."""
+    """Outputs unchanged and equal to those of eager attention, weights · value = context, heads · W_O = output, rows
+    sum to one, padding gets nothing, every site seen once: with padding on either side, without, without a mask, with
+    one token, with a cache."""
     examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
     batch = subject.encode(examples)
-    examiner = _Examiner(subject, batch)
-    with torch.no_grad():
-        plain = _states(subject, batch)
-        try:
-            with subject.tapped(examiner), examiner.outputs():
-                watched = _states(subject, batch)
-        except CaptureError as error:
-            return [Check("capture", False, str(error))]
-        after = _states(subject, batch)
-    mask = batch.target.mask if batch.target is not None else batch.source.mask
-    if not bool(plain[mask].isfinite().all()):
+
+    def run(**inputs: object) -> ModelOutput:
+        return subject.model(**inputs, output_hidden_states=True, return_dict=True)
+
+    proof = proof_of(subject.model, subject.anatomy, ways(_telling(subject, batch.inputs)), run)
+    if proof.failed is not None:
+        way, why = proof.failed
+        return [Check("capture", False, f"with {way}: {why}")]
+    if not proof.ways:
         precision = str(subject.dtype).removeprefix("torch.")
-        what = (
-            f"without us the model gives NaN or infinity on a padded batch in {precision}: load it in another precision"
-        )
+        way, why = next((way, why) for way, why in proof.left_out.items() if why == NOT_FINITE)
+        what = f"{why} with {way} in {precision}: load it in another precision"
         return [Check("the model's own outputs are numbers", False, what)]
-    scale = float(plain[mask].abs().max()) or 1.0
     tolerance = TOLERANCE[subject.dtype]
-    changed = _largest((plain - watched)[mask]) / scale
-    restored = _largest((plain - after)[mask])
-    wanted = sorted(subject.sites)
     # The statistics are float32 at least, whatever the model's precision.
     wide = 1e-9 if subject.dtype == torch.float64 else 1e-4
+    relative = "largest relative difference"
     return [
-        Check("outputs unchanged", changed <= tolerance, f"largest relative difference {changed:.1e}"),
-        Check(
-            "weights · value = context",
-            examiner.mixing <= tolerance,
-            f"largest relative difference {examiner.mixing:.1e}",
-        ),
-        Check("heads · W_O = output", *_written(subject, examiner, tolerance)),
-        Check("rows sum to one", examiner.rows <= wide, f"largest deviation {examiner.rows:.1e}"),
-        Check("padding receives nothing", examiner.padding == 0, f"largest weight {examiner.padding:.1e}"),
-        Check(
-            "swept = matrix", examiner.streamed <= max(wide, 1e-9), f"entropy differs by {examiner.streamed:.1e} nats"
-        ),
-        Check(
-            "every site seen once",
-            sorted(examiner.sites) == wanted,
-            f"{len(examiner.sites)} of {len(wanted)} sites",
-        ),
-        Check("model restored", restored == 0, f"difference afterwards {restored:.1e}"),
+        _small("outputs unchanged", relative, proof.output, tolerance),
+        _eager("outputs = eager outputs", relative, subject, proof, proof.eager_output),
+        _eager("weights = eager weights", "largest difference", subject, proof, proof.eager_weights),
+        _small("weights · value = context", relative, proof.mixing, tolerance),
+        _written(subject, proof, tolerance),
+        _small("rows sum to one", "largest deviation", proof.rows, wide),
+        _small("padding receives nothing", "largest weight", proof.padding, 0.0),
+        _small("swept = matrix", "entropies in nats differ by", proof.swept, wide),
+        _sites(subject, proof),
+        _small("model restored", "difference afterwards", proof.restored, 0.0),
         Check("every token has a vector", *_vectors(subject)),
+        Check("ways to run it", True, _ways(proof)),
     ]
 
 
-def _written(subject: Subject, examiner: _Examiner, tolerance: float) -> tuple[bool, str]:
+def _telling(subject: Subject, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Other tokens in the place of one that fills a text: it stands for all words that the tokenizer does not know.
+
+    Equal tokens have equal values, and any weights would give the same output.
+    """
+    told, size = dict(inputs), min(len(subject.tokenizer), getattr(subject.model.config, "vocab_size", None) or 10**9)
+    generator = torch.Generator().manual_seed(0)
+    ordinary = sorted(set(range(size)) - set(subject.tokenizer.all_special_ids))
+    for name, mask in (("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask")):
+        if name in inputs and ordinary:
+            ids, real = inputs[name], inputs[mask].bool()
+            found, counts = ids[real].unique(return_counts=True)
+            filler = (ids == found[counts.argmax()]) & real
+            if 2 * filler.sum() > real.sum():
+                others = torch.tensor(ordinary)[torch.randint(len(ordinary), ids.shape, generator=generator)]
+                told[name] = torch.where(filler, others.to(ids), ids)
+    return told
+
+
+def _small(name: str, what: str, found: Largest, most: float) -> Check:
+    ok = found.size <= most
+    return Check(name, ok, f"{what} {found.size:.1e}{'' if ok else f' (with {found.way})'}")
+
+
+def _eager(name: str, what: str, subject: Subject, proof: Proof, found: Largest) -> Check:
+    """Holds too where the model offers nothing to compare with, and says so."""
+    if subject.dtype not in PRECISE:
+        return Check(name, True, "not compared: in half precision eager attention rounds its scores; use float32")
+    if not found.way:
+        return Check(name, True, f"not compared: {next(iter(proof.without_eager.values()))}")
+    return _small(name, what, found, max(TOLERANCE[subject.dtype], EAGER))
+
+
+def _written(subject: Subject, proof: Proof, tolerance: float) -> Check:
     """Holds too where W_O is not known: whatever needs it refuses, and says so."""
+    name = "heads · W_O = output"
     lacking = [site for site in subject.anatomy.sites if site.lack("output") is not None]
     if lacking:
-        return True, f"not known, and refused where it is needed: {lacking[0].lack('output')}"
-    return examiner.written <= tolerance, f"largest relative difference {examiner.written:.1e}"
+        return Check(name, True, f"not known, and refused where it is needed: {lacking[0].lack('output')}")
+    return _small(name, "largest relative difference", proof.written, tolerance)
+
+
+def _sites(subject: Subject, proof: Proof) -> Check:
+    wanted = sorted(subject.sites)
+    wrong = [way for way, sites in proof.sites.items() if sorted(sites) != wanted]
+    way = wrong[0] if wrong else proof.ways[0]
+    detail = f"{len(proof.sites[way])} of {len(wanted)} sites{f' (with {way})' if wrong else ''}"
+    return Check("every site seen once", not wrong, detail)
+
+
+def _ways(proof: Proof) -> str:
+    """Those that were compared, and those that the model itself does not run."""
+    left_out = [f"{way} ({why})" for way, why in proof.left_out.items()]
+    return ", ".join(proof.ways) + (f"; the model itself does not run with {', '.join(left_out)}" if left_out else "")
 
 
 def _vectors(subject: Subject) -> tuple[bool, str]:
     tokens, vectors = len(subject.tokenizer), getattr(subject.model.config, "vocab_size", None)
     return vectors is None or tokens <= vectors, f"{tokens} tokens, {vectors} vectors"
-
-
-def _states(subject: Subject, batch: Batch) -> Tensor:
-    """The last hidden state of the last stack: what all heads have acted on."""
-    output = subject.run(batch, output_hidden_states=True, return_dict=True)
-    states = output.decoder_hidden_states if batch.target is not None else output.hidden_states
-    return states[-1]
-
-
-def _largest(tensor: Tensor) -> float:
-    """Infinity for what is not a number: Python's max would pass over NaN, and the check would hold."""
-    return float(tensor.abs().nan_to_num(nan=torch.inf).max()) if tensor.numel() else 0.0

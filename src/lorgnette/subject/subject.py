@@ -21,7 +21,8 @@ from lorgnette.models.interface import padding_known
 from lorgnette.models.loading import Loaded, checksums, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
-from lorgnette.models.tapping import refuse_compiled, tapped
+from lorgnette.models.tapping import tapped
+from lorgnette.models.watching import refuse_compiled
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
@@ -238,7 +239,7 @@ class Subject(Facts):
         return traced(self, example, without, generate)
 
     def check(self) -> "list[Check]":
-        """Verify on a padded batch that attention is captured exactly; see `lorgnette.subject.checks`."""
+        """Verify on every way to run the model that attention is captured exactly; see `lorgnette.subject.checks`."""
         from lorgnette.subject.checks import check
 
         return check(self)

@@ -2,6 +2,7 @@
 
 import inspect
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift
 from lorgnette.models.linear import TOLERANCE
+from lorgnette.models.proof import proof_of
 from lorgnette.models.switching import evaluating, switched
+from lorgnette.models.ways import ways
 from lorgnette.types import PreTrainedModel
 
 _KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.WeakKeyDictionary()
@@ -23,13 +26,16 @@ _KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.We
 def discovered(model: PreTrainedModel) -> Anatomy:
     """Every attention site, found by running the model twice on a small batch: as it is, and through `attend`.
 
-    The two outputs must be equal up to rounding, else the model is refused. What could not be proved of a site is named
-    in `site.unknown`.
+    The two outputs must be equal up to rounding, then and on every other way to run the model (`models.ways`), else the
+    model is refused. What could not be proved of a site is named in `site.unknown`.
     """
     house = hash(tuple((name, id(module)) for name, module in model.named_modules()))
     if model not in _KNOWN or _KNOWN[model][0] != house:
         base = _base(model)
-        _KNOWN[model] = house, _anatomy(base, _explore(model, base))
+        given, real = small_batch(base)
+        anatomy = _anatomy(base, _explore(model, base, given, real))
+        _prove(base, anatomy, given)
+        _KNOWN[model] = house, anatomy
     return _KNOWN[model][1]
 
 
@@ -40,8 +46,7 @@ def _base(model: PreTrainedModel) -> PreTrainedModel:
     return base if getattr(model, "main_input_name", "input_ids") in takes else model
 
 
-def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
-    given, real = small_batch(base)
+def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> Pass:
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
         with switched(model.modules(), Anatomy("", ())), explored(base) as recorded:
@@ -57,6 +62,22 @@ def _explore(model: nn.Module, base: PreTrainedModel) -> Pass:
         )
     recorded.mixes = _mixes(model, base, given, real)
     return recorded
+
+
+def _prove(base: PreTrainedModel, anatomy: Anatomy, given: dict[str, Tensor]) -> None:
+    """Refuse a model that runs otherwise where its texts are not padded on the right, as those above were."""
+    if not {"input_ids", "attention_mask"} <= set(given):
+        return
+    # Eager attention is left to `check`: this is waited for when a model is loaded.
+    proof = proof_of(base, anatomy, ways(given)[1:], partial(base, return_dict=True), with_eager=False)
+    if proof.failed is not None:
+        way, why = proof.failed
+        raise drift(base, f"with {way} its attention cannot be captured ({why.rstrip('.')})")
+    dtype = next(parameter.dtype for parameter in base.parameters() if parameter.is_floating_point())
+    if not proof.output.size <= TOLERANCE.get(dtype, 1e-4):
+        raise drift(
+            base, f"with {proof.output.way} capturing its attention changes the output by {proof.output.size:.1e}"
+        )
 
 
 def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> bool:
@@ -96,6 +117,8 @@ def _anatomy(base: PreTrainedModel, recorded: Pass) -> Anatomy:
         )
         for discovered_stack in stacks_of(base, recorded)
     ]
+    if getattr(base.config, "is_encoder_decoder", False) and "encoder" not in {stack.name for stack in stacks}:
+        raise drift(base, "the attention of its encoder does not go through transformers' attention interface")
     doubled = [site.site for stack in stacks for site in stack.sites]
     if len(doubled) != len(set(doubled)):
         raise drift(base, "two of its attention calls would be the same layer of the same stack")

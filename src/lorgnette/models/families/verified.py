@@ -33,6 +33,8 @@ class Verified:
     prunes: bool = False
     relevance: bool = False
     why: str = ""
+    eager: bool = False
+    """whether its weights were compared with those that its eager attention returns"""
 
     def plain(self) -> Json:
         return {name: value for name, value in asdict(self).items() if value}
@@ -78,9 +80,11 @@ def page() -> str:
         "# Verified models",
         "",
         "`python -m tests.verified` generates this page: it builds a tiny random model of every text architecture in "
-        f"transformers {version} and runs `lorgnette check` on a padded batch. Exact means that the outputs equal "
-        "those of the model's own attention up to rounding, weights · value = context, heads · W_O = output, rows sum "
-        "to one, padding receives no weight, and every site is called exactly once.",
+        f"transformers {version} and runs `lorgnette check` on it in every way that the model can be run: with padding "
+        "on the right and on the left, one text without padding, no mask, one token, and with a cache, where it has "
+        "one. Exact means that the outputs equal those of the model's own attention up to rounding, that outputs and "
+        "weights equal those of its eager attention where it returns weights, weights · value = context, heads · W_O = "
+        "output, rows sum to one, padding receives no weight, and every site is called exactly once.",
         "",
         f"**{len(exact)} exact, {len(refused)} refused with a reason, {len(untried)} not tried.** The weights of a "
         "trained checkpoint do not change which code runs, but its config may: run `lorgnette check MODEL` on yours. "
@@ -91,10 +95,11 @@ def page() -> str:
         "The layout of a model comes from a record of its family, or from a trial run. What is listed as unavailable "
         "could not be verified; lenses that need it say so.",
         "",
-        "| model type | layout from | unavailable | heads can be removed | relevance |",
-        "|---|---|---|---|---|",
+        "| model type | layout from | equals eager weights | unavailable | heads can be removed | relevance |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| `{row.model_type}` | {row.found_by} | {row.left_out} | {_yes(row.prunes)} | {_yes(row.relevance)} |"
+            f"| `{row.model_type}` | {row.found_by} | {_yes(row.eager)} | {row.left_out} | {_yes(row.prunes)} | "
+            f"{_yes(row.relevance)} |"
             for row in exact
         ),
         "",

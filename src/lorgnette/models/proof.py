@@ -1,0 +1,259 @@
+"""Proof that what is seen of a model is what the model does, on every way to run it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.errors import CaptureError, reason
+from lorgnette.models.anatomy import Anatomy, AttentionSite
+from lorgnette.models.switching import eager, evaluating
+from lorgnette.models.watching import watched
+from lorgnette.models.ways import NoCache, Run, Step, Way
+from lorgnette.statistics.entropy import entropy
+
+PRECISE = (torch.float32, torch.float64)
+"""In other precisions eager attention rounds its scores before the softmax, and the weights differ for that alone."""
+
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+NOT_FINITE = "without us the model gives NaN or infinity"
+
+
+@dataclass
+class Largest:
+    """The largest difference so far, and the way on which it was found."""
+
+    size: float = 0.0
+    way: str = ""
+
+    def take(self, difference: Tensor, way: str, scale: float = 1.0) -> None:
+        """Infinity for what is not a number: Python's max would pass over NaN, and the proof would hold."""
+        if difference.numel():
+            size = float(difference.abs().nan_to_num(nan=torch.inf).max()) / scale
+            if size > self.size or not self.way:
+                self.size, self.way = size, way
+
+
+@dataclass
+class Proof:
+    """How far a model's attention is from what is seen of it: the largest differences over all ways that it runs."""
+
+    output: Largest = field(default_factory=Largest)
+    """of the model's output, seen and unseen, relative to its largest number"""
+    restored: Largest = field(default_factory=Largest)
+    """of the output before and afterwards"""
+    mixing: Largest = field(default_factory=Largest)
+    """of weights · value from the context"""
+    written: Largest = field(default_factory=Largest)
+    """of heads · W_O from the output of the projection"""
+    rows: Largest = field(default_factory=Largest)
+    """of a row's sum from one"""
+    padding: Largest = field(default_factory=Largest)
+    """of a weight on padding from zero"""
+    swept: Largest = field(default_factory=Largest)
+    """of an entropy computed without the matrix from that of the matrix"""
+    eager_output: Largest = field(default_factory=Largest)
+    eager_weights: Largest = field(default_factory=Largest)
+    sites: dict[str, list[Site]] = field(default_factory=dict)
+    """which were seen in the first pass of each way"""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """ways that the model itself does not run, and why"""
+    failed: tuple[str, str] | None = None
+    """the way on which the attention could not be captured at all, and why"""
+    without_eager: dict[str, str] = field(default_factory=dict)
+    """ways on which the model offers no eager weights, and why"""
+
+    @property
+    def ways(self) -> list[str]:
+        return list(self.sites)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The weights of a call, or the states of a pass, and which of its queries are real."""
+
+    numbers: Float[Tensor, "..."]
+    asked: Bool[Tensor, "batch query"]
+    sink: bool = False
+    """whether a learnt sink takes a share of each row of weights"""
+
+    @property
+    def real(self) -> Float[Tensor, "..."]:
+        """Those of real tokens, where there is one for each token."""
+        return self.numbers[self.asked] if self.numbers.shape[:2] == self.asked.shape else self.numbers
+
+    def differs(self, other: Tensor) -> Float[Tensor, "..."]:
+        return self.real - _Seen(other, self.asked).real
+
+    @property
+    def is_finite(self) -> bool:
+        return bool(self.real.isfinite().all())
+
+    @property
+    def scale(self) -> float:
+        return float(self.real.abs().max()) or 1.0
+
+
+class _Examiner(Tap):
+    """Measures, at every site, how far the call is from what it claims to be."""
+
+    def __init__(self, anatomy: Anatomy, proof: Proof) -> None:
+        self.anatomy, self.proof = anatomy, proof
+        self.way = ""
+        self.calls: list[Call] = []
+        self.outputs: list[tuple[AttentionSite, Tensor, Tensor]] = []
+        self.waiting: dict[int, tuple[AttentionSite, Tensor]] = {}
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Keeps what every output projection gives."""
+        modules = {id(s.output): s.output for s in self.anatomy.sites if s.output and s.lack("output") is None}
+        with ExitStack() as undo:
+            for module in modules.values():
+                undo.callback(module.register_forward_hook(self.keep_output).remove)
+            yield
+
+    def keep_output(self, module: nn.Module, arguments: object, output: Tensor) -> None:
+        attention, context = self.waiting.pop(id(module), (None, None))
+        if attention is not None and context is not None:
+            self.outputs.append((attention, context, output))
+
+    def see(self, call: Call) -> None:
+        # Swept, before the matrix exists.
+        call.once("swept", call.entropy)
+        attention = self.anatomy[call.site]
+        self.waiting[id(attention.output)] = attention, call.context
+        self.calls.append(call)
+
+    def judge(self, step: Step) -> list[_Seen]:
+        """Measures all calls of a pass, and forgets them; returns their weights."""
+        for call in self.calls:
+            self.judge_call(call, step)
+        for attention, context, output in self.outputs:
+            self.judge_output(attention, context, output, step)
+        seen = [
+            _Seen(call.weights.transpose(1, 2), step.queries(call.site), call.scores.sink is not None)
+            for call in self.calls
+        ]
+        self.calls, self.outputs, self.waiting = [], [], {}
+        return seen
+
+    def judge_call(self, call: Call, step: Step) -> None:
+        proof, way = self.proof, self.way
+        weights, sink = call.weights, call.sink
+        keys = step.keys(call.site)[:, -weights.shape[-1] :]  # a sliding cache has dropped the first ones
+        asked = step.queries(call.site)[:, None, :].expand(weights.shape[:3])
+        proof.rows.take((weights.sum(-1) + sink - 1)[asked], way)
+        proof.padding.take(weights.masked_fill(keys[:, None, None, :], 0)[asked], way)
+        mixed = weights.to(call.value.dtype) @ call.value
+        proof.mixing.take((mixed - call.context)[asked], way, float(mixed.abs().max()) or 1.0)
+        again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
+        proof.swept.take((again - call.once("swept", call.entropy))[asked], way)
+
+    def judge_output(self, attention: AttentionSite, context: Tensor, output: Tensor, step: Step) -> None:
+        weight, bias = attention.output_weights()
+        expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+        expected = expected if bias is None else expected + bias
+        asked = step.queries(attention.site)
+        output = output.view(expected.shape)
+        scale = float(output[asked].abs().max()) or 1.0
+        self.proof.written.take((expected - output)[asked], self.way, scale)
+
+
+def proof_of(model: nn.Module, anatomy: Anatomy, ways: Sequence[Way], run: Run, *, with_eager: bool = True) -> Proof:
+    """Run a model on each way by itself, captured, and (`with_eager`) with its own eager attention, and compare.
+
+    What the model itself does not run, or answers with NaN, is in `left_out`; if it runs on no way, its error is
+    raised. Stops at the first way on which capturing fails.
+    """
+    proof = Proof()
+    examiner = _Examiner(anatomy, proof)
+    errors = []
+    with torch.no_grad(), evaluating(model):
+        for way in ways:
+            try:
+                plain = _states(way, run)
+            except OUT_OF_MEMORY:
+                raise
+            except NoCache:
+                continue
+            except Exception as error:
+                errors.append(error)
+                proof.left_out[way.name] = reason(error)
+                continue
+            if not all(states.is_finite for states in plain):
+                proof.left_out[way.name] = NOT_FINITE
+                continue
+            examiner.way = way.name
+            try:
+                seen, weights = _captured(model, way, run, examiner)
+            except OUT_OF_MEMORY:
+                raise
+            except Exception as error:
+                proof.failed = way.name, str(error) if isinstance(error, CaptureError) else reason(error)
+                return proof
+            for before, states in zip(plain, seen, strict=True):
+                proof.output.take(before.differs(states.numbers), way.name, before.scale)
+            if len(proof.sites) == 1:
+                for before, after in zip(plain, _states(way, run), strict=True):
+                    proof.restored.take(before.differs(after.numbers), way.name)
+            if with_eager and plain[0].numbers.dtype in PRECISE:
+                _compare_with_eager(model, way, run, seen, weights, examiner)
+    if errors and not proof.ways:
+        raise errors[0]
+    return proof
+
+
+def _states(way: Way, run: Run) -> list[_Seen]:
+    return [_Seen(step.states, step.asked) for step in way.steps(run)]
+
+
+def _captured(model: nn.Module, way: Way, run: Run, examiner: _Examiner) -> tuple[list[_Seen], list[_Seen]]:
+    """The states of every pass, and the weights of every call."""
+    states, weights = [], []
+    with watched(model, examiner.anatomy, examiner), examiner.hooked():
+        for step in way.steps(run):
+            examiner.proof.sites.setdefault(way.name, [call.site for call in examiner.calls])
+            states.append(_Seen(step.states, step.asked))
+            weights += examiner.judge(step)
+    return states, weights
+
+
+def _compare_with_eager(
+    model: nn.Module, way: Way, run: Run, seen: list[_Seen], weights: list[_Seen], examiner: _Examiner
+) -> None:
+    """Compare states and weights with those of the model's eager attention, or note why there are none."""
+    proof = examiner.proof
+    returned: list[Tensor] = []
+
+    def keep(module: nn.Module, arguments: object, output: object) -> None:
+        parts = output[1:] if isinstance(output, tuple) else ()
+        returned.extend([part for part in parts if isinstance(part, Tensor) and part.ndim in (3, 4)][-1:])
+
+    try:
+        with eager(model), ExitStack() as undo:
+            for module in {id(site.module): site.module for site in examiner.anatomy.sites}.values():
+                undo.callback(module.register_forward_hook(keep).remove)
+            states = _states(way, lambda **inputs: run(**inputs, output_attentions=True))
+    except OUT_OF_MEMORY:
+        raise
+    except Exception as error:
+        proof.without_eager[way.name] = f"it does not run with eager attention ({reason(error)})"
+        return
+    if not all(one.is_finite for one in states):
+        proof.without_eager[way.name] = "its eager attention gives NaN or infinity"
+        return
+    for own, mine in zip(states, seen, strict=True):
+        proof.eager_output.take(own.differs(mine.numbers), way.name, own.scale)
+    if [one.numel() for one in returned] != [one.numbers.numel() for one in weights]:
+        proof.without_eager[way.name] = "its attention modules do not return their weights"
+        return
+    for theirs, call in zip(returned, weights, strict=True):
+        theirs = theirs.view(call.numbers.transpose(1, 2).shape).transpose(1, 2)
+        if call.sink:  # some models return the weights with what the sink takes, some without
+            theirs = theirs / theirs.sum(-1, keepdim=True) * call.numbers.sum(-1, keepdim=True)
+        proof.eager_weights.take(call.differs(theirs), way.name)

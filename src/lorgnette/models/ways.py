@@ -1,0 +1,144 @@
+"""Every way to run a model: padding on either side, none, no mask, one token, a cache."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput
+
+from lorgnette.attending import Site
+
+Run = Callable[..., ModelOutput]
+"""The model's forward, by keywords."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass: which of the real tokens are the queries of the last stack. The earlier ones are in a cache."""
+
+    source: Bool[Tensor, "batch source"]
+    target: Bool[Tensor, "batch target"] | None
+    first: int
+    output: ModelOutput
+
+    @property
+    def asked(self) -> Bool[Tensor, "batch query"]:
+        """The real tokens among those that the last stack was given."""
+        return (self.source if self.target is None else self.target)[:, self.first :]
+
+    def queries(self, site: Site) -> Bool[Tensor, "batch query"]:
+        if site.stack == "pooler":  # one query asks about the text
+            return self.source.any(-1, keepdim=True)
+        return self.source if self.target is not None and site.stack == "encoder" else self.asked
+
+    def keys(self, site: Site) -> Bool[Tensor, "batch key"]:
+        """The real tokens among the keys, those in the cache included."""
+        own = self.target is not None and site.stack != "encoder" and site.kind == "self"
+        return self.target if own and self.target is not None else self.source
+
+    @property
+    def states(self) -> Tensor:
+        """The last hidden state of the last stack, which all heads have acted on, if the model gives it."""
+        for name in ("last_hidden_state", "decoder_hidden_states", "hidden_states"):
+            given = getattr(self.output, name, None)
+            if given is not None:
+                return given if isinstance(given, Tensor) else given[-1]
+        return next(one for one in self.output.values() if isinstance(one, Tensor) and one.is_floating_point())
+
+
+@dataclass(frozen=True)
+class Way:
+    """A batch, and where it is cut into passes over a cache; `cuts` is empty for a single pass."""
+
+    name: str
+    inputs: Mapping[str, Tensor]
+    source: Bool[Tensor, "batch source"]
+    target: Bool[Tensor, "batch target"] | None = None
+    cuts: tuple[int, ...] = ()
+
+    def steps(self, run: Run) -> Iterator[Step]:
+        """Runs the model, pass by pass."""
+        if not self.cuts:
+            yield Step(self.source, self.target, 0, run(**self.inputs))
+            return
+        cache: dict[str, Any] = {}
+        name = "input_ids" if self.target is None else "decoder_input_ids"
+        width = self.inputs[name].shape[1]
+        for first, last in zip((0, *self.cuts), (*self.cuts, width), strict=True):
+            given = {**self.inputs, name: self.inputs[name][:, first:last]}
+            if self.target is None:
+                given = {n: t[:, first:last] if n == "token_type_ids" else t for n, t in given.items()}
+                given["attention_mask"] = self.source[:, :last].long()
+            else:
+                given.pop("decoder_attention_mask", None)
+            output = run(**{**given, **cache}, use_cache=True)
+            if getattr(output, "past_key_values", None) is None:
+                raise NoCache
+            cache = {"past_key_values": output.past_key_values}
+            if self.target is not None:
+                cache |= {"encoder_outputs": BaseModelOutput(output.encoder_last_hidden_state), "input_ids": None}
+            source, target = (self.source[:, :last], None) if self.target is None else (self.source, self.target)
+            yield Step(source, target if target is None else target[:, :last], first, output)
+
+
+class NoCache(Exception):
+    """The model keeps nothing for a later pass."""
+
+
+def ways(inputs: Mapping[str, Tensor]) -> list[Way]:
+    """All ways to run a model on these token ids, padded on the right; the batch as it is comes first."""
+    ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+    target = inputs.get("decoder_attention_mask")
+    if target is None and "decoder_input_ids" in inputs:
+        target = torch.ones_like(inputs["decoder_input_ids"])
+    target = None if target is None else target.bool()
+    longest = int(mask.sum(-1).argmax())
+    left = _rolled(inputs, ids.shape, mask)
+    one = _cut(inputs, longest, int(mask[longest].sum()), None if target is None else int(target[longest].sum()))
+    single = _cut(one, 0, 1, None if target is None else 1)
+    last = one["input_ids" if target is None else "decoder_input_ids"].shape[1]
+    found = [
+        _way("padding on the right", inputs, target),
+        _way("padding on the left", left, target),
+        _way("one text without padding", one, target),
+        _way("no mask", {name: tensor for name, tensor in one.items() if "attention_mask" not in name}, target),
+        _way("one token", single, target),
+    ]
+    if last > 1:
+        # Several tokens after the first, then one: a second part of a prompt, and a token that was generated.
+        found.append(_way("a cache", one, target, cuts=tuple(sorted({max(1, last - 3), last - 1}))))
+    if target is None and ids.shape[1] > 1:
+        found.append(_way("a cache and padding on the left", left, target, cuts=(ids.shape[1] - 1,)))
+    return found
+
+
+def _way(name: str, inputs: Mapping[str, Tensor], target: Tensor | None, cuts: tuple[int, ...] = ()) -> Way:
+    ids = inputs["input_ids"]
+    source = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(ids, dtype=torch.bool)
+    if target is not None:
+        asked = inputs["decoder_input_ids"]
+        target = target if asked.shape == target.shape else torch.ones_like(asked, dtype=torch.bool)
+    return Way(name, inputs, source, target, cuts)
+
+
+def _rolled(inputs: Mapping[str, Tensor], shape: torch.Size, mask: Bool[Tensor, "batch token"]) -> dict[str, Tensor]:
+    """The source with its padding on the left."""
+    width = shape[1]
+    shift: Int[Tensor, " batch"] = width - mask.sum(-1)
+    places = (torch.arange(width, device=mask.device) - shift[:, None]) % width
+    return {
+        name: tensor.gather(1, places) if tensor.shape == shape and not name.startswith("decoder") else tensor
+        for name, tensor in inputs.items()
+    }
+
+
+def _cut(inputs: Mapping[str, Tensor], row: int, source: int, target: int | None) -> dict[str, Tensor]:
+    """One text, and so many of its tokens."""
+    return {
+        name: tensor[row : row + 1, : target if name.startswith("decoder") else source]
+        for name, tensor in inputs.items()
+    }
