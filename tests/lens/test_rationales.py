@@ -1,12 +1,15 @@
 """Rationales against definitions written out, text by text and word by word."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import false_discovery_control, ttest_rel
 from sklearn import metrics
 from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, own_classifier
 
@@ -14,9 +17,10 @@ import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.explaining import explain, explanations
 from lorgnette.lens.rationales.gold import gold_share, gold_words
-from lorgnette.lens.rationales.lens import CHEAP, MEASURES, Rationales
+from lorgnette.lens.rationales.lens import CHEAP, MEASURES, Rationales, pairs_tested
 from lorgnette.lens.rationales.plausibility import chosen_scores, span_scores
 from lorgnette.lens.rationales.words import BLIND
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.texts.example import Example
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -303,3 +307,28 @@ def test_no_mask_token():
     if subject.tokenizer.mask_token_id is None:
         with pytest.raises(UserError, match="perturbation='delete'"):
             looked(subject, texts, ["ah"], perturbation="mask")
+
+
+def test_explanations_of_the_same_texts_are_compared_in_pairs():
+    """What a text does to all explanations cancels: errors as if of different texts would tell nothing apart."""
+    lens = Rationales(("attention", "rollout"))
+    lens.bind(classifier())
+    draw = torch.Generator().manual_seed(0)
+    texts, methods = 40, len(lens.methods)
+    common = torch.randn(texts, 1, len(MEASURES), generator=draw, dtype=torch.float64)
+    own = 0.05 * torch.randn(texts, methods, len(MEASURES), generator=draw, dtype=torch.float64)
+    own[:, 0] += 0.1  # a tenth of what texts differ by
+    values, weights = common + own, torch.ones_like(own)
+    weights[:3, 1] = 0  # three texts have no score of the second
+    apart, both = values[:, :, None] - values[:, None], weights[:, :, None] * weights[:, None]
+    lens.differences.add(None, list(range(texts)), score_difference=(apart, both))
+    p = pairs_tested(Estimate.of(xr.Dataset(lens.differences.arrays()), "score_difference"))
+    for number, measure in enumerate(MEASURES):
+        raw = {}
+        for a, b in combinations(range(methods), 2):
+            some = (weights[:, a, 0] * weights[:, b, 0]).bool()
+            raw[a, b] = ttest_rel(values[some, a, number], values[some, b, number]).pvalue
+        for (a, b), wanted in zip(raw, false_discovery_control(list(raw.values())), strict=True):
+            assert p.sel(measure=measure)[a, b].item() == pytest.approx(wanted)
+            assert p.sel(measure=measure)[b, a].item() == pytest.approx(wanted)
+        assert (p.sel(measure=measure)[0, 1:] < 0.05).all()

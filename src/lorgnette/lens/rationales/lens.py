@@ -22,6 +22,7 @@ from lorgnette.lens.rationales.gold import GOLDS, Marked, marked
 from lorgnette.lens.rationales.word_removal import PERTURBATIONS, WordRemoval, rows_of
 from lorgnette.lens.rationales.words import BLIND, ranks, word_scores
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
@@ -111,6 +112,8 @@ class Rationales(Lens):
         self.target: int | None = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
         self.scores: Moments = Moments(self, "score", by, at="corpus")
+        two = {axes.METHOD: self.methods, axes.METHOD_B: self.methods, axes.MEASURE: MEASURES}
+        self.differences: Moments = Moments(self, "score_difference", two, at="corpus")
         self.chance: Moments = Moments(self, "chance", at="corpus")
         self.sums("histogram", len(self.methods), 2, BINS + 1)
         self.sums("counts", len(COUNTS))
@@ -132,6 +135,8 @@ class Rationales(Lens):
             judged.append(self._judged(number, scores, texts, changed))
         values, weights = (torch.stack([each[which].double() for each in judged], 1) for which in (0, 1))
         self.scores.add(None, rows, score=(values, weights))
+        apart, both = values[:, :, None] - values[:, None], weights[:, :, None] * weights[:, None]
+        self.differences.add(None, rows, score_difference=(apart, both))
         share = torch.stack([text.marks.double().mean() for text in texts])
         self.chance.add(None, rows, chance=(share, torch.ones_like(share)))
 
@@ -178,7 +183,9 @@ class Rationales(Lens):
         """`score` by explanation and measure; pooled areas and `iou_f1` by explanation; chance, and counts."""
         if not self.counts[COUNTS.index("texts")]:
             raise UserError(_NONE)
-        variables: dict[str, Any] = {**self.scores.arrays()}
+        variables: dict[str, Any] = {**self.scores.arrays(), **self.differences.arrays()}
+        p = pairs_tested(Estimate.of(xr.Dataset(variables), "score_difference"))
+        variables |= {"score_difference_p": p, "score_difference_p_count": p.notnull().astype("int64")}
         score = variables["score"]
         precision, recall = (score.sel({axes.MEASURE: f"iou_{part}"}, drop=True) for part in ("precision", "recall"))
         variables["iou_f1"] = (2 * precision * recall / (precision + recall)).fillna(0.0)
@@ -207,6 +214,15 @@ class Rationales(Lens):
         return {
             name: [area(bins, marks, one.flatten()).item() for one in self.histogram] for name, area in areas.items()
         }
+
+
+def pairs_tested(difference: Estimate) -> xr.DataArray:
+    """p of every pair of explanations, corrected over all pairs: whichever is best, it was chosen from all of them."""
+    dims = (axes.MEASURE, axes.METHOD, axes.METHOD_B)
+    p = difference.p.transpose(*dims)
+    upper = np.triu(np.ones(p.shape[1:], dtype=bool), 1)
+    once = np.stack([false_discovery(np.where(upper, each, np.nan)) for each in p.values])
+    return p.copy(data=np.where(upper, once, np.swapaxes(once, 1, 2)))
 
 
 _NONE = (
@@ -265,6 +281,8 @@ def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) ->
 def _describe(data: xr.Dataset) -> None:
     words = {
         "score": "score of an explanation, mean over texts; lower is better for sufficiency, higher for all others",
+        "score_difference": "score of one explanation minus that of the other, over texts that have both",
+        "score_difference_p": "p of that difference (paired t test over texts), corrected over all pairs",
         "iou_f1": "F1 of the mean precision and recall of spans",
         "pooled_auprc": "average precision over the words of all texts together, scores rescaled within a text",
         "pooled_auroc": "AUROC: probability that a gold word scores above another, over the words of all texts",

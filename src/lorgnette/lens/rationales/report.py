@@ -1,12 +1,12 @@
 """What the pages show of rationales: how plausible and how faithful explanations are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
 
-from lorgnette.axes import MEASURE, METHOD
+from lorgnette.axes import MEASURE, METHOD, METHOD_B
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
@@ -86,7 +86,7 @@ def plausible(result: Result) -> Finding | None:
     numbers: Json = {"best": best, "auprc": scores[best].value, "chance": float(result.data["chance"])}
     numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
     numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
-    numbers["tied"] = ", ".join(tied(scores, best))
+    numbers["tied"] = ", ".join(tied(result, "auprc", best, scores))
     human = "human " if str(result.provenance.corpus).partition(":")[0] in HUMAN else ""
     return Finding(
         f"{{best}} has the highest plausibility: its top {{k}} recover {{recall:.0%}} of the {human}rationale (AUPRC "
@@ -103,9 +103,9 @@ def faithful(result: Result) -> Finding | None:
     ranked = sorted(scores, key=lambda name: scores[name].value)
     most, least = ranked[-1], ranked[0]
     numbers: Json = {"most": most, "drop": scores[most].value, "least": least, "small": scores[least].value}
-    numbers |= {"guess": random["random"].value, "tied": ", ".join(tied(scores, most))}
+    numbers |= {"guess": random["random"].value, "tied": ", ".join(tied(result, "comprehensiveness", most, scores))}
     numbers["explained"] = result.data.attrs.get("explained", "the predicted class")
-    better = scores[most].value > random["random"].value and not tied({most: scores[most], **random}, most)
+    better = scores[most].value > random["random"].value and not tied(result, "comprehensiveness", most, random)
     verdict = _against_others(numbers) if better else "; no explanation does significantly better than random words"
     return Finding(
         "Deleting the top words of {most} lowers the probability of {explained} by {drop:.2f} (comprehensiveness), "
@@ -123,14 +123,14 @@ def _scores(result: Result, measure: str, methods: Sequence[str] | None = None) 
     return {name: one for name, one in single.items() if one.value == one.value}
 
 
-def tied(scores: Mapping[str, Estimate], best: str) -> list[str]:
-    """Explanations that are not significantly below the best: 95 %, errors taken as independent."""
-    others = {name: scores[best].minus_independent(one) for name, one in scores.items() if name != best}
-    return [name for name, apart in others.items() if not apart.p < LEVEL]
+def tied(result: Result, measure: str, best: str, others: Iterable[str]) -> list[str]:
+    """Those of the others that are not significantly below the best, by the paired test over texts."""
+    p = result.data["score_difference_p"].sel({MEASURE: measure, METHOD: best})
+    return [name for name in others if name != best and not float(p.sel({METHOD_B: name})) < LEVEL]
 
 
 def _against_others(numbers: Mapping[str, Any]) -> str:
-    return "; not significantly above {tied}" if numbers["tied"] else "; significantly above all others (95 % CI)"
+    return "; not significantly above {tied}" if numbers["tied"] else "; significantly above all others"
 
 
 REPORT = LensReport(
