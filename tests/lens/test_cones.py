@@ -358,3 +358,40 @@ def test_bad_corpora(examples, message):
 def test_bad_options(options):
     with pytest.raises(UserError, match="Cones"):
         Cones(**options)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_spread_and_separation_of_a_real_pass_in_loops(keep):
+    """Errors, quantiles, AUROC pair by pair, and right against wrong texts, with every right text as representative."""
+    subject, examples = balanced()
+    data = run_lens(Cones(keep=keep, draws=99), subject, [subject.encode(examples)]).compute().data
+    with torch.no_grad():
+        outputs = [subject.model.bert(**subject.encode([example]).inputs).pooler_output for example in examples]
+        predicted = [int(subject.model.classifier(one).argmax()) for one in outputs]
+    unit = [(one[0] / one[0].norm()).numpy() for one in outputs]
+    for c in range(2):
+        right = [k for k, e in enumerate(examples) if e.label == c == predicted[k]]
+        cosine = [{r: float(unit[k] @ unit[r]) for r in right if keep or r != k} for k in range(len(examples))]
+        mean = [np.mean(list(some.values())) for some in cosine]
+        for label in range(2):
+            texts = [k for k, e in enumerate(examples) if e.label == label]
+            cell = data.isel(direction=c, label=label)
+            each = np.array([mean[k] for k in texts])
+            assert float(cell.cosine_se) == pytest.approx(each.std(ddof=1) / len(each) ** 0.5, abs=1e-10)
+            values = np.sort([value for k in texts for value in cosine[k].values()])
+            for quantile in (0.05, 0.5, 0.95):  # between the two values that it lies between
+                at = quantile * (len(values) - 1)
+                low = values[int(at)]
+                between = low + (at - int(at)) * (values[min(int(at) + 1, len(values) - 1)] - low)
+                assert float(cell.cosine_quantile.sel(quantile=quantile)) == pytest.approx(between, abs=1e-10)
+        areas = []
+        for r in right:
+            own = [cosine[k][r] for k, e in enumerate(examples) if e.label == c and r in cosine[k]]
+            others = [cosine[k][r] for k, e in enumerate(examples) if e.label != c]
+            areas.append(np.mean([(x > y) + 0.5 * (x == y) for x in own for y in others]))
+        assert float(data.auroc.isel(direction=c)) == pytest.approx(np.mean(areas), abs=1e-12)
+        for name, is_right in (("own_right", True), ("own_wrong", False)):
+            some = [mean[k] for k, e in enumerate(examples) if e.label == c and (predicted[k] == c) == is_right]
+            assert int(data[f"{name}_count"].isel(direction=c)) == len(some)
+            if some:
+                assert float(data[name].isel(direction=c)) == pytest.approx(np.mean(some), abs=1e-10)
