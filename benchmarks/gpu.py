@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness import Figure
-from lorgnette.attending import kernels
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.attending.sweep import Wanted, from_matrix
+from lorgnette.gpu import attention as kernels
 
 SHAPES = {  # batch, heads, tokens, dim, bound
     "64x12x512x64": (64, 12, 512, 64, 3.0),

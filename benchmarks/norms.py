@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.harness import Figure, peak_memory, side_by_side
 from benchmarks.shapes import BERT_BASE, subject, texts
-from lorgnette.attending import Call, Tap
 from lorgnette.contributions.norms import all_heads_norms, gram, output_products, transformed_norms
 from lorgnette.lens.norms.lens import Norms
+from lorgnette.looking.driver import Driver
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
@@ -18,26 +18,18 @@ CONTRIBUTION = {"all_heads": False, "residual": False, "sample": 0, "contributio
 LAYERS = 3  # all layers are alike; three keep the run short
 
 
-class _Look(Tap):
-    def __init__(self, lens: Norms, batch: Batch) -> None:
-        self.lens, self.batch, self.wants_residual = lens, batch, lens.wants_residual
-
-    def see(self, call: Call) -> None:
-        self.lens.update(call, self.batch)
-
-
 def passes(watched: Subject, batch: Batch, **options: Any) -> tuple[Callable[[], None], Callable[[], None]]:
     """The plain pass, and the pass with the lens looking on."""
     lens = Norms(**options)
     lens.bind(watched)
+    driver = Driver(watched, [lens])
 
     def plain() -> None:
         with torch.no_grad():
             watched.run(batch)
 
     def looking() -> None:
-        with torch.no_grad(), watched.tapped(_Look(lens, batch)):
-            watched.run(batch)
+        driver.take(batch)
 
     return plain, looking
 

@@ -34,7 +34,7 @@ def measure(*, machine: Machine, model: str, condition: str, count: int, blocks:
         frequency = Frequency("corpus" if ranks is None else ranks)
         results = look(made.subject, block, [lens, frequency], progress=False)
         by_block.append(_of_block(results["norms"].data))
-        whole.merge_state({name: lens.states()[name] for name in whole.states()})
+        whole.merge_state({name: lens.states[name] for name in whole.states.tensors()})
         by_rank.merge_state(frequency)
     data = xr.merge(
         [

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.lens.norms.lens import Norms
+from lorgnette.lens.parts import Waiting
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
+from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.frequency import FrequencyRanks, counted
 
@@ -71,7 +73,10 @@ class RankedNorms(Norms):
         self.occurrences = occurrences
         self.sums_of_batch: dict[str, Tensor] = {}
         self.layers_of_batch = 0
-        self.batch: Batch | None = None
+
+    def allocate(self, subject: Subject) -> None:
+        super().allocate(subject)
+        self.batches: Waiting[Batch] = Waiting(self, self._give, on_cpu=True)  # behind what calls `_ratios`
 
     def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
         super()._ratios(sites, ratios, query)
@@ -82,11 +87,11 @@ class RankedNorms(Norms):
 
     def finish(self, batch: Batch, outputs: Any) -> None:
         super().finish(batch, outputs)
-        self.batch = batch
+        self.batches.add(batch)
 
-    def commit(self) -> None:
+    def _give(self, batches: Sequence[Batch]) -> None:
+        """Means over layers, which `_ratios` has summed for the batch that has gone through."""
+        means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
         self.sums_of_batch, self.layers_of_batch = {}, 0
-        super().commit()
-        if self.batch is not None and self.sums_of_batch:
-            means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
-            self.occurrences.add(self.batch, means)
+        for batch in batches if means else ():
+            self.occurrences.add(batch, means)

@@ -18,25 +18,25 @@ from lorgnette import axes
 from lorgnette.attending import Call, Tap
 from lorgnette.lens import get
 from lorgnette.lens.base import Lens
+from lorgnette.looking.driver import Driver, looks
 from lorgnette.models.linear import linear_weights
 from lorgnette.results import Result
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
 
 
-class _See(Tap):
-    def __init__(self, lens: Lens, batch: Batch, matrix: bool) -> None:
-        self.lens, self.batch, self.matrix = lens, batch, matrix
-        self.wants_residual = lens.wants_residual
+class _Guard(Tap):
+    """Sees each call before the lens does, and after the pass compares it with what it was."""
+
+    def __init__(self, *, matrix: bool) -> None:
+        self.matrix = matrix
+        self.seen: list[tuple[Tensor, Tensor]] = []
 
     def see(self, call: Call) -> None:
         if self.matrix:
             _ = call.weights
-        before = [t.clone() for t in (call.query, call.key, call.value)]
-        self.lens.update(call, self.batch)
-        for was, tensor in zip(before, (call.query, call.key, call.value), strict=True):
-            assert torch.equal(was, tensor), f"{self.lens.name} modified the call"
+        self.seen += [(tensor, tensor.clone()) for tensor in (call.query, call.scores.key, call.grouped_value)]
 
 
 def run_lens(
@@ -47,23 +47,20 @@ def run_lens(
     matrix: bool = False,
     given: Mapping[str, Result] | None = None,
 ) -> Lens:
-    """Run batches through a lens, as `look` does; `given` are the results of the lenses that it needs before."""
+    """Run batches through a lens, by the code that `look` runs; `given`: the results that it needs before."""
     lens.bind(subject)
     if given:
         lens.take(given)
     for batch in batches:
-        taps = [*lens.taps(batch), _See(lens, batch, matrix)]
-        with torch.set_grad_enabled(lens.wants_gradients):
-            with subject.tapped(*taps):
-                outputs = subject.run(batch, output_hidden_states=lens.wants_hidden_states, return_dict=True)
-            lens.take_outputs(batch, outputs)
-            lens.finish(batch, outputs)
+        guard = _Guard(matrix=matrix)
+        Driver(subject, [lens], [guard]).take(batch)
+        assert all(torch.equal(now, before) for now, before in guard.seen), f"{lens.name} modified the call"
     return lens
 
 
 def needed_before(lens: Lens, subject: Subject, batches: Sequence[Batch]) -> dict[str, Result]:
     """What a lens must know of the whole corpus before its first batch, as `look` measures it."""
-    needs = [get(need) if isinstance(need, str) else need for need in lens.needs()] if lens.looks else []
+    needs = [get(need) if isinstance(need, str) else need for need in lens.needs()] if looks(lens) else []
     return {need.name: run_lens(need, subject, batches).compute() for need in needs}
 
 
@@ -139,13 +136,12 @@ def padded(batch: Batch, by: int, padding: int) -> Batch:
     def side(tokens: Tokens) -> Tokens:
         grow = lambda tensor, value: F.pad(tensor, (0, by), value=value)  # noqa: E731
         categories = {name: grow(mask, False) for name, mask in tokens.categories.items()}
-        return replace(
-            tokens,
+        return tokens.replaced(
             ids=grow(tokens.ids, padding),
             mask=grow(tokens.mask, False),
             special=grow(tokens.special, False),
-            word=grow(tokens.word, -1),
             categories=categories,
+            text=TokenTexts.of(grow(tokens.word, -1), tokens.pieces, tokens.words),
         )
 
     fill = {"input_ids": padding, "decoder_input_ids": padding}

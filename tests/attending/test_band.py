@@ -12,7 +12,8 @@ from lorgnette.attending.blocks import keys_of
 from lorgnette.attending.entropy import swept_entropy
 from lorgnette.attending.scores import Scores, dense, fused, per_query_head, softmax
 from lorgnette.attending.sweep import Wanted, from_matrix, swept
-from lorgnette.contributions.pair_sample import visible, visible_pairs
+from lorgnette.contributions.pairs import visible
+from lorgnette.lens.norms.pair_sample import visible_pairs
 
 BANDS = [Band(causal=True), Band(causal=True, window=3), Band(window=2), Band(causal=True, window=0)]
 CPU = torch.device("cpu")

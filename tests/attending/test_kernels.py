@@ -12,8 +12,8 @@ from lorgnette.attending.sweep import Measured, Wanted, from_matrix
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 GPU = torch.cuda.is_available()
-from lorgnette.attending import kernels  # noqa: E402
 from lorgnette.attending.scores import dense, softmax  # noqa: E402
+from lorgnette.gpu import attention as kernels  # noqa: E402
 
 DEVICE = "cuda" if GPU else "cpu"
 OLD = tuple(map(int, kernels.triton.__version__.split(".")[:2])) < (3, 5)

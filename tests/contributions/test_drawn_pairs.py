@@ -9,8 +9,8 @@ from torch import Tensor
 import lorgnette as lo
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
-from lorgnette.contributions import pair_kernels
 from lorgnette.errors import Unreplayable
+from lorgnette.gpu import pairs as pair_kernels
 from lorgnette.statistics.hashing import bar, text_key
 from lorgnette.statistics.hashing import drawn as drawn_plainly
 
@@ -130,9 +130,9 @@ def test_the_next_batch_is_drawn_into_the_same_memory():
         for name, where in old.categories.items():
             where.copy_(new.categories[name])
         if DEVICE == "cuda":
-            vars(old)["_host"] = new.on_host
-    object.__setattr__(first, "examples", second.examples)
-    sample.drawn = vars(first)[sample._mine] = again
+            old.host = new.on_host
+    first.examples = second.examples
+    sample.drawn = first.shared[sample] = again
     sample.prepare(first)
     assert again.number.data_ptr() == memory
     for site in lens.sites:

@@ -10,12 +10,13 @@ from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
-from lorgnette.contributions.pair_sample import Pairs
+from lorgnette.contributions.pairs import Pairs
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
-from lorgnette.attending import kernels as rows
 from lorgnette.attending.sweep import Wanted
-from lorgnette.contributions import kernels, pair_kernels
+from lorgnette.gpu import attention as rows
+from lorgnette.gpu import norms as kernels
+from lorgnette.gpu import pairs as pair_kernels
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = (torch.float32, torch.bfloat16) if torch.cuda.is_available() else (torch.float32,)

@@ -1,12 +1,12 @@
 """What a sample of pairs keeps: of each site and kind the smallest numbers; of equal ones, those that came first."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from lorgnette.attending import Site
-from lorgnette.contributions.pair_sample import Pairs, PairSample
+from lorgnette.contributions.pairs import Pairs
+from lorgnette.lens.base import Lens
+from lorgnette.lens.norms.pair_sample import PairSample
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SITES = [Site("encoder", "self", layer) for layer in range(3)]
@@ -14,19 +14,16 @@ KINDS = ("cls", "other")
 SIZE = 7
 
 
-class Holder(SimpleNamespace):
+class Holder(Lens):
     """As much of a lens as a sample needs."""
 
-    def state(self, name, start, *_, **__):
-        setattr(self, name, start.to(self.home))
-
-    def sums(self, name, *shape):
-        setattr(self, name, torch.zeros(*shape, dtype=torch.float64, device=self.home))
+    name = "holder"
 
 
 def sample_on(device):
-    positions = {site: at for at, site in enumerate(SITES)}
-    lens = Holder(sites=SITES, position=positions, home=torch.device(device), stay=set(), moments_held=[])
+    lens = Holder()
+    lens.sites, lens.position = tuple(SITES), {site: at for at, site in enumerate(SITES)}
+    lens.states.device = torch.device(device)
     return lens, PairSample(lens, KINDS, SIZE)
 
 

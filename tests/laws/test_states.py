@@ -10,6 +10,7 @@ from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
 from lorgnette import lens as lenses
 from lorgnette.lens import base
 from lorgnette.lens.probes.structural import ProbedTrees
+from lorgnette.looking.driver import looks
 from lorgnette.looking.look import look
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.resume import Keeper
@@ -31,7 +32,7 @@ def ready(make, subject, texts):
     """A lens with what it needs to know before its first batch."""
     lens = make()
     lens.bind(subject)
-    if lens.looks and lens.needs():
+    if looks(lens) and lens.needs():
         lens.take(look(subject, texts, list(lens.needs()), progress=False))
     return lens
 
@@ -51,7 +52,7 @@ def check(make, subject, texts, folder, monkeypatch):
     first = run_lens(ready(make, subject, texts), subject, batches[:1])
     first = run_lens(resumed(first, make, subject, texts, folder), subject, batches[2:])
     second = run_lens(ready(make, subject, texts), subject, batches[1:2])
-    parts = [lens.states() for lens in (first, second)]
+    parts = [lens.states.tensors() for lens in (first, second)]
     with monkeypatch.context() as patch:  # what torch.distributed would give, and the code that takes it in
         patch.setattr(base, "gathered", lambda states, group=None: parts)
         first._sync_dist()

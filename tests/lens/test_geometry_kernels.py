@@ -11,7 +11,7 @@ from lorgnette.lens.geometry import cosine, isotropy
 from lorgnette.lens.geometry.lens import Geometry
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
-from lorgnette.lens.geometry import kernels
+from lorgnette.gpu import vectors as kernels
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EXACT = 1e-5 if DEVICE == "cuda" else 5e-5  # the interpreter cuts where a GPU rounds

@@ -284,7 +284,7 @@ def test_copied_pickled_and_kept():
     assert run_lens(again, watched, [watched.encode(examples((3, 2)))]).compute() != result
     fresh = Norms(sample=20)
     fresh.bind(watched)
-    fresh.restore(lens.states())
+    fresh.states.restore(lens.states.tensors())
     assert fresh.compute().data.identical(result.data)
 
 

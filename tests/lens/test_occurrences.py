@@ -13,7 +13,7 @@ from tiny import bert, gpt2
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.statistics.hashing import mixed, text_key
 from lorgnette.texts import word_forms
-from lorgnette.texts.batch import Tokens
+from lorgnette.texts.batch import TokenTexts
 from lorgnette.texts.example import Example
 from lorgnette.texts.word_forms import Forms, word_number
 
@@ -80,7 +80,8 @@ def test_vectors_are_means_over_pieces(dtype):
 
 def test_a_word_that_comes_back_is_one_word():
     tokens = bert().encode([Example("a", "the cat ran"), Example("b", "it sat")]).source
-    tokens = replace(plain(tokens), word=torch.tensor([[-1, 0, 1, 0, -1], [-1, 0, 1, -1, -1]]))
+    word = torch.tensor([[-1, 0, 1, 0, -1], [-1, 0, 1, -1, -1]])
+    tokens = tokens.replaced(text=TokenTexts.of(word, tokens.pieces, tokens.words))
     states = [torch.randn(2, 5, 3)]
     vectors = word_vectors(tokens, torch.tensor([[1, 1], [0, 0], [0, 0]]), states)
     mean = states[0][0, [1, 3]].mean(0)
@@ -95,5 +96,4 @@ def test_tokens_that_are_moved_keep_their_words():
 
 def plain(tokens):
     """With everything made now."""
-    names = ("ids", "mask", "special", "word", "pieces", "words", "categories")
-    return Tokens(**{name: getattr(tokens, name) for name in names})
+    return tokens.replaced(text=TokenTexts.of(tokens.word, tokens.pieces, tokens.words))

@@ -271,10 +271,10 @@ def test_relations_are_those_of_the_relations_lens():
     subject = bert()
     batch = subject.encode(TREEBANK)
     roles, relations = (run_lens(make(), subject, [batch]) for make in (Roles, Relations))
-    shared = relations.states()
+    shared = relations.states.tensors()
     assert shared
     for name, state in shared.items():
-        assert torch.equal(roles.states()[name], state), name
+        assert torch.equal(roles.states[name], state), name
     data = run_lens(Roles(least=1), subject, [batch]).compute().data
     assert data.number.sel(role="syntactic").notnull().any()
 

@@ -12,11 +12,13 @@ import torch
 from tiny import bert
 
 from lorgnette.lens.base import Lens
+from lorgnette.lens.parts import Waiting
 from lorgnette.looking.interrupts import SIGNALS, signals_between_batches
 from lorgnette.looking.texts import TokenizedTexts
 
 LOOP = import_module("lorgnette.looking.look")  # the package has a function of that name
-FILES = ("looking/look.py", "looking/passes.py", "looking/interrupts.py", "lens/base.py")
+FILES = tuple(f"looking/{name}.py" for name in ("look", "passes", "driver", "interrupts"))
+FILES += ("lens/base.py", "lens/states.py", "lens/parts.py")
 TEXTS = ["the cat sat on the mat", "the dog sat"]
 SUBJECT = bert()
 
@@ -24,9 +26,10 @@ SUBJECT = bert()
 class Lengths(Lens):
     """Sums of every kind that a lens may have, of the tokens alone: the model is not run, and a look takes no time."""
 
-    name, tokens_only = "lengths", True
+    name, reads = "lengths", frozenset({"tokens", "cpu"})
 
     def allocate(self, subject):
+        self.waiting = Waiting(self, self._take)
         self.sums("now", 1)
         self.sums("later", 1, in_place=False)
         self.state("each", torch.zeros(0), "cat")
@@ -34,8 +37,11 @@ class Lengths(Lens):
     def finish(self, batch, outputs):
         tokens = batch.source.mask.sum().double().view(1)
         self.now += tokens
-        self.add_later("later", tokens, slice(None))
+        self.waiting.add(tokens)
         self.each = torch.cat([self.each, tokens.float()])
+
+    def _take(self, waiting):
+        self.later = self.later + sum(waiting)
 
     def compute(self):
         raise NotImplementedError("the test reads the states")
@@ -47,10 +53,10 @@ def looked(out, lens=None, *, resume=False, batch_tokens=1):
     for each in lenses:
         each.bind(SUBJECT)
     texts = TokenizedTexts(SUBJECT, TEXTS)
-    counts, _ = LOOP._passed(
+    counts, *_ = LOOP._passed(
         texts, lenses, batch_tokens=batch_tokens, progress=False, out=out, resume=resume, weights=""
     )
-    return [{name: state.tolist() for name, state in each.states().items()} for each in lenses], counts
+    return [{name: state.tolist() for name, state in each.states.tensors().items()} for each in lenses], counts
 
 
 class AtLine:
@@ -135,7 +141,8 @@ def test_another_thread_changes_nothing(tmp_path, handlers):
     thread.start()
 
     class Hit(Lengths):
-        def committed(self):
+        def _take(self, waiting):
+            super()._take(waiting)
             if len(self.each) == 1:
                 signal.pthread_kill(thread.ident, signal.SIGINT)
                 time.sleep(0.2)  # the thread is hit, and here, in mid-commit, the handler runs

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, is_dataclass
 
+import pandas as pd
 import pytest
 import torch
 import xarray as xr
@@ -10,7 +11,9 @@ from torch import Tensor
 
 import lorgnette as lo
 from lorgnette.errors import Unreplayable
-from lorgnette.looking import passes, replay, texts
+from lorgnette.gpu import recording as replay
+from lorgnette.lens.base import Lens
+from lorgnette.looking import passes, texts
 from lorgnette.looking.look import _fingerprint
 
 LENSES = ("weights", "norms:sample=0", "geometry", "weights,norms:sample=0,geometry")
@@ -54,7 +57,7 @@ def test_a_replay_on_a_gpu_gives_the_same(name, lenses, lengths, monkeypatch):
     replayed = looked(name, lenses, lengths, "cuda")
     # Under a causal mask the pairs of the sample are drawn on the CPU.
     assert bool(recorded) == (name == "bert" or "sample=2" not in lenses)
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
     # With the same padding: else eigenvalues that are zero but for rounding differ, and so do the ranks.
     monkeypatch.setattr(passes.Passes, "step", passes.STEP)
     alike(replayed, looked(name, lenses, lengths, "cuda"))
@@ -71,23 +74,18 @@ class Rehearsal(replay.Recording):
         self.graph = self
 
     def replay(self):
-        source = vars(self.batch.source)
+        source = self.batch.source
         old = _tensors([self.held, self.outputs, self.made])
-        for owner, name, _ in self.held:
-            setattr(owner, name, [])
-        kept = replay._copied(source)
-        source.clear()
-        source.update(replay._copied(self.bare[0]))
+        for part in self.parts:
+            part.held = []
+        kept, source.cache = source.cache, dict(self.bare[0])
+        shared = dict(self.batch.shared)
         outputs = self._run(self.batch)
-        new = _tensors(
-            [
-                [(o, n, list(getattr(o, n))) for o, n, _ in self.held],
-                outputs,
-                [replay._worked_out(source, self.bare[0])],
-            ]
-        )
-        source.clear()
-        source.update(kept)
+        made = {name: value for name, value in source.cache.items() if name not in self.bare[0]}
+        new = _tensors([[list(part.held) for part in self.parts], outputs, [made]])
+        source.cache = kept
+        self.batch.shared.clear()
+        self.batch.shared.update(shared)
         assert len(old) == len(new)
         for mine, fresh in zip(old, new, strict=True):
             once = tuple(slice(0, 1) if step == 0 else slice(None) for step in mine.stride())  # what was expanded
@@ -107,18 +105,22 @@ class Closing:
                 state.copy_(before)
 
     def replay(self):
-        for owner, name, held in self.recording.held:
-            setattr(owner, name, list(held))
+        for part, held in zip(self.recording.parts, self.recording.held, strict=True):
+            part.held = list(held)
         now = self._states()
         for lens, name, state in self.before:
             setattr(lens, name, state)
         self.work()
         for lens, name, state in now:
             setattr(lens, name, state)
+        on_cpu = [pair for pair in zip(self.recording.parts, self.recording.left, strict=True) if pair[0].on_cpu]
+        for part, left in on_cpu:
+            for mine, fresh in zip(_tensors(left), _tensors(part.held), strict=True):
+                mine.copy_(fresh.clone())
         CLOSED.append(1)
 
     def _states(self):
-        return [(lens, name, getattr(lens, name)) for lens in self.recording.lenses for name in lens.on_device]
+        return [(lens, name, lens.states[name]) for lens in self.recording.lenses for name in lens.states.on_device]
 
 
 CLOSED: list[int] = []
@@ -127,13 +129,13 @@ CLOSED: list[int] = []
 def _tensors(thing, seen=None):
     """All tensors in there, in order."""
     seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, replay.Lens):
+    if id(thing) in seen or isinstance(thing, Lens | replay.Part | replay.Batch):
         return []
     if isinstance(thing, Tensor):
         return [thing]
     parts = []
     if isinstance(thing, dict):
-        parts = [thing[key] for key in thing if key not in ("_host", "_later")]
+        parts = list(thing.values())
     elif isinstance(thing, list | tuple):
         parts = list(thing)
     elif is_dataclass(thing) and not isinstance(thing, type):
@@ -145,10 +147,11 @@ def _tensors(thing, seen=None):
 TAKE = passes.Passes.take
 
 
-def with_words(self, encoded, batch=None):
+def with_words(self, encoded, batch=None, *more):
     """Words are found before a batch is taken, as the thread does that prepares batches for a GPU."""
     assert batch is None or batch.source.occurrences is not None
-    TAKE(self, encoded, batch)
+    assert batch is None or batch.source.word is not None
+    TAKE(self, encoded, batch, *more)
 
 
 @pytest.fixture
@@ -163,7 +166,7 @@ def rehearsed(monkeypatch):
     monkeypatch.setattr(passes.Passes, "take", with_words)
     monkeypatch.setattr(replay, "_set_sync_mode", lambda mode: None)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda tiny, lenses: replay.Replays(tiny.model, lenses)))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda tiny, *rest: replay.Recorder(tiny.model, *rest)))
     return counted
 
 
@@ -173,7 +176,7 @@ def test_what_is_held_is_held_again(lenses, lengths, rehearsed, monkeypatch):
     replayed = looked("bert", lenses, lengths, "cpu")
     assert len(rehearsed) >= 4
     assert len(CLOSED) == len(rehearsed)
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
     alike(replayed, looked("bert", lenses, lengths, "cpu"))
 
 
@@ -183,19 +186,19 @@ def test_a_batch_that_is_not_recorded_comes_between(lenses, rehearsed, monkeypat
     monkeypatch.setattr(replay, "MOST", 1)
     replayed = looked("bert", lenses, LENGTHS["another between"], "cpu")
     assert 4 <= len(CLOSED) == len(rehearsed) <= 6  # of eight batches
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
     alike(replayed, looked("bert", lenses, LENGTHS["another between"], "cpu"))
 
 
 def test_a_commit_that_cannot_be_recorded_goes_as_usual(rehearsed, monkeypatch):
     def refuse(work, recording):
-        recording.lenses[0].commit()  # half of it
+        recording.lenses[0].states.commit()  # half of it
         raise Unreplayable
 
     monkeypatch.setattr(replay, "_recorded", refuse)
     refused = looked("bert", "weights,geometry", (8,) * 14, "cpu")
     assert len(rehearsed) >= 4
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
     alike(refused, looked("bert", "weights,geometry", (8,) * 14, "cpu"))
 
 
@@ -206,31 +209,66 @@ def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeyp
     monkeypatch.setattr(Rehearsal, "_record", refuse)
     refused = looked("bert", "weights", (8,) * 14, "cpu")
     assert len(rehearsed) == 1
-    monkeypatch.setattr(replay.Replays, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
     alike(refused, looked("bert", "weights", (8,) * 14, "cpu"))
 
 
 def test_what_is_recorded(monkeypatch):
     tiny = subject("bert", dtype=torch.float32)
     weights, rollout, texts_kept = lo.lens.Weights(), lo.lens.Rollout(), lo.lens.Weights()
-    distances, own = lo.lens.Distances(), type("Own", (lo.lens.Weights,), {"name": "own"})()
-    texts_kept.keep_texts()
-    for lens in (weights, rollout, texts_kept, distances, own):
+    for lens in (weights, rollout, distances := lo.lens.Distances()):
         lens.bind(tiny)
-    assert passes.Passes(tiny, [weights]).replays is None  # not on a GPU
+    texts_kept.bind(tiny, keep_texts=True)
+    assert passes.Passes(tiny, [weights]).recorder is None  # not on a GPU
     devices = ["cuda:0"]
     monkeypatch.setattr(tiny.model, "parameters", lambda: [Placed(device) for device in devices])
-    assert replay.Replays.of(tiny, [weights]) is not None
-    assert replay.Replays.of(tiny, [weights, rollout]) is None  # it looks at blocks of weights
-    assert replay.Replays.of(tiny, [distances]) is None  # it inherits from Weights, and does more
-    assert replay.Replays.of(tiny, [own]) is None
-    assert replay.Replays.of(tiny, [texts_kept]) is None  # each text's numbers go to the CPU
+    assert replay.Recorder.of(tiny, [weights], set()) is not None
+    assert replay.Recorder.of(tiny, [texts_kept], set()) is not None
+    for reads_numbers in (rollout, distances):
+        assert replay.Recorder.of(tiny, [weights, reads_numbers], set()) is None
     for elsewhere in ("meta", "cuda:1", "cpu"):
         devices[1:] = [elsewhere]
-        assert replay.Replays.of(tiny, [weights]) is None
+        assert replay.Recorder.of(tiny, [weights], set()) is None
     devices[1:] = []
     monkeypatch.setenv("LORGNETTE_RECORD", "0")
-    assert replay.Replays.of(tiny, [weights]) is None
+    assert replay.Recorder.of(tiny, [weights], set()) is None
+
+
+def test_the_numbers_of_each_text_are_those_of_a_plain_pass(rehearsed, monkeypatch):
+    """They go to the CPU when the batch is through, which is left out of the recording."""
+
+    def kept():
+        tiny = subject("bert", dtype=torch.float32)
+        texts_of = examples((8, 7) * 7)
+        found = lo.look(tiny, texts_of, ["weights", "geometry"], batch_tokens=24, progress=False, keep="texts")
+        return {name: found.texts(name) for name in found}
+
+    replayed = kept()
+    assert len(rehearsed) >= 4
+    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    for name, frame in kept().items():
+        pd.testing.assert_frame_equal(replayed[name], frame, rtol=1e-5)
+
+
+class Counting(lo.lens.Weights):
+    """A lens that keeps something of a batch beside its parts: in a replay it would not be told."""
+
+    name = "counting"
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def update(self, call, batch):
+        super().update(call, batch)
+        self.seen.append(call.site)
+
+
+def test_a_lens_that_keeps_more_than_its_parts_is_not_recorded(rehearsed):
+    lens = Counting()
+    lo.look(subject("bert", dtype=torch.float32), examples((8,) * 14), [lens], batch_tokens=24, progress=False)
+    assert not rehearsed
+    assert len(lens.seen) >= 7 * len(lens.sites)
 
 
 class Placed:

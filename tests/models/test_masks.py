@@ -215,7 +215,7 @@ def test_looking_at_a_padded_decoder_makes_nothing_n_by_n(family, path, monkeypa
     tokens = watched.encode(lo.corpus(texts)).source.ids.shape[1]
     whole = lo.look(watched, texts, ["weights"], progress=False)["weights"].data
     if path == "kernels":
-        kernels = pytest.importorskip("lorgnette.attending.kernels", reason="Triton is not installed")
+        kernels = pytest.importorskip("lorgnette.gpu.attention", reason="Triton is not installed")
         monkeypatch.setattr(Call, "kernels", lambda call, wanted: kernels)
     else:
         monkeypatch.setitem(sweep.BLOCK, "cpu", 5 * tokens)

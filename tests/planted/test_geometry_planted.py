@@ -116,7 +116,6 @@ def test_isotropic_states_have_no_sim():
     shape = (4, *batch.source.ids.shape, lens.width)
     lens._update_count = 1  # no attention was seen
     outputs = SimpleNamespace(hidden_states=torch.randn(shape, generator=generator, dtype=torch.float64))
-    lens.take_outputs(batch, outputs)
     lens.finish(batch, outputs)
     data = lens.compute().data.sel(stack="encoder")
     assert (abs(data.state_sim) < 3 * data.state_sim_se).all()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny import bert
 
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
 
 
@@ -22,10 +22,12 @@ def tokens(*lengths: int) -> Tokens:
         ids=mask.long() * 7,
         mask=mask,
         special=torch.zeros_like(mask),
-        word=torch.where(mask, torch.arange(width), -1),
-        pieces=tuple(("x",) * n for n in lengths),
-        words=tuple(("x",) * n for n in lengths),
         categories={"other": mask},
+        text=TokenTexts.of(
+            torch.where(mask, torch.arange(width), -1),
+            tuple(("x",) * n for n in lengths),
+            tuple(("x",) * n for n in lengths),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ import torch
 from tiny import gpt2
 
 from lorgnette.explaining import explain
-from lorgnette.texts.batch import Tokens
+from lorgnette.texts.batch import Tokens, TokenTexts
 from lorgnette.texts.readable import readable, readable_piece
 
 
@@ -44,10 +44,8 @@ def test_a_word_of_white_space_is_named_by_its_token():
         ids=torch.tensor([[5, 6, 7]]),
         mask=there,
         special=~there,
-        word=torch.tensor([[0, 1, 2]]),
-        pieces=(("the", "Ċ", "Ġ"),),
-        words=(("the", "", ""),),
         categories={},
+        text=TokenTexts.of(torch.tensor([[0, 1, 2]]), (("the", "Ċ", "Ġ"),), (("the", "", ""),)),
     )
     assert tokens.units().labels == ("the", "⏎", "␣")
     assert tokens.word_labels() == ("the", "⏎", "␣")

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib import import_module
-from importlib.util import find_spec
+from functools import cached_property
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -15,6 +13,7 @@ from torch import Tensor
 from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, softmax
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
+from lorgnette.kernels import attention_kernels
 
 T = TypeVar("T")
 
@@ -167,23 +166,23 @@ class Call:
         if self._weights is not None or self.differentiable:
             self.paths.add("the matrix")
             return from_matrix(self.weights, wanted, None if self.scores.sink is None else self.visible_keys > 0)
-        kernels = self.kernels(wanted)
-        if kernels is None:
+        module = self.kernels(wanted)
+        if module is None:
             return self._measured(wanted, None)
         try:
-            return self._measured(wanted, kernels)
-        except kernels.TooLarge:  # this GPU has less memory on the chip
+            return self._measured(wanted, module)
+        except module.TooLarge:  # this GPU has less memory on the chip
             return self._measured(wanted, None)
 
-    def _measured(self, wanted: Wanted, kernels: ModuleType | None) -> Measured:
+    def _measured(self, wanted: Wanted, module: ModuleType | None) -> Measured:
         """By the kernels, or by the sweep."""
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
-        precise = kernels is not None or self.query.dtype in (torch.float32, torch.float64)
+        precise = module is not None or self.query.dtype in (torch.float32, torch.float64)
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained
         if along and not wanted.context:
             wanted = replace(wanted, context=True)
-        measured = (swept if kernels is None else kernels.measured)(self.scores, self.grouped_value, wanted)
-        self.paths.add("the sweep" if kernels is None else "kernels")
+        measured = (swept if module is None else module.measured)(self.scores, self.grouped_value, wanted)
+        self.paths.add("the sweep" if module is None else "kernels")
         if along:
             self._context = measured.context
         return measured
@@ -192,7 +191,7 @@ class Call:
         """The fused kernels, if they support these statistics; None for the sweep, or where the matrix exists."""
         if not self.query.is_cuda or self._weights is not None or self.differentiable:
             return None
-        module = _kernels()
+        module = attention_kernels()
         return None if module is None or module.refusal(self.scores, self.grouped_value, wanted) is not None else module
 
     def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
@@ -249,9 +248,3 @@ class Call:
     def received(self, queries: Float[Tensor, "batch query"]) -> Float[Tensor, "batch head key"]:
         """Σ_i w_i α_ij: the attention that each key receives, with a weight w_i for each query."""
         return self.measure(Wanted(received=queries))["received"]
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    """The fused kernels, where Triton is installed (it comes with torch for CUDA)."""
-    return None if find_spec("triton") is None else import_module("lorgnette.attending.kernels")

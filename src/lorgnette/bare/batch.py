@@ -1,7 +1,6 @@
 """`lo.batch(inputs)`: a Batch from tensors, with or without a tokenizer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from lorgnette.bare.inputs import as_tensors, refuse_shapes
 from lorgnette.errors import UserError, outside, shown, whole_number, whole_numbers
 from lorgnette.subject import refuse_tokenizer
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
 from lorgnette.texts.padding import SIDES, is_first, is_last, real_tokens, refuse_unmasked
 from lorgnette.texts.parts import refuse_name
@@ -52,7 +51,7 @@ def batch(
     tokens = None if tokens is None else whole_number(tokens, "tokens", at_least=1)
     source = _side(made, "input_ids", tokenizer, config, words, word_ids, tokens)
     if parts:
-        source = replace(source, categories={**source.categories, **_parts(source.mask, parts)})
+        source = source.replaced(categories={**source.categories, **_parts(source.mask, parts)})
     target = None
     if "decoder_input_ids" in made:
         target = _side(made, "decoder_input_ids", tokenizer, config, None, None, None)
@@ -115,9 +114,8 @@ def _side(
     owner = _each_its_own(mask, special) if word_ids is None else _owners(word_ids, mask)
     pieces = _pieces(ids, mask, tokenizer)
     named = _as_words(pieces, owner, mask) if words is None else _words(words, owner)
-    return Tokens(
-        ids, mask, special, owner.to(ids.device), pieces, named, _kinds(ids, mask, special, tokenizer, config)
-    )
+    kinds = _kinds(ids, mask, special, tokenizer, config)
+    return Tokens(ids, mask, special, kinds, TokenTexts.of(owner, pieces, named))
 
 
 def _mask(inputs: Mapping[str, Tensor], name: str, mask_name: str, tokens: int | None) -> Bool[Tensor, "batch token"]:

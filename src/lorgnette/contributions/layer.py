@@ -6,7 +6,7 @@ from functools import cached_property
 from types import ModuleType
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette.attending import Call, Site
@@ -14,7 +14,7 @@ from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.centred import CentredCall
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
-from lorgnette.contributions.pair_sample import Pairs
+from lorgnette.contributions.pairs import Pairs
 from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -207,28 +207,66 @@ class LayerNorms:
             self.own_ln_norm = own_norms_of(self.call, self.parts, lambda: with_x) * self.scale
             self.others_ln_norm = self.parts.norm.directed(others).norm(dim=-1) * self.scale
 
-    def readings(self) -> dict[str, Tensor]:
-        """What the lens `norms` works its numbers out from, of all layers of a batch together."""
-        out = {"weight": self.weight, "f": self.f}
+    def terms(self) -> "Terms":
+        """What the lens `norms` computes its numbers from, for all layers of a batch together."""
+        out: dict[str, Tensor] = {}
         if self.compares:
-            out |= {"own weight": self.own_weight, "visible": self.call.visible_keys[:, 0]}
+            out |= {"own_weight": self.own_weight, "visible": self.call.visible_keys[:, 0]}
             out |= {"own": self.own_norm, "others": self.others_norm}
             out |= {} if self.call.scores.sink is None else {"sink": self.call.sink}
         if self.added:
-            out["own with x"] = self.own_res_norm
+            out["own_res"] = self.own_res_norm
         if self.normed:
-            out |= {"own behind the norm": self.own_ln_norm, "others behind the norm": self.others_ln_norm}
+            out |= {"own_ln": self.own_ln_norm, "others_ln": self.others_ln_norm}
         if self._norms is not None:
-            out |= {"pairs": self._norms.plain, "pairs own": self._norms.plain_own}
-            if self.normed:
-                out |= {
-                    "pairs behind the norm": self._norms.normed,
-                    "pairs own behind the norm": self._norms.normed_own,
-                }
+            out |= {"pairs": self._norms.plain, "pairs_own": self._norms.plain_own}
+            out |= {"pairs_ln": self._norms.normed, "pairs_own_ln": self._norms.normed_own} if self.normed else {}
         if self.added and self.gram is not None:
-            out |= {"sum of f": summed_norms(self.gram)}
-            out |= {"size": self.x.norm(dim=-1) if self._size is None else self._size}
-        return out
+            out["summed_f"] = summed_norms(self.gram)
+            out["size"] = self.x.norm(dim=-1) if self._size is None else self._size
+        return Terms(self.weight, self.f, **out)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The norms of a call, or of several calls behind one another; None where a site has no such quantity."""
+
+    weight: Float[Tensor, "text head key"]
+    """Σ_i α_ij over the queries of a text."""
+    f: Float[Tensor, "text head key"]
+    """‖f(x_j)‖."""
+    own_weight: Float[Tensor, "text head token"] | None = None
+    """α_ii."""
+    visible: Shaped[Tensor, "text token"] | None = None
+    """How many keys a query sees."""
+    sink: Float[Tensor, "text head token"] | None = None
+    """The weight of a learnt sink."""
+    own: Float[Tensor, "text token"] | None = None
+    """‖Σ_h α_ii f(x_i)‖; `own_res` with x_i added, `own_ln` behind the LayerNorm."""
+    own_res: Float[Tensor, "text token"] | None = None
+    own_ln: Float[Tensor, "text token"] | None = None
+    others: Float[Tensor, "text token"] | None = None
+    """‖Σ_{j≠i} Σ_h α_ij f(x_j)‖; `others_ln` behind the LayerNorm."""
+    others_ln: Float[Tensor, "text token"] | None = None
+    pairs: Float[Tensor, "text key"] | None = None
+    """Σ_i ‖Σ_h α_ij f(x_j)‖ over the queries of a text, and of it what a token gives itself; then behind the norm."""
+    pairs_own: Float[Tensor, "text token"] | None = None
+    pairs_ln: Float[Tensor, "text key"] | None = None
+    pairs_own_ln: Float[Tensor, "text token"] | None = None
+    summed_f: Float[Tensor, "text token"] | None = None
+    """‖Σ_h f(x)‖."""
+    size: Float[Tensor, "text token"] | None = None
+    """‖x‖."""
+
+    def present(self) -> dict[str, Tensor]:
+        """The quantities that there are, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @staticmethod
+    def joined(several: "Sequence[Terms]") -> "Terms":
+        """The texts of several calls behind one another; all have the same quantities."""
+        first = several[0].present()
+        return Terms(**{name: torch.cat([getattr(one, name) for one in several]) for name in first})
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """What several lenses compute from the transformed vectors of one call: made once, by whoever comes first."""
 
 from collections.abc import Callable
-from importlib import import_module
 from types import ModuleType
 
 from jaxtyping import Float
@@ -11,14 +10,15 @@ from lorgnette.attending import Call
 from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import all_heads_norms, gram, head_norms
+from lorgnette.kernels import norm_kernels as kernels_of_norms
 
 
 def norm_kernels(call: Call) -> ModuleType | None:
     """The kernels that make norms on a GPU, if they take this call."""
     if call.kernels(Wanted()) is None:
         return None
-    module = import_module("lorgnette.contributions.kernels")
-    return None if module.refusal(call.scores, call.grouped_value) is not None else module
+    module = kernels_of_norms()
+    return None if module is None or module.refusal(call.scores, call.grouped_value) is not None else module
 
 
 def transformed_norms_of(call: Call, maps: Projections) -> Float[Tensor, "batch head key"]:
@@ -30,9 +30,9 @@ def gram_of(call: Call, maps: Projections, *, normed: bool = False) -> Float[Ten
     """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
     products = maps.normed_products if normed else maps.products
     assert products is not None
-    name, kernels = "gram behind the norm" if normed else "gram", norm_kernels(call)
-    if kernels is not None:
-        return call.once(name, lambda: kernels.gram(call.value, maps, normed=normed))
+    name, module = "gram behind the norm" if normed else "gram", norm_kernels(call)
+    if module is not None:
+        return call.once(name, lambda: module.gram(call.value, maps, normed=normed))
     return call.once(name, lambda: gram(call.value.to(maps.output.dtype), products))
 
 

@@ -133,7 +133,7 @@ def masked(
         ranked = sorted(candidates, key=lambda number: _draw(seed, example.id, number))
         chosen[text, places[ranked[: max(1, round(share * len(ranked)))]]] = True
     ids = tokens.ids.masked_fill(chosen, mask)
-    hidden = replace(batch, inputs={**batch.inputs, "input_ids": ids}, source=replace(tokens, ids=ids))
+    hidden = replace(batch, inputs={**batch.inputs, "input_ids": ids}, source=tokens.replaced(ids=ids))
     return hidden, tokens.ids.masked_fill(~chosen, IGNORED)
 
 

@@ -1,8 +1,8 @@
 """Means over texts with their standard errors: the only thing that averages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette.attending import Site
+from lorgnette.lens.parts import Part
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.states import zeros
 
@@ -24,12 +25,14 @@ PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 
 MOST = 2**22
 """Values that are taken into a state at a time."""
+_Held = tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]
+"""Values and weights by variable, of one site, of several, or of the corpus."""
 _EVERY = slice(None)
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
 """What values differ by relatively without being different."""
 
 
-class Moments:
+class Moments(Part):
     """Means over texts, with standard errors, of named variables with named axes.
 
     Each text t has a value m_t with a weight w_t: 1 (mean over texts), or its number of queries (`by="token"`).
@@ -51,8 +54,7 @@ class Moments:
     pivot give those for any other.
     """
 
-    lens: "Lens"
-    variables: tuple[str] | tuple[str, ...]
+    variables: tuple[str, ...]
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class Moments:
         at: "str | Places" = "head",
         state: str | None = None,
     ) -> None:
-        self.lens, self.variables = lens, (variables,) if isinstance(variables, str) else tuple(variables)
+        super().__init__(lens)
+        self.variables = (variables,) if isinstance(variables, str) else tuple(variables)
         self.state: str = state or f"{self.variables[0]}_totals"
         self.axes: dict[str, Labels] = {axis: list(labels) for axis, labels in (axes or {}).items()}
         named: dict[str, Places | None] = {"head": lens.by_head, "layer": lens.by_layer, "corpus": None}
@@ -72,8 +75,7 @@ class Moments:
         sizes = [len(labels or ()) for labels in self.axes.values()]
         shape = (len(self.variables), *lead, *sizes)
         lens.state(self.state, zeros(8, *shape), merged, on_device=True, in_place=False)
-        self.held: list[tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]] = []
-        lens.moments_held.append(self)
+        self.held: list[_Held] = []
         if lens.per_text is not None:
             lens.per_text.join(self, shape)
 
@@ -87,15 +89,16 @@ class Moments:
         all sites into the state together.
         """
         assert (site is None) == (self.places is None), "moments by site need one, others have none"
-        self.held.append((site, {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}))
-        self._keep(site, rows, values)
+        held = {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}
+        self.held.append((site, held))
+        self._keep(site, rows, held)
 
     def add_sites(self, sites: Sequence[Site], /, **values: tuple[Tensor, Tensor]) -> None:
         """The same for several sites at once, of the same texts: [site text (head) *axes]; each site once."""
         held = {name: (value.detach(), weight.detach()) for name, (value, weight) in values.items()}
         self.held.append((tuple(sites), held))
         for number, site in enumerate(sites if self.lens.per_text is not None else ()):
-            one = {name: (v[number], w.expand(v.shape)[number]) for name, (v, w) in values.items()}
+            one = {name: (v[number], w.expand(v.shape)[number]) for name, (v, w) in held.items()}
             self._keep(site, None, one)
 
     def _keep(self, site: Site | None, rows: Sequence[int] | None, values: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -107,28 +110,32 @@ class Moments:
             if self.places is not None and site is not None:
                 index = self.places.index(site)
                 where = (index,) if self.places.heads is None else (index, slice(0, value.shape[1]))
-            whole = [part.detach().cpu().double() for part in (value, weight.expand(value.shape))]
-            self.lens.per_text.add(self, self.variables.index(name), where, whole[0], whole[1], rows)
+            pair = value.double(), weight.expand(value.shape).double()
+            self.lens.per_text.add(self, self.variables.index(name), where, *pair, rows)
 
-    def commit(self) -> None:
-        """Take what is held into the state."""
-        held, self.held = self.held, []
-        alike: dict[tuple[Any, ...], dict[Site | None, list[tuple[Tensor, Tensor]]]] = {}
-        for site, values in held:
-            rows = sorted(self.variables.index(name) for name in values)
+    def kind_of(self, item: "_Held") -> Hashable:
+        """Values of the same variables and shape are taken in together; those of several sites are so already."""
+        site, values = item
+        rows = tuple(sorted(self.variables.index(name) for name in values))
+        return site if isinstance(site, tuple) else rows, rows, next(iter(values.values()))[0].shape[1:]
+
+    def take(self, items: "Sequence[_Held]") -> None:
+        """Take values into the state: those of one site behind one another, then sites with as many texts together."""
+        rows = sorted(self.variables.index(name) for name in items[0][1])
+        by_site: dict[Site | None, list[tuple[Tensor, Tensor]]] = {}
+        for site, values in items:
+            pairs = [values[self.variables[row]] for row in rows]
             if isinstance(site, tuple):
-                self._take_sites(rows, site, [values[self.variables[row]] for row in rows])
-                continue
-            pair = self._stacked([values[self.variables[row]] for row in rows])
-            alike.setdefault((*rows, pair[0].shape[1:]), {}).setdefault(site, []).append(pair)
-        for (*rows, _), sites in alike.items():
-            by_texts: dict[int, dict[Site | None, tuple[Tensor, Tensor]]] = {}
-            for site, pairs in sites.items():
-                value, weight = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-                by_texts.setdefault(len(value), {})[site] = (value, weight)
-            for some in by_texts.values():
-                for names in _batched(some, max(1, MOST // max(1, next(iter(some.values()))[0].numel()))):
-                    self._take(rows, [(name, *some[name]) for name in names])
+                self._take_sites(rows, site, pairs)
+            else:
+                by_site.setdefault(site, []).append(self._stacked(pairs))
+        by_texts: dict[int, dict[Site | None, tuple[Tensor, Tensor]]] = {}
+        for site, stacked in by_site.items():
+            value, weight = (torch.cat(parts) for parts in zip(*stacked, strict=True))
+            by_texts.setdefault(len(value), {})[site] = (value, weight)
+        for some in by_texts.values():
+            for names in _batched(some, max(1, MOST // max(1, next(iter(some.values()))[0].numel()))):
+                self._take(rows, [(name, *some[name]) for name in names])
 
     def _stacked(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """[text variable (head) *axes], on the device of the state."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import xarray as xr
@@ -11,10 +11,12 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.errors import UserError
+from lorgnette.lens.parts import Part
 
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
     from lorgnette.lens.moments import Moments
+    from lorgnette.texts.batch import Batch
 
 MOST_NUMBERS = 2**25
 """Numbers that a lens keeps at most, of all texts together; each takes eight bytes (value and weight)."""
@@ -22,24 +24,38 @@ IDS = "text_ids"
 VALUE, WEIGHT = range(2)
 
 
-class PerText:
+class _Given(NamedTuple):
+    """What some texts of a batch gave to one variable of some moments at one place."""
+
+    moments: "Moments"
+    variable: int
+    where: tuple[int | slice, ...]
+    value: Float[Tensor, "text *cell"]
+    weight: Float[Tensor, "text *cell"]
+    rows: Sequence[int] | None
+
+
+class PerText(Part):
     """The values and weights that texts give to the `Moments` of a lens, and the ids of these texts."""
 
+    on_cpu = True
+
     def __init__(self, lens: "Lens") -> None:
-        self.lens = lens
+        self.lens = lens  # which puts it behind the parts that hand it their numbers
+        self.held: list[_Given] = []
         self.moments: list[Moments] = []
-        self.batch: int = 0
-        lens.state(IDS, torch.zeros(0, dtype=torch.uint8), "cat")
+        self.batch: Batch | None = None
+        lens.state(IDS, torch.zeros(0, dtype=torch.uint8), "cat", in_place=False)
 
     def join(self, moments: "Moments", shape: Sequence[int]) -> None:
         """Keep what these moments are given: [variable *cell] of every text."""
         self.moments.append(moments)
-        self.lens.state(_state(moments), torch.zeros(0, 2, *shape), "cat")
+        self.lens.state(_state(moments), torch.zeros(0, 2, *shape), "cat", in_place=False)
 
     @property
     def numbers(self) -> int:
         """How many numbers one text has."""
-        return sum(math.prod(getattr(self.lens, _state(each)).shape[2:]) for each in self.moments)
+        return sum(math.prod(self.lens.states[_state(each)].shape[2:]) for each in self.moments)
 
     def refuse_many(self, texts: int) -> None:
         """UserError if so many texts have too many numbers."""
@@ -50,17 +66,9 @@ class PerText:
                 "--keep texts."
             )
 
-    def begin(self, ids: Sequence[str]) -> None:
-        """Room for the texts of a batch, which is about to be looked at."""
-        self.batch = len(ids)
-        written = "".join(f"{name}\0" for name in ids).encode("utf-8", "surrogatepass")
-        known = getattr(self.lens, IDS)
-        setattr(self.lens, IDS, torch.cat([known, torch.tensor(list(written), dtype=torch.uint8)]))
-        for each in self.moments:
-            state = getattr(self.lens, _state(each))
-            room = torch.zeros(self.batch, *state.shape[1:])
-            setattr(self.lens, _state(each), torch.cat([state, room]))
-        self.refuse_many(len(self.ids()))
+    def begin(self, batch: "Batch") -> None:
+        self.batch = batch
+        self.refuse_many(len(self.ids()) + len(batch))
 
     def add(
         self,
@@ -72,19 +80,38 @@ class PerText:
         rows: Sequence[int] | None,
     ) -> None:
         """What some texts of the batch (all, without `rows`) give to one variable at one place."""
-        if self.batch == 0:
-            return  # a loop of one's own, without `look`
-        chosen = list(range(self.batch)) if rows is None else list(rows)
-        if len(chosen) != len(value):
-            raise ValueError(f"{len(value)} values of {moments.variables[variable]!r} for {len(chosen)} texts")
-        new = getattr(self.lens, _state(moments))[-self.batch :]
-        has = weight > 0
-        for part, numbers in ((VALUE, torch.where(has, value, 0.0)), (WEIGHT, torch.where(has, weight, 0.0))):
-            cells = new[:, part, variable][(slice(None), *where)]
-            cells[chosen] = numbers.float().cpu()
+        self.held.append(_Given(moments, variable, where, value, weight, rows))
+
+    def commit(self) -> None:
+        """Room for the texts of the batch in every state, and in it what they gave."""
+        (held, self.held), (batch, self.batch) = (self.held, []), (self.batch, None)
+        if batch is None:
+            return
+        written = "".join(f"{example.id}\0" for example in batch.examples).encode("utf-8", "surrogatepass")
+        self._append(IDS, torch.tensor(list(written), dtype=torch.uint8))
+        new = {id(each): torch.zeros(len(batch), *self.lens.states[_state(each)].shape[1:]) for each in self.moments}
+        for given in held:
+            chosen = list(range(len(batch))) if given.rows is None else list(given.rows)
+            if len(chosen) != len(given.value):
+                name = given.moments.variables[given.variable]
+                raise ValueError(f"{len(given.value)} values of {name!r} for {len(chosen)} texts")
+            value, weight = given.value.cpu(), given.weight.cpu()
+            has = weight > 0
+            for part, numbers in ((VALUE, torch.where(has, value, 0.0)), (WEIGHT, torch.where(has, weight, 0.0))):
+                cells = new[id(given.moments)][:, part, given.variable][(slice(None), *given.where)]
+                cells[chosen] = numbers.float()
+        for each in self.moments:
+            self._append(_state(each), new[id(each)])
+
+    def discard(self) -> None:
+        super().discard()
+        self.batch = None
+
+    def _append(self, state: str, rows: Tensor) -> None:
+        setattr(self.lens, state, torch.cat([self.lens.states[state], rows]))
 
     def ids(self) -> list[str]:
-        written = bytes(getattr(self.lens, IDS).tolist()).decode("utf-8", "surrogatepass")
+        written = bytes(self.lens.states[IDS].tolist()).decode("utf-8", "surrogatepass")
         return written.split("\0")[:-1]
 
     def arrays(self) -> xr.Dataset:
@@ -92,7 +119,7 @@ class PerText:
         ids = self.ids()
         out: dict[str, xr.DataArray] = {}
         for each in self.moments:
-            state = getattr(self.lens, _state(each)).cpu()
+            state = self.lens.states[_state(each)].cpu()
             for number, variable in enumerate(each.variables):
                 name = variable if variable not in out else f"{each.state}_{variable}"
                 value, weight = (

@@ -82,10 +82,10 @@ def signals_in(results: Mapping[str, Result]) -> dict[str, HeadValues]:
 
 
 def signals_of(lens: str) -> Mapping[str, Signal]:
-    """What a lens declares itself: one that builds on another does not repeat the other's signals."""
+    """What a lens declares."""
     from lorgnette.lens import find
 
-    return vars(find(lens)).get("signals", {})
+    return find(lens).signals
 
 
 def in_stack(signals: Mapping[str, HeadValues], stack: str) -> dict[str, HeadValues]:

@@ -1,7 +1,7 @@
-"""How the states of a lens come together: those of two lenses, and those of several processes."""
+"""The states of a lens: how they are declared, kept, put back, and how those of several processes come together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -9,8 +9,98 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
+if TYPE_CHECKING:
+    from lorgnette.lens.base import Lens
+    from lorgnette.lens.parts import Part
+
 Merge = Callable[[Iterable[Tensor]], Tensor]
 """From the states of several parts of a corpus that of all of them."""
+
+
+class States:
+    """The states of one lens, and the parts that hold the numbers of a batch until it has gone through."""
+
+    def __init__(self, lens: "Lens") -> None:
+        self.lens = lens
+        self.parts: list[Part] = []
+        self.device: torch.device = torch.device("cpu")
+        """Where the model is, and the states that are kept beside it."""
+        self.on_device: set[str] = set()
+        self.in_place: set[str] = set()
+        self.large: set[str] = set()
+
+    def declare(
+        self, name: str, start: Tensor, merge: "str | Merge", *, on_device: bool, in_place: bool, large: bool
+    ) -> None:
+        """Add a state to the lens; see `Lens.state`."""
+        lens = self.lens
+        if name in lens._defaults:
+            raise ValueError(f"the lens {lens.name!r} has a state {name!r} already")
+        # An empty one, as torchmetrics fills, copies and keeps all that it is given.
+        lens.add_state(name, start.new_empty(0), dist_reduce_fx=merge)
+        lens._defaults[name] = start
+        setattr(lens, name, filled(start, self.device if on_device else torch.device("cpu")))
+        self.on_device |= {name} if on_device else set()
+        self.in_place |= {name} if in_place else set()
+        self.large |= {name} if large else set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return getattr(self.lens, name)
+
+    def at_start(self) -> bool:
+        """Whether nothing has been added yet."""
+        starts = self.lens._defaults
+        alike = ((state, starts[name]) for name, state in self.tensors().items())
+        return all(state.shape == start.shape and torch.equal(state.cpu(), start.cpu()) for state, start in alike)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All states by name, to be kept, put back or written."""
+        self.commit()
+        return {name: self[name] for name in self.lens._defaults}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put kept states back."""
+        self.discard()
+        for name in self.lens._defaults:
+            setattr(self.lens, name, tensors[name].to(self[name].device, copy=True))
+        self.lens._computed = None
+        self.lens._update_count = max(self.lens._update_count, 1)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """The states as they are before a batch: copies only of those that a batch changes in place."""
+        return {name: state.clone() if name in self.in_place else state for name, state in self.tensors().items()}
+
+    def commit(self) -> None:
+        """Take the numbers of a batch into the states, now that it has gone through."""
+        for part in self.parts:
+            part.commit()
+
+    def discard(self, snapshot: Mapping[str, Tensor] | None = None) -> None:
+        """Let go of a batch that has failed, and put the states of before it back."""
+        for part in self.parts:
+            part.discard()
+        for name, state in (snapshot or {}).items():
+            setattr(self.lens, name, state)
+        self.lens._computed = None
+
+    def take_in(self, several: Sequence[Mapping[str, Tensor]]) -> None:
+        """Become the states of several processes together, each by the rule it was declared with."""
+        for name, merge in self.lens._reductions.items():
+            device = self[name].device
+            setattr(self.lens, name, merged(merge, [tensors[name].to(device) for tensors in several]))
+
+    def move(self, device: torch.device | str) -> None:
+        """Those beside the model elsewhere. (`Module.to` would take along whatever part of the model a lens holds.)"""
+        for name in self.on_device - (self.large if device == "cpu" else set()):
+            setattr(self.lens, name, self[name].to(device))
+
+
+def description(lens: "Lens") -> str:
+    """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
+    plain = {k: v for k, v in vars(lens).items() if isinstance(v, str | int | float | tuple) and k[0] != "_"}
+    settings = {k: repr(v) for k, v in plain.items() if k not in ("bound", "sites", "training")}
+    shapes = sorted((name, list(state.shape)) for name, state in lens.states.tensors().items())
+    return f"{lens.name} {sorted(settings.items())} {shapes}"
 
 
 def zeros(*shape: int) -> Float[Tensor, "*shape"]:

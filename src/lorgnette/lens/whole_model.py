@@ -22,6 +22,7 @@ class WholeModel(Lens):
     """
 
     name: ClassVar[str] = WHOLE_MODEL
+    reads = frozenset({"cpu"})
 
     def allocate(self, subject: Subject) -> None:
         self.moments: Moments = Moments(self, ("loss", "accuracy"), at="corpus")

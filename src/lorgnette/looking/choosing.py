@@ -6,6 +6,7 @@ from itertools import islice
 from lorgnette.errors import UserError
 from lorgnette.lens import ALL, get, registered
 from lorgnette.lens.base import Lens
+from lorgnette.looking.driver import looks
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.subject import Subject
 from lorgnette.texts.sides import Encoded
@@ -28,11 +29,11 @@ def every_lens(
     fit: list[Lens | str] = []
     left_out: dict[str, str] = {}
     made = {name: get(name) for name in registered()}
-    for name, lens in sorted(made.items(), key=lambda item: not item[1].looks):  # what is made from others comes last
+    for name, lens in sorted(made.items(), key=lambda item: not looks(item[1])):  # what is made from others comes last
         try:
-            if lens.uses_labels:
+            if "labels" in lens.reads:
                 texts.match_labels(labels)
-            if lens.looks:
+            if looks(lens):
                 attempt(texts.subject, first, lens)
             elif missing := [need for need in lens.needs() if isinstance(need, str) and need not in fit]:
                 raise UserError(f"it is computed from {', '.join(missing)}")
@@ -67,8 +68,8 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 
 def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
     """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
-    needed = needed_by([lens for lens in lenses if not lens.looks], besides=lenses)
-    return [*needed, *sorted(lenses, key=lambda lens: (not lens.looks, not lens.looks and bool(lens.needs())))]
+    needed = needed_by([lens for lens in lenses if not looks(lens)], besides=lenses)
+    return [*needed, *sorted(lenses, key=lambda lens: (not looks(lens), not looks(lens) and bool(lens.needs())))]
 
 
 def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:

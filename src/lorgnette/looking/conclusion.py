@@ -1,13 +1,14 @@
 """From states to results: what lenses conclude, where it comes from, and what belongs beside it."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.lens.whole_model import attributes as attributes_of
+from lorgnette.looking.driver import looks
 from lorgnette.looking.texts import Counts, fingerprint_of
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
@@ -15,18 +16,23 @@ from lorgnette.subject import Subject
 
 
 def concluded(
-    lenses: Sequence[Lens], provenance: Provenance, whole: Sequence[WholeModel], left_out: dict[str, str] | None
+    lenses: Sequence[Lens],
+    provenance: Provenance,
+    whole: Sequence[WholeModel],
+    left_out: dict[str, str] | None,
+    paths: Iterable[str] = (),
 ) -> Results:
     """What the lenses found, in an order in which each can be made from those that it needs.
 
     Where all lenses were asked for (`left_out` says why some could not look), one that finds nothing is left out too.
+    `paths`: how the statistics of rows were computed on a GPU.
     """
     for lens in (*lenses, *whole):
         lens.provenance = provenance
     attributes = {name: value for one in whole for name, value in attributes_of(computed_of(one)).items()}
     computed: list[Result] = []
     for lens in lenses:
-        if not lens.looks:
+        if not looks(lens):
             lens.take({result.lens: result for result in computed})
         try:
             result = computed_of(lens)
@@ -35,7 +41,7 @@ def concluded(
                 raise
             left_out[lens.name] = str(error)
             continue
-        if lens.uses_labels or lens.beside_accuracy:
+        if lens.reads & {"labels", "accuracy"}:
             result.data.attrs |= attributes
         computed.append(result)
     texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
@@ -43,9 +49,8 @@ def concluded(
     for name, why in (left_out or {}).items():
         reasons.setdefault(why.rstrip("."), []).append(name)
     notes = [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
-    paths = sorted({path for lens in lenses for path in lens.paths})
-    if paths:
-        notes.append(f"row statistics on the GPU computed by {' and '.join(paths)}")
+    if ways := sorted(paths):
+        notes.append(f"row statistics on the GPU computed by {' and '.join(ways)}")
     for result in computed:
         result.provenance = provenance.noted(*notes)
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})

@@ -11,8 +11,8 @@ from lorgnette.looking.texts import TokenizedTexts
 
 def whole_model(texts: TokenizedTexts, lenses: Sequence[Lens], labels: Mapping[str, str] | None) -> list[WholeModel]:
     """What measures them, if a lens is read beside them; labels that a lens uses must match the classes by name."""
-    needed = bool(labels) or any(lens.uses_labels for lens in lenses)
-    if not needed and not any(lens.beside_accuracy for lens in lenses):
+    needed = bool(labels) or any("labels" in lens.reads for lens in lenses)
+    if not needed and not any("accuracy" in lens.reads for lens in lenses):
         return []
     try:
         texts.match_labels(labels)

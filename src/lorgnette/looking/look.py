@@ -10,9 +10,11 @@ import torch
 from lorgnette.errors import UserError
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
+from lorgnette.lens.states import description
 from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
 from lorgnette.looking.conclusion import computed_of, concluded, name_of, provenance_of
+from lorgnette.looking.driver import looks, refuse_odd_keep, refuse_used
 from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.passes import Passes
@@ -70,14 +72,13 @@ def look(
     whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
     _refuse(subject, corpus, chosen, batch_tokens, resume)
+    refuse_odd_keep(keep)
     looking = [*chosen, *whole]
-    _keep_texts(chosen, keep)
     for lens in looking:
-        lens.refuse_if_used(subject)
-        lens.bind(subject)
-    if keep and (size := _size(corpus)) is not None:
-        for lens in chosen:
-            lens.refuse_many_texts(size)
+        refuse_used(lens, subject)
+        lens.bind(subject, keep_texts=keep is not None and lens in chosen)
+        if lens.per_text is not None and (size := _size(corpus)) is not None:
+            lens.per_text.refuse_many(size)
     weights = subject.weights_hash  # once: it reads all of them
     run = Run(out, texts, chosen, weights)
     others = run.others()
@@ -91,8 +92,9 @@ def look(
         "weights": weights,
     }
     _prepare(texts, chosen, **passing)
-    counts, keeper = _passed(texts, looking, **passing, unique=keep is not None)
-    results = concluded(chosen, provenance_of(subject, corpus, counts, weights, seed, command), whole, left_out)
+    counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+    provenance = provenance_of(subject, corpus, counts, weights, seed, command)
+    results = concluded(chosen, provenance, whole, left_out, paths)
     if out is not None and keeper is not None and keeper.ranks.first:
         results = run.joined(others, results)
         results.save(out)
@@ -111,8 +113,8 @@ def _passed(
     resume: bool,
     weights: str,
     unique: bool = False,
-) -> tuple[Counts, Keeper | None]:
-    """The lenses after the last text; with `out`, who keeps their states, from which `resume` went on."""
+) -> tuple[Counts, Keeper | None, set[str]]:
+    """The lenses after the last text: what went through, who keeps their states, how statistics were computed."""
     ranks, keeper, passes = ProcessRank.join(), None, Passes(texts.subject, lenses)
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights, batch_tokens, passes.step), ranks, name)
@@ -123,7 +125,7 @@ def _passed(
     passes.close()
     if counts.texts == 0:
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
-    return counts, keeper
+    return counts, keeper, passes.driver.paths
 
 
 def _through(
@@ -139,7 +141,7 @@ def _through(
     unique: bool,
 ) -> Counts:
     """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
-    counts, ids, number, looking = Counts(), UniqueIds(enabled=unique), -1, passes.lenses
+    counts, ids, number, looking = Counts(), UniqueIds(enabled=unique), -1, passes.driver.lenses
     passes.batches = done
     saved = _saved_if_interrupted(keeper, passes, out)
 
@@ -147,7 +149,7 @@ def _through(
         return number >= done and number % ranks.world == ranks.rank
 
     with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
-        texts.words |= any(lens.wants_words for lens in looking)
+        texts.words |= passes.driver.reads("words")
         in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
         stream = prepared(texts.subject, in_turn, mine, launched=passes.launched, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
@@ -176,7 +178,7 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
         raise UserError("resume needs a corpus that can be identified: a Corpus, a list or a tuple of texts.")
     if batch_tokens < 1:
         raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
-    if not subject.sites and not all(lens.wants_hidden_states for lens in lenses):
+    if not subject.sites and not all("hidden states" in lens.reads for lens in lenses):
         raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to analyse.")
 
 
@@ -189,22 +191,13 @@ def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: Any) -> It
         if keeper is None:
             raise
         if passes.batches is not None:
-            keeper.keep(passes.lenses, passes.batches)
+            keeper.keep(passes.driver.lenses, passes.batches)
             what = f"the same command with --resume goes on from here ({out})"
         elif keeper.file.exists():
             what = f"the batch was cut short, so --resume goes on from the states that were saved before it ({out})"
         else:
             what = "the batch was cut short and nothing had been saved before it, so --resume begins anew"
         raise KeyboardInterrupt(f"interrupted; {what}.") from interrupt
-
-
-def _keep_texts(lenses: Sequence[Lens], keep: str | None) -> None:
-    if keep is None:
-        return
-    if keep != "texts":
-        raise UserError(f"keep can be 'texts': each text's numbers. Got {keep!r} instead.")
-    for lens in lenses:
-        lens.keep_texts()
 
 
 def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
@@ -222,16 +215,16 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
 
 def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **options: Any) -> None:
     """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
-    waiting = [lens for lens in lenses if lens.looks and lens.needs()]
+    waiting = [lens for lens in lenses if looks(lens) and lens.needs()]
     if not waiting:
         return
     if texts.once:
         raise UserError(f"The lens {waiting[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
     needed = needed_by(waiting)
     for lens in needed:
-        lens.refuse_if_used(texts.subject)
+        refuse_used(lens, texts.subject)
         lens.bind(texts.subject)
-    counts, keeper = _passed(texts, needed, BEFORE, weights=weights, **options)
+    counts, keeper, _ = _passed(texts, needed, BEFORE, weights=weights, **options)
     if keeper is not None:
         keeper.keep_if_possible(
             needed, counts.batches
@@ -261,7 +254,7 @@ def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, ba
         "weights": weights,
         "dtype": texts.subject.precision,
         "corpus": texts.fingerprint,
-        "lenses": [lens.described() for lens in lenses],
+        "lenses": [description(lens) for lens in lenses],
         "batch_tokens": batch_tokens,
         "windows": [texts.subject.device.type, step],
         "truncate": texts.truncate,

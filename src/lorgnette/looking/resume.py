@@ -71,7 +71,7 @@ class Keeper:
                 "cannot be mixed with yours. Give the same arguments as then, or run without --resume."
             )
         for number, lens in enumerate(lenses):
-            lens.restore({name: tensors[f"{number}.{name}"] for name in lens.states()})
+            lens.states.restore({name: tensors[f"{number}.{name}"] for name in lens.states.tensors()})
         return int(batches)
 
     @staticmethod
@@ -80,7 +80,7 @@ class Keeper:
         if not isinstance(batches, int) or batches < 0:
             raise ValueError(f"{batches!r} batches")
         for number, lens in enumerate(lenses):
-            for name, state in lens.states().items():
+            for name, state in lens.states.tensors().items():
                 stored = tensors[f"{number}.{name}"]
                 if stored.dtype != state.dtype or stored.dim() != state.dim():
                     raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
@@ -102,7 +102,7 @@ class Keeper:
         tensors = {
             f"{number}.{name}": state.contiguous()
             for number, lens in enumerate(lenses)
-            for name, state in lens.states().items()
+            for name, state in lens.states.tensors().items()
         }
         metadata = {"batches": batches, "fingerprint": self.fingerprint, "hash": _hash(tensors, batches)}
         with written_whole(self.file) as partial:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
+from lorgnette.lens.states import description
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.results import Results
 from lorgnette.results.folder import INDEX, refuse_other_folder
@@ -24,7 +25,7 @@ class Run:
         self.origin: tuple[str, str, str | None] = (weights, texts.subject.precision, texts.fingerprint)
         self.known: bool = texts.fingerprint is not None  # texts that can be read only once are never the same
         about = [*self.origin, texts.truncate]
-        self.keys = {lens.name: _short([*about, lens.described()]) for lens in lenses} if self.known else {}
+        self.keys = {lens.name: _short([*about, description(lens)]) for lens in lenses} if self.known else {}
 
     def others(self) -> Results:
         """What the folder has of other lenses, if it is of the same model and texts; else a `UserError`."""

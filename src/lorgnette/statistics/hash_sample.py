@@ -91,7 +91,7 @@ class HashSample:
         index = torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64)
         lens.state(f"{name}_index", index, "cat", in_place=False)
         for column, kind in self.columns.items():
-            where = {"on_device": True} if kind.on_device else {}
+            where = {"on_device": True, "large": True} if kind.on_device else {}
             start = torch.zeros(0, *kind.shape, dtype=kind.dtype)
             lens.state(f"{name}_{column}", start, "cat", in_place=False, **where)
         if each is not None:

@@ -1,10 +1,10 @@
 """Some examples as the model will see them: token ids, masks and word maps."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -17,8 +17,7 @@ from lorgnette.texts.readable import readable, readable_piece
 from lorgnette.texts.sides import WordSpans
 from lorgnette.texts.token_kinds import CATEGORIES
 
-ON_THE_CPU = ("words", "word_spans", "pieces", "word_pieces", "occurrences")
-"""What tokens keep when they are moved, since it stays where it is."""
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -48,94 +47,156 @@ class Units:
     number: Int[Tensor, " token"]  # the unit of each piece
 
 
-@dataclass(frozen=True)
+class TokenTexts:
+    """The tokens of one side of a batch as text, on the CPU; each is found when somebody first reads it.
+
+    Many lenses never ask for words, and finding them takes longer than cutting a text into tokens.
+    """
+
+    def __init__(
+        self,
+        word: Callable[[], Int[Tensor, "batch token"]],
+        pieces: Callable[[], tuple[tuple[str, ...], ...]],
+        words: Callable[[], tuple[tuple[str, ...], ...]],
+        spans: Callable[[], tuple[WordSpans, ...]] | None = None,
+    ) -> None:
+        self._word, self._pieces, self._words, self._spans = word, pieces, words, spans
+
+    @staticmethod
+    def of(
+        word: Int[Tensor, "batch token"], pieces: tuple[tuple[str, ...], ...], words: tuple[tuple[str, ...], ...]
+    ) -> "TokenTexts":
+        """Of texts that are known."""
+        on_host = word.cpu()
+        return TokenTexts(lambda: on_host, lambda: pieces, lambda: words)
+
+    @cached_property
+    def word(self) -> Int[Tensor, "batch token"]:
+        """Index of the word that a piece belongs to; −1 for special tokens and padding."""
+        return self._word()
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[str, ...], ...]:
+        """The pieces of each text, unpadded."""
+        return self._pieces()
+
+    @cached_property
+    def words(self) -> tuple[tuple[str, ...], ...]:
+        """The words of each text."""
+        return self._words()
+
+    @cached_property
+    def word_spans(self) -> tuple[WordSpans, ...]:
+        """The words as places in their texts."""
+        return tuple(map(WordSpans.of, self.words)) if self._spans is None else self._spans()
+
+    @cached_property
+    def word_pieces(self) -> WordPieces:
+        """Which tokens each word is made of."""
+        return WordPieces.of(self.word.numpy(), self.word_spans)
+
+    @cached_property
+    def occurrences(self) -> Occurrences:
+        """Every word that is not punctuation."""
+        return Occurrences.of(self.word_pieces, self.word_spans)
+
+
 class Tokens:
     """One side of a batch: the source, or the target of a translation."""
 
-    ids: Int[Tensor, "batch token"]
-    mask: Bool[Tensor, "batch token"]  # True where there is a real token (never padding)
-    special: Bool[Tensor, "batch token"]  # [CLS], [SEP], </s> …
-    word: Int[Tensor, "batch token"]  # index of the word the piece belongs to; -1 for special and padding
-    pieces: tuple[tuple[str, ...], ...]  # the pieces as text, unpadded
-    words: tuple[tuple[str, ...], ...]  # the words as text
-    categories: Mapping[str, Bool[Tensor, "batch token"]]
-    """cls, sep, punctuation, period_comma, other, first, last, and the named parts of the texts: user, template, …"""
+    def __init__(
+        self,
+        ids: Int[Tensor, "batch token"],
+        mask: Bool[Tensor, "batch token"],
+        special: Bool[Tensor, "batch token"],
+        categories: Mapping[str, Bool[Tensor, "batch token"]],
+        text: TokenTexts,
+    ) -> None:
+        self.ids = ids
+        self.mask = mask
+        """True where there is a real token (never padding)."""
+        self.special = special
+        """[CLS], [SEP], </s> …"""
+        self.categories = categories
+        """cls, sep, punctuation, period_comma, other, first, last, and named parts of the texts: user, template, …"""
+        self.text = text
+        self.host: Tokens | None = None
+        """The same on the CPU, as they were before they were moved."""
+        self.cache: dict[Hashable, Any] = {}
+        """What was worked out from these tensors."""
 
-    @staticmethod
-    def later(
-        ids: Tensor,
-        mask: Tensor,
-        special: Tensor,
-        categories: Mapping[str, Tensor],
-        rest: Mapping[str, Callable[[], object]],
-    ) -> "Tokens":
-        """Tokens whose `word`, `words` and `pieces` are made by these functions when they are first asked for."""
-        tokens = object.__new__(Tokens)
-        vars(tokens).update(ids=ids, mask=mask, special=special, categories=categories, _later=rest)
-        return tokens
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What is worked out from the tokens: made by the first who asks, kept for the others."""
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
 
-    def __getattr__(self, name: str) -> Any:
-        """Asked only for what is not there yet."""
-        make = vars(self).get("_later", {}).get(name)
-        if make is None:
-            raise AttributeError(name)
-        made = make()
-        vars(self)[name] = made.to(self.ids.device) if isinstance(made, Tensor) else made
-        return vars(self)[name]
+    @property
+    def word(self) -> Int[Tensor, "batch token"]:
+        """Index of the word that a piece belongs to; −1 for special tokens and padding."""
+        return self.once("word", lambda: self.text.word.to(self.ids.device))
+
+    @property
+    def pieces(self) -> tuple[tuple[str, ...], ...]:
+        """The pieces of each text, unpadded."""
+        return self.text.pieces
+
+    @property
+    def words(self) -> tuple[tuple[str, ...], ...]:
+        """The words of each text."""
+        return self.text.words
+
+    @property
+    def word_spans(self) -> tuple[WordSpans, ...]:
+        """The words as places in their texts."""
+        return self.text.word_spans
+
+    @property
+    def word_pieces(self) -> WordPieces:
+        """Which tokens each word is made of: on the CPU, wherever the tokens are."""
+        return self.text.word_pieces
+
+    @property
+    def occurrences(self) -> Occurrences:
+        """Every word that is not punctuation; likewise."""
+        return self.text.occurrences
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """Real tokens of each text, specials included."""
         return self.mask.sum(dim=-1)
 
-    @cached_property
+    @property
     def sinks(self) -> Bool[Tensor, "batch token"]:
         """Special tokens; in a text without any, the first token, where such models put what they have no use for."""
-        special = self.special & self.mask
-        return special | (~special.any(-1, keepdim=True) & self.categories["first"])
 
-    @cached_property
+        def made() -> Tensor:
+            special = self.special & self.mask
+            return special | (~special.any(-1, keepdim=True) & self.categories["first"])
+
+        return self.once("sinks", made)
+
+    @property
     def ordinary(self) -> Bool[Tensor, "batch token"]:
         """Tokens that are no specials, nor padding."""
-        return self.mask & ~self.special
-
-    @cached_property
-    def word_spans(self) -> tuple[WordSpans, ...]:
-        """The words as places in their texts."""
-        make = vars(self).get("_later", {}).get("word_spans")
-        return tuple(map(WordSpans.of, self.words)) if make is None else make()
-
-    @cached_property
-    def word_pieces(self) -> WordPieces:
-        """Which tokens each word is made of: on the CPU, wherever the tokens are."""
-        return WordPieces.of(self.on_host.word.numpy(), self.word_spans)
-
-    @cached_property
-    def occurrences(self) -> Occurrences:
-        """Every word that is not punctuation; likewise."""
-        return Occurrences.of(self.word_pieces, self.word_spans)
+        return self.once("ordinary", lambda: self.mask & ~self.special)
 
     def kinds(self, names: Sequence[str] = CATEGORIES) -> Bool[Tensor, "batch token kind"]:
         """Which tokens are of these kinds; a part that no text of the batch has is nowhere."""
-        made: dict[tuple[str, ...], Tensor] = self.__dict__.setdefault("_kinds", {})
-        if tuple(names) not in made:
+
+        def made() -> Tensor:
             none = torch.zeros_like(self.mask)
-            made[tuple(names)] = torch.stack([self.categories.get(name, none) & self.mask for name in names], -1)
-        return made[tuple(names)]
+            return torch.stack([self.categories.get(name, none) & self.mask for name in names], -1)
+
+        return self.once(("kinds", *names), made)
 
     def as_numbers(self, dtype: torch.dtype) -> Shaped[Tensor, "batch token"]:
         """1 for a real token, 0 for padding; made once."""
-        return self._numbers("mask", self.mask, dtype)
+        return self.once(("mask", dtype), lambda: self.mask.to(dtype))
 
     def kinds_as_numbers(self, names: Sequence[str], dtype: torch.dtype) -> Shaped[Tensor, "batch token kind"]:
         """`kinds` as 1 and 0; made once."""
-        return self._numbers(tuple(names), self.kinds(names), dtype)
-
-    def _numbers(self, name: object, flags: Tensor, dtype: torch.dtype) -> Tensor:
-        made: dict[tuple[object, torch.dtype], Tensor] = self.__dict__.setdefault("_made_numbers", {})
-        if (name, dtype) not in made:
-            made[name, dtype] = flags.to(dtype)
-        return made[name, dtype]
+        return self.once(("kinds", *names, dtype), lambda: self.kinds(names).to(dtype))
 
     def part_names(self, text: int = 0) -> list[str] | None:
         """The named part of each token of a text, "" where it has none; None for a text without parts."""
@@ -166,38 +227,43 @@ class Tokens:
         """The tokens of one text as a person can read them."""
         return tuple(map(readable_piece, self.pieces[text]))
 
-    def to(self, device: torch.device | str) -> "Tokens":
-        return self.changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
-
     @property
     def on_host(self) -> "Tokens":
         """The same on the CPU: as it was before it was moved, so that nobody waits for a GPU."""
         if self.ids.device.type == "cpu":
             return self
-        if "_host" not in vars(self):
-            vars(self)["_host"] = self.to("cpu")
-        return vars(self)["_host"]
+        if self.host is None:
+            self.host = self.changed(lambda tensor: tensor.cpu())
+        return self.host
+
+    def replaced(
+        self,
+        *,
+        ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        special: Tensor | None = None,
+        categories: Mapping[str, Tensor] | None = None,
+        text: TokenTexts | None = None,
+    ) -> "Tokens":
+        """The same with other tensors, or another text."""
+        return Tokens(
+            self.ids if ids is None else ids,
+            self.mask if mask is None else mask,
+            self.special if special is None else special,
+            self.categories if categories is None else categories,
+            self.text if text is None else text,
+        )
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with every tensor changed: moved, say."""
-        if "_later" in vars(self):
-            categories = {name: change(where) for name, where in self.categories.items()}
-            rest, made = vars(self)["_later"], vars(self)
-            tokens = Tokens.later(change(self.ids), change(self.mask), change(self.special), categories, rest)
-            vars(tokens).update({name: made[name] for name in ON_THE_CPU if name in made})
-            vars(tokens).update({"word": change(self.word)} if "word" in made else {})
-            return tokens
-        return replace(
-            self,
-            ids=change(self.ids),
-            mask=change(self.mask),
-            special=change(self.special),
-            word=change(self.word),
-            categories={name: change(where) for name, where in self.categories.items()},
-        )
+        categories = {name: change(where) for name, where in self.categories.items()}
+        tokens = Tokens(change(self.ids), change(self.mask), change(self.special), categories, self.text)
+        if "word" in self.cache:
+            tokens.cache["word"] = change(self.cache["word"])
+        return tokens
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Batch(Facts):
     """Examples with their tokens. `subject.encode` makes a batch from texts, `lo.batch` from tensors.
 
@@ -210,6 +276,10 @@ class Batch(Facts):
     source: Tokens
     target: Tokens | None  # decoder side of a translation model
     examples: tuple[Example, ...]
+    shared: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What is worked out once for the whole batch, each under a key of its own; gone with the batch."""
+    padding_known: tuple[Tensor | None, bool | None] | None = field(default=None, init=False, repr=False)
+    """A mask that was moved, and whether it hides anything, as was known before."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -229,9 +299,8 @@ class Batch(Facts):
     def padded(self) -> bool | None:
         """Whether `attention_mask` hides anything; None if only a GPU knows."""
         mask = self.inputs.get("attention_mask")
-        known = vars(self).get("_padded")
-        if known is not None and known[0] is mask:  # as it was before it was moved, and no other since
-            return known[1]
+        if self.padding_known is not None and self.padding_known[0] is mask:  # and no other since
+            return self.padding_known[1]
         return None if mask is None or mask.is_cuda else not bool(mask.all())
 
     def queries(self, site: Where) -> Tokens:
@@ -250,8 +319,8 @@ class Batch(Facts):
         moved = self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
         for side, host in ((moved.source, self.source), (moved.target, self.target)):
             if side is not None and host is not None and host.ids.device.type == "cpu":
-                vars(side)["_host"] = host
-        vars(moved)["_padded"] = moved.inputs.get("attention_mask"), self.padded
+                side.host = host
+        moved.padding_known = moved.inputs.get("attention_mask"), self.padded
         return moved
 
     def pinned(self) -> "Batch":
@@ -273,8 +342,6 @@ def _one_question(tokens: Tokens) -> Tokens:
         ids=nowhere,
         mask=one,
         special=one,
-        word=nowhere,
-        pieces=(("query",),) * texts,
-        words=((),) * texts,
         categories={name: torch.zeros_like(one) for name in tokens.categories},
+        text=TokenTexts.of(nowhere, (("query",),) * texts, ((),) * texts),
     )

@@ -1,7 +1,6 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from jaxtyping import Shaped, UInt8
 from torch import Tensor
 
 from lorgnette.errors import UserError, outside
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
 from lorgnette.texts.sides import Encoded, Row, Side, WordMap, positions_within, uncut
@@ -275,13 +274,13 @@ class Encoder:
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
         special = _padded([side.row("special") for side in sides], False, width)
         kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
-        later = {
-            "word": lambda: _padded([side.row("word") for side in self._with_words(sides)], -1, width),
-            "word_spans": lambda: tuple(side.word_spans for side in self._with_words(sides)),
-            "words": lambda: tuple(side.words for side in self._with_words(sides)),
-            "pieces": lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
-        }
-        return Tokens.later(ids, mask, special, kinds, later)
+        text = TokenTexts(
+            word=lambda: _padded([side.row("word") for side in self._with_words(sides)], -1, width),
+            pieces=lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
+            words=lambda: tuple(side.words for side in self._with_words(sides)),
+            spans=lambda: tuple(side.word_spans for side in self._with_words(sides)),
+        )
+        return Tokens(ids, mask, special, kinds, text)
 
     def _piece(self, number: int) -> str:
         """A piece as text; the tokenizer is asked once for each."""
@@ -328,7 +327,7 @@ def _without(tokens: Tokens, absent: Tensor) -> Tokens:
         return tokens
     present = ~absent[:, None]
     categories = {name: flags & present for name, flags in tokens.categories.items()}
-    return replace(tokens, mask=tokens.mask & present, special=tokens.special & present, categories=categories)
+    return tokens.replaced(mask=tokens.mask & present, special=tokens.special & present, categories=categories)
 
 
 def _padded(rows: Sequence[Row], value: int, width: int) -> Shaped[Tensor, "row place"]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lorgnette.texts.batch import Batch, spans
+from lorgnette.texts.batch import Batch, TokenTexts, spans
 
 
 def drawn_order(size: int, key: str) -> list[int]:
@@ -33,7 +33,8 @@ def shuffled_words(batch: Batch, *, seed: int = 0) -> Batch:
     pairs = zip(source.pieces, rows, strict=True)
     pieces = tuple(tuple(row[place] for place in order.tolist()[: len(row)]) for row, order in pairs)
     kinds = {**moved.categories, **categories}
-    moved = replace(moved, mask=source.mask, special=source.special, pieces=pieces, categories=kinds)
+    text = TokenTexts.of(source.word.gather(1, places), pieces, source.words)
+    moved = moved.replaced(mask=source.mask, special=source.special, categories=kinds, text=text)
     return replace(batch, inputs=batch.inputs | {"input_ids": moved.ids}, source=moved)
 
 

@@ -29,6 +29,7 @@ class HeadMeans(Lens):
     """
 
     name: ClassVar[str] = "head_means"
+    reads = frozenset({"cpu"})
     totals: Tensor
     counts: Tensor
 

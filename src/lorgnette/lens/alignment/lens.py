@@ -51,6 +51,7 @@ class Alignment(Lens):
 
     name: ClassVar[str] = "alignment"
     summary: ClassVar[str] = "word alignment of a translation model's cross-attention, against gold links (AER)"
+    reads = frozenset({"cpu"})
 
     def __init__(self, gold: str | Path | Mapping[str, Any] | None = None, first: int = 0) -> None:
         super().__init__()

@@ -72,6 +72,7 @@ class AttentionProbe(Lens):
 
     name: ClassVar[str] = "attention-probe"
     summary: ClassVar[str] = "a trained combination of all heads as a parser, with and without GloVe: UAS (treebank)"
+    reads = frozenset({"cpu"})
 
     def __init__(
         self,

@@ -81,8 +81,6 @@ class Circuits(Lens):
     maps of rank r in d dimensions have a composition of about 1/√d too.
     """
 
-    subject: Subject
-
     name: ClassVar[str] = "circuits"
     summary: ClassVar[str] = "spectra of each head's QK and OV circuits, copying, and composition of heads"
     signals: ClassVar[Mapping[str, Signal]] = {
@@ -98,7 +96,6 @@ class Circuits(Lens):
 
     def allocate(self, subject: Subject) -> None:
         """A model whose projections are unknown is refused before any pass."""
-        self.subject = subject
         for site in self._attention():
             site.require("query", "key", "value", "output")
 

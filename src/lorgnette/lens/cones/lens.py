@@ -45,7 +45,7 @@ class Cones(Lens):
 
     name: ClassVar[str] = "cones"
     summary: ClassVar[str] = "whether the texts of each class share a direction (cosine, AUROC)"
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
     confusion: Tensor
 
     def __init__(
@@ -71,7 +71,8 @@ class Cones(Lens):
             raise UserError(f"Cones needs draws ≥ 1 and size ≥ 2. Got draws={draws}, size={size}.")
         self.representative, self.keep, self.vector = representative, keep, vector
         self.draws, self.size, self.seed = (1 if representative == "first" else draws), size, seed
-        self.wants_hidden_states = vector == "cls"  # type: ignore[misc]
+        if vector == "cls":
+            self.reads = self.reads | {"hidden states"}
 
     def allocate(self, subject: Subject) -> None:
         self.classes: tuple[str, ...] = _classes(subject)

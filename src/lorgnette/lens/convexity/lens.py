@@ -45,6 +45,7 @@ class Convexity(Lens):
 
     name: ClassVar[str] = "convexity"
     summary: ClassVar[str] = "how far a head's output departs from the uniform average of the values"
+    reads = frozenset({"cpu"})
     no_mean: Tensor
 
     def __init__(self, centred: bool = False) -> None:

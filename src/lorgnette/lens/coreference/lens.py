@@ -47,6 +47,7 @@ class Coreference(Lens):
 
     name: ClassVar[str] = "coreference"
     summary: ClassVar[str] = "which heads attend to the antecedent of a mention (treebank with entities, such as GUM)"
+    reads = frozenset({"cpu"})
 
     def __init__(self, development: float = 0.5) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Which heads have similar attention: Jensen–Shannon divergences between heads, and a map of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,14 +11,17 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Tap
+from lorgnette.attending.sweep import Wanted
 from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
 from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
 from lorgnette.lens.distances.embedding import metric_mds
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.weights.lens import Weights
+from lorgnette.lens.weights.means import WeightMeans
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
 BLOCK = 2**21
@@ -41,7 +44,7 @@ _DESCRIPTIONS = {
 }
 
 
-class Distances(Weights):
+class Distances(Lens):
     """The divergence between every two heads of a stack, a 2-D map, and each head's pattern (Clark et al. 2019, §6).
 
         d(a, b) = mean_i JS(α^a_i, α^b_i),   α smoothed as (1 − smoothing) α + smoothing / n
@@ -59,19 +62,28 @@ class Distances(Weights):
 
     name: ClassVar[str] = "distances"
     summary: ClassVar[str] = "which heads have similar attention: Jensen–Shannon divergences and a map"
+    reads = frozenset({"cpu"})
 
     def __init__(self, by: str = "text", smoothing: float = 0.001) -> None:
-        super().__init__(by)
+        super().__init__()
+        if by not in ("text", "token"):
+            raise UserError(f"The 'by' parameter of Distances must be 'text' or 'token'. Got {by!r} instead.")
         if not 0 <= smoothing < 1:
             raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
-        self.smoothing = smoothing
+        self.by, self.smoothing = by, smoothing
         self.recorder: Recorder[Call] = Recorder(_lean)
 
     def allocate(self, subject: Subject) -> None:
-        super().allocate(subject)
+        self.means = WeightMeans(self, self.by, CATEGORIES)  # for the pattern of each head
         layers = 1 + max(site.layer for site in self.sites)
         self.labels: list[str] = [f"{layer + 1}-{head + 1}" for layer in range(layers) for head in range(self.heads)]
         self.pairs: Moments = Moments(self, "divergence", {axes.HEAD_B: self.labels})
+
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        return (self.means.wanted(call, batch),)
+
+    def update(self, call: Call, batch: Batch) -> None:
+        self.means.add(call, batch, *self.measured(call, batch))
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         self.recorder = Recorder(_lean)
@@ -93,7 +105,7 @@ class Distances(Weights):
 
     def _compare(self, calls: list[Call], text: int, queries: Int[Tensor, " query"], keys: Int[Tensor, " key"]) -> None:
         heads = [call.scores.shape[1] for call in calls]
-        total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64, device=self.home)
+        total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64, device=self.states.device)
         columns = _between(keys)  # padding before a text and behind it; what is hidden between has no weight
         wide = sum(heads) * (columns.stop - columns.start)
         for some_rows in queries.split(max(1, BLOCK // wide)):
@@ -119,11 +131,11 @@ class Distances(Weights):
     ) -> None:
         """Spread the block of each layer's heads over the columns of all heads."""
         place = [call.site.layer * self.heads + number for call in calls for number in self.numbers[call.site]]
-        weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64, device=self.home)
-        weight[..., place] = float(self._weight(torch.tensor(queries)))
+        weight = torch.zeros(1, 1, len(self.labels), dtype=torch.float64, device=self.states.device)
+        weight[..., place] = float(queries if self.by == "token" else queries > 0)
         start = 0
         for call, n in zip(calls, heads, strict=True):
-            values = torch.zeros(1, n, len(self.labels), dtype=torch.float64, device=self.home)
+            values = torch.zeros(1, n, len(self.labels), dtype=torch.float64, device=self.states.device)
             values[0][:, place] = mean[start : start + n]
             self.pairs.add(call.site, [text], divergence=(values, weight))
             start += n
@@ -166,7 +178,7 @@ class Distances(Weights):
 
     def _kinds(self) -> xr.DataArray:
         """The first of KINDS whose threshold the head passes."""
-        mass, entropy = self.masses.arrays()["mass"], self.moments.arrays()["entropy"]
+        mass, entropy = self.means.masses.arrays()["mass"], self.means.moments.arrays()["entropy"]
         kind = xr.full_like(entropy, "other", dtype=object)
         passed = {name: mass.sel({axes.CATEGORY: name}, drop=True) > MOSTLY for name in KINDS[:6]}
         passed["broad"] = entropy > BROAD

@@ -67,11 +67,9 @@ class Effects(Lens):
     target: tuple[str, ...]
     ablation: str
     task: str
-    subject: Subject
-
     name: ClassVar[str] = "effects"
     summary: ClassVar[str] = "what each head adds to the predicted logit: directly, in all, and by gradient"
-    beside_accuracy: ClassVar[bool] = True
+    reads = frozenset({"accuracy", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "direct_effect": Signal("direct effect on the logit", variable("direct"), signed=True),
         "total_effect": Signal("total effect on the logit, by ablation", variable("total"), signed=True),
@@ -93,7 +91,7 @@ class Effects(Lens):
         self.means = means_in(results, self.subject)
 
     def allocate(self, subject: Subject) -> None:
-        self.task, self.subject = task_of(subject), subject
+        self.task = task_of(subject)
         if self.target[0] not in TARGETS and self.task != "classification":
             raise UserError(
                 f"{subject.name!r} is not a classifier, so the 'target' of Effects must be {', '.join(TARGETS)}. "

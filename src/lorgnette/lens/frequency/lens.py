@@ -55,6 +55,7 @@ class Frequency(Lens):
     name: ClassVar[str] = "frequency"
     pieces: Tensor
     summary: ClassVar[str] = "whether frequent tokens contribute less: Spearman's ρ of frequency rank with α and ‖f(x)‖"
+    reads = frozenset({"cpu"})
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class Gating(Lens):
 
     name: ClassVar[str] = "gating"
     summary: ClassVar[str] = "heads that help, hurt or do not matter: gates fitted under pressure to keep and to remove"
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "facilitation": Signal("gate under pressure to remove every head", variable("facilitation")),
         "gating_relevance": Signal("1 − irrelevance of fitted gates", opposite(variable("irrelevance"))),
@@ -90,7 +90,7 @@ class Gating(Lens):
         self.texts, self.batch, self.rate = texts, batch, rate
 
     def allocate(self, subject: Subject) -> None:
-        self.subject, self.task = subject, task_of(subject)
+        self.task = task_of(subject)
         # The one query of an attention pooler has one head, without which there is no model.
         gated = [site for site in self.sites if site.stack != "pooler"]
         if not gated:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import groupby
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
+from lorgnette.kernels import vector_kernels
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cosine import (
     COUNT,
@@ -35,7 +34,9 @@ from lorgnette.lens.geometry.cosine import (
 )
 from lorgnette.lens.geometry.isotropy import covariance, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.parts import Part, alike
 from lorgnette.lens.places import Places
+from lorgnette.lens.states import zeros
 from lorgnette.statistics.hash_sample import moved
 
 SHORT = 3
@@ -63,7 +64,8 @@ class _Held(NamedTuple):
     turn: int
     texts: int
     directions: Directions  # of the texts of the first cloud, then those of the second, …
-    products: Any
+    products: Any  # of kernels
+    second: tuple[Tensor, Tensor] | None = None  # without kernels: the second moment and the sum of one cloud
 
 
 class Moment(NamedTuple):
@@ -75,14 +77,13 @@ class Moment(NamedTuple):
     totals: Float[Tensor, "place head dim"]
 
 
-class Clouds:
+class Clouds(Part):
     """Clouds of vectors at each place, of each kind, for every head and (last) for all heads side by side.
 
     States, all of them sums: five sums of vectors, four counts, six moments of SIM and IntraSim over texts, and with
     covariances Σ x xᵀ of all heads, whose diagonal blocks are those of the heads.
     """
 
-    lens: Lens
     places: Places
     kinds: tuple[str, ...]
     dim: int
@@ -92,7 +93,8 @@ class Clouds:
     def __init__(
         self, lens: Lens, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool
     ) -> None:
-        self.lens, self.places, self.kinds, self.dim, self.state = lens, places, tuple(kinds), dim, state
+        super().__init__(lens)  # before its moments, which it hands its numbers to
+        self.places, self.kinds, self.dim, self.state = places, tuple(kinds), dim, state
         self.covariances = covariances
         self._counted: tuple[Tensor, Tensor] | None = None
         sites, self.heads = len(places.sites), places.heads or 1
@@ -100,44 +102,41 @@ class Clouds:
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
         self.held: list[_Held] = []
-        lens.moments_held.append(self)  # before the moments, which it hands its numbers to
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
             wide = self.heads * dim
-            lens.sums(f"{state}_moment", sites, len(kinds), wide, wide, in_place=False)
-            lens.stay |= {f"{state}_moment", f"{state}_moment_total"}  # large: eigenvalues are found where they are
-            lens.sums(f"{state}_moment_total", sites, len(kinds), wide, in_place=False)  # Σ x, more exact than `sums`
+            for name, shape in (("moment", (wide, wide)), ("moment_total", (wide,))):  # Σ x xᵀ; Σ x, better than `sums`
+                start = zeros(sites, len(kinds), *shape)
+                lens.state(f"{state}_{name}", start, "sum", on_device=True, in_place=False, large=True)
 
     def of(self, name: str) -> Tensor:
         return getattr(self.lens, f"{self.state}_{name}")
 
     def add(self, clouds: Sequence[Cloud]) -> None:
         """Take in some clouds; on a GPU those that are alike together, as each launch takes time."""
-        turn, kernels = len(self.held), _kernels(clouds[0].vectors)
-        if kernels is None:
+        turn, module = len(self.held), _kernels(clouds[0].vectors)
+        if module is None:
             for cloud in clouds:
                 self._add_one(cloud, turn)
             return
-        for some in _alike(clouds, kernels.together):
+        for some in _alike(clouds, module.together):
             vectors, mask, products = [cloud.vectors for cloud in some], some[0].mask, None
-            directions = kernels.directions(vectors, mask)
+            directions = module.directions(vectors, mask)
             if self.covariances:
                 texts = directions.total.flatten(1).unflatten(0, (len(some), -1))
-                products = kernels.products(vectors, mask, texts, self._items(mask))
+                products = module.products(vectors, mask, texts, self._items(mask))
             named = [(cloud.site, cloud.kind) for cloud in some]
             self.held.append(_Held(named, turn, len(mask), directions, products))
 
     def _add_one(self, cloud: Cloud, turn: int) -> None:
         (site, kind, vectors, mask), found = cloud, directions(cloud.vectors, cloud.mask)
-        self.held.append(_Held([(site, kind)], turn, len(mask), found, None))
+        second = None
         if self.covariances:
             near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
             flat = vectors.flatten(2)
-            lower, total = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
-            at, width = self.places.index(site), slice(len(total))
-            self.lens.add_later(f"{self.state}_moment", lower, at, kind, width, width)
-            self.lens.add_later(f"{self.state}_moment_total", total, at, kind, width)
+            second = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
+        self.held.append(_Held([(site, kind)], turn, len(mask), found, None, second))
 
     def _items(self, mask: Bool[Tensor, "batch token"]) -> Float[Tensor, ""]:
         """How many vectors count, at least one; reckoned once for all clouds of a batch that have this mask."""
@@ -148,11 +147,8 @@ class Clouds:
     def commit(self) -> None:
         """Take what a batch gave into the sums, clouds of one shape together; the moments take theirs after this."""
         held, self.held, self._counted = self.held, [], None
-        alike: dict[object, list[_Held]] = {}
-        for one in held:
-            alike.setdefault((one.texts, one.directions.sums.shape[2:]), []).append(one)
         within: dict[tuple[Site, int], dict[int, tuple[Tensor, Tensor]]] = {}
-        for some in alike.values():
+        for some in alike(held, lambda one: (one.texts, one.directions.sums.shape[2:])):
             values, weights = self._take(some)  # [cloud text head what]
             clouds = [(site, kind, one.turn) for one in some for site, kind in one.clouds]
             if self._side_by_side(clouds):
@@ -194,6 +190,8 @@ class Clouds:
         setattr(self.lens, f"{self.state}_sums", of_sums)
         setattr(self.lens, f"{self.state}_counts", of_counts)
         self._take_products([one for one in held if one.products is not None])
+        for one in (one for one in held if one.second is not None):
+            self._take_second(one)
         values, weights = (self._with_room(part) for part in within_texts(whole))
         return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
 
@@ -206,12 +204,22 @@ class Clouds:
         step = max(1, MOST // held[0].products.products.numel()) if held else 1
         for start in range(0, len(held), step):
             some = held[start : start + step]
-            module = import_module("lorgnette.lens.geometry.kernels")
+            module = vector_kernels()
+            assert module is not None
             lower, total = module.second_moments([one.products for one in some])
             moment, totals = self.of("moment").flatten(0, 1), self.of("moment_total").flatten(0, 1)
             at, width = self._places(some, moment.device), total.shape[-1]
             moment[:, :width, :width].index_add_(0, at, lower.to(moment))
             totals[:, :width].index_add_(0, at, total.to(totals))
+
+    def _take_second(self, held: _Held) -> None:
+        """The second moment of one cloud, made without kernels."""
+        assert held.second is not None
+        ((site, kind),), (lower, total) = held.clouds, held.second
+        at, width = self.places.index(site), slice(len(total))
+        moment, totals = self.of("moment"), self.of("moment_total")
+        moment[at, kind, width, width] += lower.to(moment)
+        totals[at, kind, width] += total.to(totals)
 
     def _with_room(self, part: Float[Tensor, "text head_or_all what"]) -> Float[Tensor, "text all_heads what"]:
         """With room for heads that other places have."""
@@ -325,11 +333,9 @@ def _alike(clouds: Sequence[Cloud], most: Callable[[Tensor], int]) -> Iterator[l
 
 @lru_cache(maxsize=64)
 def _sent(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """On the device, once: to send them waits for it."""
+    """Kept on the GPU: copying it there would block."""
     return torch.tensor(places, device=device)
 
 
 def _kernels(vectors: Tensor) -> ModuleType | None:
-    if not vectors.is_cuda or vectors.dtype == torch.float64 or find_spec("triton") is None:
-        return None
-    return import_module("lorgnette.lens.geometry.kernels")
+    return None if not vectors.is_cuda or vectors.dtype == torch.float64 else vector_kernels()

@@ -1,8 +1,6 @@
 """How many directions a cloud of vectors uses: IsoScore, effective rank, explained variance, from second moments."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float
@@ -70,19 +68,8 @@ def iso_score(covariance: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*ba
 
 
 def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_ _"]]:
-    """Of symmetric matrices, ascending; of those on a GPU, all of one size together. The values are on the CPU."""
-    out, alike = [torch.empty(0)] * len(stacks), dict[int, list[int]]()
-    for number, stack in enumerate(stacks):
-        if not stack.is_cuda or not stack.numel() or find_spec("triton") is None:
-            out[number] = torch.linalg.eigvalsh(stack).cpu()
-        else:
-            alike.setdefault(stack.shape[-1], []).append(number)
-    for size, numbers in alike.items():
-        flat = [stacks[number].reshape(-1, size, size) for number in numbers]
-        found = import_module("lorgnette.lens.geometry.spectra").eigenvalues(torch.cat(flat)).cpu()
-        for number, values in zip(numbers, found.split([len(some) for some in flat]), strict=True):
-            out[number] = values.view(stacks[number].shape[:-1])
-    return out
+    """Of symmetric matrices, ascending, on the CPU; found where the matrices are."""
+    return [torch.linalg.eigvalsh(stack).cpu() for stack in stacks]
 
 
 def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:

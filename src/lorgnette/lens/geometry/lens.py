@@ -1,9 +1,8 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
+from lorgnette.lens.parts import Waiting
 from lorgnette.lens.places import Places
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
@@ -87,7 +87,7 @@ class Geometry(Lens):
 
     name: ClassVar[str] = "geometry"
     summary: ClassVar[str] = "anisotropy: mean cosine of states, queries, keys and values; IsoScore; rogue dimensions"
-    wants_hidden_states: ClassVar[bool] = True
+    reads = frozenset({"hidden states"})
 
     def __init__(
         self,
@@ -113,20 +113,7 @@ class Geometry(Lens):
         self.specials, self.covariances, self.words = specials, covariances, words
         self.least, self.occurrences, self.centred = least, occurrences, centred
         self.centring: Centring = Centring(self, on=centred)
-        self.wants_words = words  # type: ignore[misc]
-
-    @property
-    def replays(self) -> bool:
-        return (
-            self.per_text is None
-            and not self.centred
-            and self.precision != torch.float64
-            and find_spec("triton") is not None
-        )
-
-    @property
-    def at_once(self) -> bool:
-        return True
+        self.reads = self.reads | ({"words"} if words else set()) | ({"cpu"} if centred else set())
 
     def needs(self) -> Sequence[Lens]:
         return self.centring.needs()
@@ -161,10 +148,10 @@ class Geometry(Lens):
         self.depth: int = max(number for number, _ in shapes.states.values())
         self.width: int = shapes.width
         if self.words:
+            self.pieces: Waiting[_States] = Waiting(self, self._take_words, on_cpu=True)
             columns = {"vectors": Column((self.depth, self.width), self.precision, on_device=True)}
             each, stacks = max(20, self.least), len(self.stacks)
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
-            self.stay |= {"words_vectors", "random_vectors"}
             self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
     def _refuse_too_large(self, subject: Subject, shapes: VectorSizes, states: int) -> None:
@@ -191,7 +178,7 @@ class Geometry(Lens):
             return tokens.mask
         return tokens.ordinary | (tokens.mask & tokens.categories["cls"]) if self.specials else tokens.ordinary
 
-    def take_outputs(self, batch: Batch, outputs: ModelOutput) -> None:
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Take in the hidden states, now that they are all there."""
         with torch.no_grad():
             for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):
@@ -205,14 +192,17 @@ class Geometry(Lens):
                         for number, (state, mask) in enumerate(zip(states, masks, strict=True))
                     ]
                 )
+                if self.words:
+                    self.pieces.add(_States(batch, stack, tokens, states))
 
-    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Take in some words, which are chosen on the CPU."""
-        with torch.no_grad():
-            for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)) if self.words else ():
-                self._take_words(stack, tokens, [example.id for example in batch.examples], states)
+    def _take_words(self, read: Sequence["_States"]) -> None:
+        """Take in some words of each side of a batch, which are chosen on the CPU."""
+        for one in read:
+            ids = [example.id for example in one.batch.examples]
+            with torch.no_grad():
+                self._take_side(one.stack, one.tokens, ids, tuple(state.detach() for state in one.states))
 
-    def _take_words(self, stack: str, tokens: Tokens, ids: list[str], states: tuple[Tensor, ...]) -> None:
+    def _take_side(self, stack: str, tokens: Tokens, ids: list[str], states: tuple[Tensor, ...]) -> None:
         where, words, items = occurrences(tokens, ids, stack)
         if not len(items):
             return
@@ -333,6 +323,15 @@ class Geometry(Lens):
         out["state_intra_similarity_adjusted"] = adjusted
         out["state_intra_similarity_adjusted_count"] = np.where(np.isnan(adjusted), 0, known)
         return out
+
+
+class _States(NamedTuple):
+    """The hidden states of one side of a batch."""
+
+    batch: Batch
+    stack: str
+    tokens: Tokens
+    states: tuple[Tensor, ...]
 
 
 def _variable(name: str, dims: Sequence[str], cells: np.ndarray) -> xr.Variable:

@@ -20,7 +20,8 @@ class InGraph:
 class Graph(Tap):
     """Builds every call's weights and context with gradients on, before anybody looks, and keeps the weights.
 
-    Give it to a pass from `Lens.taps` with `wants_gradients = True`, or to `subject.tapped` under `torch.enable_grad`.
+    Give it to a pass from the `taps` of a lens that reads "gradients", or to `subject.tapped` under
+    `torch.enable_grad`.
     A model whose parameters are frozen works too: the weights themselves are where the graph then begins.
     """
 
@@ -31,7 +32,7 @@ class Graph(Tap):
         self, call: Call, weights: Float[Tensor, "batch head query key"]
     ) -> Float[Tensor, "batch head query key"]:
         if not torch.is_grad_enabled():
-            raise RuntimeError("Graph needs a pass with gradients: set wants_gradients = True, or torch.enable_grad()")
+            raise RuntimeError("Graph needs a pass with gradients: a lens that reads 'gradients', or enable_grad()")
         if not weights.requires_grad:
             weights.requires_grad_()
         self.calls[call.site] = InGraph(weights, call.scores.visible_keys())

@@ -39,8 +39,7 @@ class Gradients(Lens):
 
     name: ClassVar[str] = "gradients"
     summary: ClassVar[str] = "how sensitive the loss is to the attention weights: |∂loss/∂α| by category of token"
-    uses_labels: ClassVar[bool] = True
-    wants_gradients: ClassVar[bool] = True
+    reads = frozenset({"labels", "gradients", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "slope": Signal("|∂L/∂α| over all pairs", variable("gradient", {axes.CATEGORY: "all"})),
     }
@@ -54,7 +53,6 @@ class Gradients(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)
-        self.subject = subject
         self.moments: Moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:

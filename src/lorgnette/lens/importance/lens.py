@@ -65,7 +65,7 @@ class Importance(Lens):
 
     name: ClassVar[str] = "importance"
     summary: ClassVar[str] = "change of the loss when each head is ablated, and sensitivity |∂loss/∂gate|"
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "gradient": Signal("|∂L/∂ξ| of a gate on the head", variable("sensitivity")),
         **{
@@ -97,7 +97,6 @@ class Importance(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)
-        self.subject = subject
         stacks = {site.name for site in self.sites}
         if self.stacks is not None and not set(self.stacks) <= stacks:
             raise UserError(

@@ -1,7 +1,7 @@
 """How much each token contributes to a head's output: norms of transformed values, and mixing ratios."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +16,18 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import VARIANTS, LayerNorms
 from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
 from lorgnette.contributions.output_share import OutputShares
-from lorgnette.contributions.pair_sample import Pairs, PairSample
+from lorgnette.contributions.pairs import Pairs
 from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.norms.descriptions import DESCRIPTIONS
+from lorgnette.lens.norms.pair_sample import PairSample
 from lorgnette.lens.norms.rank_correlations import rank_correlations
 from lorgnette.lens.norms.readings import Reading, Readings
 from lorgnette.lens.norms.signals import SIGNALS
+from lorgnette.lens.parts import Waiting
 from lorgnette.lens.signals import Signal
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -106,32 +108,16 @@ class Norms(Lens):
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         self.centred = centred
         self.centring: Centring = Centring(self, on=centred)
-        self.projections: SiteWeights | None = None
-        self.reading: tuple[LayerNorms, Pairs | None, dict[str, Alti | GlobEnc]] | None = None
-        self.output: OutputShares | None = None
-        self._waiting: list[Reading] = []
-        self.wants_residual = self.residual  # type: ignore[misc]
-
-    def bind(self, subject: Subject) -> None:
-        super().bind(subject)
-        if self.projections is None:  # it was pickled, and the model stayed behind
-            self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
-        if self.home.type == "cuda" and self.replays:
-            self.projections.make_all()
+        self._projections: SiteWeights | None = None
+        plain = all_heads and not self.measures and not contribution and not centred
+        self.reads = frozenset({"residual"} if self.residual else ()) | (set() if plain else {"cpu"})
 
     @property
-    def replays(self) -> bool:
-        plain = not self.measures and not self.contribution and self.all_heads and not self.centred
-        return self.per_text is None and plain
-
-    @property
-    def at_once(self) -> bool:
-        return True
-
-    def outgrown(self, batch: Batch) -> bool:
-        """Later batches have fewer pairs that may belong to the sample."""
-        drawn = None if self.pairs_sample is None else self.pairs_sample.drawn_for(batch)
-        return drawn is not None and drawn.outgrown
+    def projections(self) -> SiteWeights:
+        """W_V, W_O and the norms of every layer."""
+        if self._projections is None:
+            self._projections = SiteWeights(self.subject, layer_norm=self.layer_norm)
+        return self._projections
 
     def needs(self) -> Sequence[Lens]:
         return self.centring.needs()
@@ -139,11 +125,9 @@ class Norms(Lens):
     def take(self, results: Mapping[str, Result]) -> None:
         self.centring.take(results)
 
-    def holds(self) -> list[tuple[object, str]]:
-        return [*super().holds(), (self, "_waiting")]
-
     def allocate(self, subject: Subject) -> None:
-        self.projections = SiteWeights(subject, layer_norm=self.layer_norm)
+        _ = self.projections  # a model without known projections is refused here
+        self.readings: Waiting[Reading] = Waiting(self, self._take, Reading.alike)
         self.ratios = (*RATIOS, *self.measures)
         by_kind, by_ratio = {axes.CATEGORY: self.kinds}, {axes.RATIO: self.ratios}
         self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
@@ -165,13 +149,14 @@ class Norms(Lens):
             start = torch.tensor(none, dtype=torch.float64).expand(shape)
             self.state(f"{name}_{tail}", start, merge, on_device=True)
 
-    def begin(self, batch: Batch) -> None:
-        super().begin(batch)
-        if self.pairs_sample is not None and self.home.type == "cuda":
-            self.pairs_sample.prepare(batch)
-
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
-        assert self.projections is not None
+        return self._seen(call, batch).wanted
+
+    def _seen(self, call: Call, batch: Batch) -> "_Seen":
+        """What this lens makes of a call: made once, for `wants` and for `update`."""
+        return call.once(f"norms {id(self)}", lambda: self._see(call, batch))
+
+    def _see(self, call: Call, batch: Batch) -> "_Seen":
         gram = self.all_heads or self.residual
         read = self.centring(call)
         layer = LayerNorms(read, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
@@ -179,54 +164,46 @@ class Norms(Lens):
         if self.pairs_sample is not None:
             on_chip = layer.kernels is not None and self.all_heads and not further and not self.contribution
             pairs = self.pairs_sample.draw(call, batch, call.site, on_chip=on_chip)
-        self.reading = (layer, pairs, further)
         watchers: list[Alti | GlobEnc | OutputShares] = [*further.values()]
+        output = None
         if self.contribution:
-            self.output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of)
-            watchers.append(self.output)
-        return layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
+            output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of)
+            watchers.append(output)
+        wanted = layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
+        return _Seen(layer, pairs, further, output, wanted)
 
     def update(self, call: Call, batch: Batch) -> None:
-        measured = self.measured(call, batch)
-        assert self.reading is not None
-        layer, pairs, further = self.reading
-        self.reading = None
+        measured, seen = self.measured(call, batch), self._seen(call, batch)
+        layer, output = seen.layer, seen.output
         layer.take(*measured)
-        if self.pairs_sample is not None and pairs is not None:
-            self.pairs_sample.add(call.site, pairs, layer.f)
-        parts = layer.readings() | {f"ratio {name}": measure.share() for name, measure in further.items()}
-        if self.output is not None:
-            output, self.output = self.output, None
-            parts |= {"output": output.of_heads, "output of all": output.of_all[:, None]}
-        sides = batch.queries(call.site), batch.keys(call.site)
-        self._waiting.append(Reading(layer.site, layer.kinds, layer.query, layer.key, parts, sides))
+        if self.pairs_sample is not None and seen.pairs is not None:
+            self.pairs_sample.add(call.site, seen.pairs, layer.f)
+        reading = Reading(
+            layer.site,
+            layer.kinds,
+            layer.query,
+            layer.key,
+            layer.terms(),
+            sides=(batch.queries(call.site), batch.keys(call.site)),
+            measures={name: measure.share() for name, measure in seen.measures.items()},
+            output=None if output is None else (output.of_heads, output.of_all[:, None]),
+        )
+        self.readings.add(reading)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        if "value_zeroing" in self.measures and self.projections is not None:
+        if "value_zeroing" in self.measures:
             means = {site: self.centring.mean("value", site) for site in self.sites} if self.centred else None
-            for site, share in value_zeroing(self.projections.subject, batch, means):
+            for site, share in value_zeroing(self.subject, batch, means):
                 query = batch.queries(site).mask
                 self._ratios([site], {"value_zeroing": share}, query)
 
-    def commit(self) -> None:
-        """Take in what was read at all sites of a batch: those that are alike together."""
-        waiting, self._waiting = self._waiting, []
-        alike: dict[tuple[object, ...], list[Reading]] = {}
-        for reading in waiting:
-            alike.setdefault(reading.alike, []).append(reading)
-        for some in alike.values():
-            self._take(Readings(some))
-        super().commit()
-
-    def committed(self) -> None:
-        if self.pairs_sample is not None:
-            self.pairs_sample.committed()
-
-    def _take(self, read: Readings) -> None:
+    def _take(self, readings: Sequence[Reading]) -> None:
+        """What was read at sites that are alike, now that the batch is through."""
+        read = Readings(readings)
         present, count = self._present(read.kinds), read.query.sum(-1)
         self._heads(read, present, count)
-        if "output" in read.parts:
-            self._outputs(read, present * self._weight(count)[:, None], count)
+        if read.output is not None:
+            self._outputs(read, read.output, present * self._weight(count)[:, None], count)
         self._f(read)
         self._layers(read, present * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
@@ -235,8 +212,8 @@ class Norms(Lens):
 
     def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
-        tokens, f = read.kinds.sum(1), read.parts["f"]
-        both = torch.cat([read.parts["weight"], read.parts["weight"] * f], 1) @ read.kinds  # Σ_i α, Σ_i α ‖f‖
+        tokens, weight, f = read.kinds.sum(1), read.terms.weight, read.terms.f
+        both = torch.cat([weight, weight * f], 1) @ read.kinds  # Σ_i α, Σ_i α ‖f‖
         weight, norm = (both / count.clamp(min=1)[:, None, None]).chunk(2, 1)
         share, is_share = _shares(norm)
         f_norm = torch.einsum("bhk,bkc->bhc", f, read.kinds) / tokens.clamp(min=1)[:, None]
@@ -249,11 +226,11 @@ class Norms(Lens):
         }
         read.add(self.of_heads, pairs)
 
-    def _outputs(self, read: Readings, present: Tensor, count: Tensor) -> None:
-        """What the tokens of each kind add to the length of the output."""
+    def _outputs(self, read: Readings, output: tuple[Tensor, ...], present: Tensor, count: Tensor) -> None:
+        """What the tokens of each kind add to the length of the output, of each head and of all."""
         means = []
-        for name in ("output", "output of all"):
-            given = torch.einsum("brk,bkc->brc", read.parts[name], read.kinds)
+        for part in output:
+            given = torch.einsum("brk,bkc->brc", part, read.kinds)
             means.append(given / count.clamp(min=1)[:, None, None])
         (share, is_share), (all_share, is_all_share) = map(_shares, means)
         known = present[:, None]
@@ -263,7 +240,7 @@ class Norms(Lens):
 
     def _f(self, read: Readings) -> None:
         """‖f(x)‖ over all tokens: count, sums, extremes."""
-        f = read.parts["f"].unflatten(0, (-1, read.texts)).double()  # [site text head token]
+        f = read.terms.f.unflatten(0, (-1, read.texts)).double()  # [site text head token]
         token = read.key[: read.texts, None].expand(f.shape[1:]).bool()
         counted = torch.where(token, f, 0.0)
         sums = torch.stack([token.double().expand(f.shape), counted, counted**2]).sum((2, 4))
@@ -280,16 +257,15 @@ class Norms(Lens):
 
     def _layers(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """What all heads give together: norms by kind, expansion."""
-        if "pairs" in read.parts:
-            found = read.received()
+        if found := read.received():
             nothing = torch.zeros_like(found["attn_n"])
             received = torch.stack([found.get(name, nothing) for name in VARIANTS], 1)
             norm = (received @ read.kinds) / count.clamp(min=1)[:, None, None]
             share, is_share = _shares(norm)
             known = torch.stack([present * float(name in found) for name in VARIANTS], 1)
             read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
-        if "size" in read.parts:
-            read.add(self.expansion, {"expansion": self._over_tokens(read.expansion(), read.key)})
+        if (expansion := read.expansion()) is not None:
+            read.add(self.expansion, {"expansion": self._over_tokens(expansion, read.key)})
 
     def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
         """Means and extremes of mixing ratios [site·text token]; a token whose terms are all zero has none."""
@@ -326,10 +302,6 @@ class Norms(Lens):
 
     def _weight(self, counts: Tensor) -> Tensor:
         return counts if self.by == "token" else (counts > 0).to(counts.dtype)
-
-    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(states)
-        self.reading, self.output, self._waiting = None, None, []
 
     def compute(self) -> Result:
         """Norms and weights by kind of token, ‖f‖, all-heads norms, mixing ratios, expansion, rank correlations."""
@@ -368,6 +340,16 @@ class Norms(Lens):
         out = {name: xr.Variable(dims, cell) for name, cell in zip(names, laid_out[:-1], strict=True)}
         tokens = xr.Variable(dims, np.nan_to_num(laid_out[-1]).astype("int64"))
         return out | {f"{name}_count": tokens for name in names}
+
+
+class _Seen(NamedTuple):
+    """What the lens makes of one call before its rows are swept, and reads after it."""
+
+    layer: LayerNorms
+    pairs: Pairs | None
+    measures: dict[str, Alti | GlobEnc]
+    output: OutputShares | None
+    wanted: tuple[Wanted, ...]
 
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.contributions.pair_sample import NORM, NUMBER, WEIGHT, PairSample
 from lorgnette.lens.base import Lens
+from lorgnette.lens.norms.pair_sample import NORM, NUMBER, WEIGHT, PairSample
 from lorgnette.statistics.spearman import rounded, spearman_by_row
 from lorgnette.texts.token_kinds import CATEGORIES
 

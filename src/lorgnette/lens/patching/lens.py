@@ -57,11 +57,9 @@ class Patching(Lens):
     """
 
     task: str
-    subject: Subject
-
     name: ClassVar[str] = "patching"
     summary: ClassVar[str] = "which heads carry what tells a text from its counterpart: activation patching on pairs"
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "patching": Signal(
             "share of a pair's difference that patching the head brings back", variable("effect"), signed=True
@@ -73,7 +71,7 @@ class Patching(Lens):
         self.outputs: dict[Site, Tensor] = {}
 
     def allocate(self, subject: Subject) -> None:
-        self.task, self.subject = task_of(subject), subject
+        self.task = task_of(subject)
         self.of_heads: Moments = Moments(self, ("patched", "change"))
         self.of_ends: Moments = Moments(self, ("clean", "corrupt", "difference"), at="corpus")
         columns = {"pair": Column(), "ends": Column((2,)), "changes": Column((len(self.sites), self.heads))}

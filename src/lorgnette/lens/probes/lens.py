@@ -13,7 +13,6 @@ from lorgnette.lens.hidden_states import any_text, hidden_states
 from lorgnette.lens.occurrences import word_vectors
 from lorgnette.lens.probes.outcome import ProbeItems, probed
 from lorgnette.lens.probes.probe import Recipe
-from lorgnette.lens.states import merged
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
@@ -56,8 +55,7 @@ class Probes(Lens):
 
     name: ClassVar[str] = "probes"
     summary: ClassVar[str] = "what each layer encodes: probes for tags or labels, with control tasks and baselines"
-    beside_accuracy: ClassVar[bool] = True
-    wants_hidden_states: ClassVar[bool] = True
+    reads = frozenset({"accuracy", "hidden states", "cpu"})
 
     def __init__(
         self,
@@ -166,8 +164,7 @@ class Probes(Lens):
         for name in ("bound", "sites", "heads", "precision", "causal", "stack", "width", "layers", "device_of_probes"):
             setattr(both, name, getattr(self, name))
         both._sampled()
-        both.restore({name: merged(both._reductions[name], [self.states()[name], other.states()[name]])
-                      for name in both.states()})  # fmt: skip
+        both.states.take_in([self.states.tensors(), other.states.tensors()])
         both.provenance, both._update_count = self.provenance, 1
         return both
 

@@ -50,7 +50,7 @@ class ProbedTrees(Lens):
     """
 
     name: ClassVar[str] = "structural"
-    wants_hidden_states: ClassVar[bool] = True
+    reads = frozenset({"hidden states", "cpu"})
 
     def __init__(self, longest: int) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ class Rationales(Lens):
     summary: ClassVar[str] = (
         "whether explanations are plausible (human rationales) and faithful (comprehensiveness, sufficiency)"
     )
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
     histogram: Tensor
     counts: Tensor
     seconds: Tensor
@@ -108,7 +108,6 @@ class Rationales(Lens):
                 f"{subject.name!r} ({type(subject.model).__name__}) is not a text classifier, so there is no class "
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
-        self.subject = subject
         self.target: int | None = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
         self.scores: Moments = Moments(self, "score", by, at="corpus")

@@ -10,7 +10,7 @@ from torch import Tensor
 from lorgnette.errors import UserError
 from lorgnette.lens.rationales.faithfulness import deleted, masked, packed, predicted_drop
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.types import Json
 
 PERTURBATIONS = ("delete", "mask")
@@ -30,10 +30,12 @@ def rows_of(batch: Batch, rows: Sequence[int]) -> Batch:
         ids=cut(source.ids),
         mask=cut(source.mask),
         special=cut(source.special),
-        word=cut(source.word),
-        pieces=tuple(source.pieces[row] for row in rows),
-        words=tuple(source.words[row] for row in rows),
         categories={name: cut(kind) for name, kind in source.categories.items()},
+        text=TokenTexts.of(
+            cut(source.word),
+            tuple(source.pieces[row] for row in rows),
+            tuple(source.words[row] for row in rows),
+        ),
     )
     inputs = {name: cut(tensor) for name, tensor in batch.inputs.items()}
     return replace(batch, inputs=inputs, source=tokens, examples=tuple(batch.examples[row] for row in rows))

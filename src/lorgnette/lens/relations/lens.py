@@ -58,6 +58,7 @@ class Relations(Lens):
 
     name: ClassVar[str] = "relations"
     summary: ClassVar[str] = "which heads track which dependency relations; baseline: best fixed offset (treebank)"
+    reads = frozenset({"cpu"})
 
     def __init__(
         self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: float = 0.5

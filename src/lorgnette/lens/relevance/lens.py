@@ -43,7 +43,7 @@ class Relevance(Lens):
 
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
-    beside_accuracy: ClassVar[bool] = True
+    reads = frozenset({"accuracy", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "relevance": Signal(
             "share of its layer's relevance that goes through the head, with its sign",
@@ -62,7 +62,6 @@ class Relevance(Lens):
 
     def allocate(self, subject: Subject) -> None:
         require_head(subject)
-        self.subject = subject
         self.of_heads: Moments = Moments(self, "relevance")
         self.of_layers: Moments = Moments(self, "layer_share", at="layer")
         self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")

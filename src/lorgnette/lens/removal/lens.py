@@ -67,7 +67,7 @@ class Removal(Lens):
 
     name: ClassVar[str] = "removal"
     summary: ClassVar[str] = "what is lost without a quarter, half or more of the heads, chosen by each signal"
-    uses_labels: ClassVar[bool] = True
+    reads = frozenset({"labels", "cpu"})
 
     shares: tuple[float, ...]
     controls: int
@@ -101,7 +101,7 @@ class Removal(Lens):
         return (*SIGNALS_OF, *means) if self.ranking is None else means
 
     def allocate(self, subject: Subject) -> None:
-        self.subject, self.task = subject, task_of(subject)
+        self.task = task_of(subject)
         self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
         given = None if self.ranking is None else Results.load(self.ranking)
         if any(result.provenance.weights_hash != subject.weights_hash for result in (given or {}).values()):

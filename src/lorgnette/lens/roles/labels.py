@@ -21,7 +21,7 @@ from lorgnette.lens.roles.parsing import (
     over_control,
     syntactic,
 )
-from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
+from lorgnette.lens.weights.means import OFFSETS as NEIGHBOURS
 from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.statistics.spearman import spearman
 

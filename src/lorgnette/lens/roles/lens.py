@@ -32,8 +32,8 @@ from lorgnette.lens.roles.formulas import (
 from lorgnette.lens.roles.labels import CONTROLLED, labelled
 from lorgnette.lens.roles.parsing import CONTROLS, PARSED, over_control
 from lorgnette.lens.roles.piece_counts import PieceCounts, rank_table
-from lorgnette.lens.weights.lens import OFFSETS as NEIGHBOURS
-from lorgnette.lens.weights.lens import has_neighbour
+from lorgnette.lens.weights.means import OFFSETS as NEIGHBOURS
+from lorgnette.lens.weights.means import has_neighbour
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import normalised_entropy
 from lorgnette.subject import Subject
@@ -96,8 +96,6 @@ class Roles(Relations):
             )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
-        self.repeats: list[PairMasses] = []
-        self.intact: dict[Site, Float[Tensor, "text head relation way"]] = {}
 
     def needs(self) -> Sequence[Lens]:
         return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
@@ -123,10 +121,6 @@ class Roles(Relations):
         if isinstance(self.source, FrequencyRanks):
             table = rank_table(self.source, max(len(subject.tokenizer), self.source.last + 1))
             self.ranks = (table, table)
-
-    def bind(self, subject: Subject) -> None:
-        super().bind(subject)
-        self.subject = subject
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -156,32 +150,38 @@ class Roles(Relations):
         between = between_words(visible, batch.source.word, self.trees.visible.shape[1])[0][:, 0].cpu() > 0
         between &= self.trees.visible[:, :, None] & self.trees.visible[:, None]
         others = self._by_relation(control_hits(rows, between, self.trees.governor))
-        self.intact[call.site] = shares[..., : len(PARSED)]
-        self._over_control(call.site, "others", others)
+        self._intact(batch)[call.site] = shares[..., : len(PARSED)]
+        self._over_control(call.site, batch, "others", others)
         return rows, shares
 
-    def _over_control(self, site: Site, control: str, shares: Float[Tensor, "text head relation way"]) -> None:
+    def _intact(self, batch: Batch) -> "dict[Site, Float[Tensor, 'text head relation way']]":
+        """What each head finds in the texts as they are."""
+        return batch.shared.setdefault(f"roles {id(self)}", {})
+
+    def _over_control(
+        self, site: Site, batch: Batch, control: str, shares: Float[Tensor, "text head relation way"]
+    ) -> None:
         """Take in how much more a head finds than a control of its does."""
-        excess = (self.intact[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
+        excess = (self._intact(batch)[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
         self.of_parser.add(site, **{over_control(control): (excess, self.weights[:, None])})
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """The control: the same texts with their words shuffled, where there are trees that heads could find."""
-        if self.intact:
+        if intact := self._intact(batch):
             shuffled = shuffled_words(batch)
+            shuffled.shared[f"roles {id(self)}"] = intact
             with torch.no_grad(), self.subject.tapped(Parsing(self, shuffled)):
                 self.subject.run(shuffled, return_dict=True)
             lengths = batch.lengths + (0 if batch.target is None else batch.target.lengths)
             self.rerun += torch.tensor([len(batch), int(lengths.sum())]).to(self.rerun)
-        self.intact = {}
         super().finish(batch, outputs)
 
     def parse_control(self, call: Call, batch: Batch) -> None:
         """What the head finds in the shuffled text, whose words keep their trees."""
-        if call.site in self.intact:
+        if call.site in self._intact(batch):
             rows = peaks(word_attention(call, batch, self.trees), self.trees.visible[:, None])
             hits = relation_hits(rows, rows, self.trees.governor)[..., : len(PARSED)]
-            self._over_control(call.site, "shuffled", self._by_relation(hits))
+            self._over_control(call.site, batch, "shuffled", self._by_relation(hits))
 
     def _begin(self, batch: Batch) -> None:
         # A text without a tree has no words to be parsed.
@@ -202,7 +202,10 @@ class Roles(Relations):
         shifts = peak_offsets(rows["peak_position"], asking.ordinary, read.mask, SHIFTS)
         if site.kind != "self":
             shifts = (shifts[0], torch.zeros_like(shifts[1]))
-        repeats = [mean_of_queries(each.of_heads()[..., None], each.pairs.any(-1)[..., None]) for each in self.repeats]
+        repeats = [
+            mean_of_queries(each.of_heads()[..., None], each.pairs.any(-1)[..., None])
+            for each in self._repeated(call, batch)
+        ]
         return [
             *self._simple(call, rows, asking, read),
             *repeats,
@@ -216,13 +219,10 @@ class Roles(Relations):
         kinds = _kinds(read)
         norms = transformed_norms_of(call, self.projections[site])
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
-        wide = torch.promote_types(call.query.dtype, torch.float32)
-        self.visible = call.scores.visible_keys().any(1)
-        repeats = _repeats(call, asking, read, self.visible)
-        self.repeats = [PairMasses(pairs, call.query.shape[1], wide) for pairs in repeats]
+        repeated = self._repeated(call, batch)
 
         def block(weights: Tensor, texts: slice, rows: slice) -> None:
-            for masses in self.repeats:
+            for masses in repeated:
                 masses(weights, texts, rows)
 
         wanted = Wanted(
@@ -237,6 +237,20 @@ class Roles(Relations):
         )
         return (wanted,)
 
+    @staticmethod
+    def _visible(call: Call) -> Bool[Tensor, "text query key"]:
+        return call.once("visible keys", lambda: call.scores.visible_keys().any(1))
+
+    def _repeated(self, call: Call, batch: Batch) -> list[PairMasses]:
+        """The weight on the same word elsewhere, and on what followed it before: summed while rows are swept."""
+
+        def made() -> list[PairMasses]:
+            wide = torch.promote_types(call.query.dtype, torch.float32)
+            pairs = _repeats(call, batch.queries(call.site), batch.keys(call.site), self._visible(call))
+            return [PairMasses(each, call.query.shape[1], wide) for each in pairs]
+
+        return call.once(f"roles {id(self)}", made)
+
     def _controls(self, call: Call, batch: Batch) -> Float[Tensor, "text #head column"]:
         """What each number is where there is nothing to it, as means over the same queries; 0 without a control.
 
@@ -248,24 +262,24 @@ class Roles(Relations):
         (rows,) = self.measured(call, batch)
         word, heads = asking.ordinary, call.query.shape[1]
         out = rows["entropy"].new_zeros(len(batch), heads, len(NUMBERS) + len(SHIFTS))
-        even = even_shares(_kinds(read), self.visible[:, :1] if call.scores.rows_alike else self.visible)
+        visible = self._visible(call)
+        even = even_shares(_kinds(read), visible[:, :1] if call.scores.rows_alike else visible)
         asked = torch.stack([asking.mask, word, word], -1)
         askers = call.scores.askers(word)
         first = NUMBERS.index("special")
         out[..., first : first + 3] = mean_of_queries(even[:, None], asked)[0]
-        for name, each in zip(("same_word", "induction"), self.repeats, strict=True):
+        for name, each in zip(("same_word", "induction"), self._repeated(call, batch), strict=True):
             control = each.by_others(rows["received"], askers)[..., None]
             out[..., [NUMBERS.index(name)]] = mean_of_queries(control, each.pairs.any(-1)[..., None])[0].to(out)
-        self.repeats = []
         out[..., NUMBERS.index("rare")] = self._rare(site, rows["received"], word, read, batch)[0][..., 2]
         if site.kind == "self":
             peak = rows["peak_position"]
             hits, possible = peak_offsets(peak, word, read.mask, SHIFTS)
             counts = peaks_received(peak, word, read.mask.shape[1])
-            control = neighbours_by_others(hits.double(), counts, self.visible, askers, SHIFTS)
+            control = neighbours_by_others(hits.double(), counts, visible, askers, SHIFTS)
             out[..., len(NUMBERS) :] = mean_of_queries(control, possible)[0]
             offsets = tuple(NEIGHBOURS.values())
-            control = neighbours_by_others(rows["at"], rows["received"], self.visible, askers, offsets)
+            control = neighbours_by_others(rows["at"], rows["received"], visible, askers, offsets)
             at = NUMBERS.index(next(iter(NEIGHBOURS)))
             out[..., at : at + len(offsets)] = mean_of_queries(control, self._having_neighbours(asking))[0]
         return out
@@ -309,10 +323,6 @@ class Roles(Relations):
         rarest, rare, chance, counts = rare_words(received, rank, read.ordinary)
         values = torch.stack([rarest.float(), rare.float(), chance[:, None].expand(-1, heads).float()], -1)
         return values, (counts & word.any(-1)).float()[:, None].expand(-1, 3)
-
-    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(states)
-        self.repeats, self.intact = [], {}
 
     def compute(self) -> Result:
         """Numbers with intervals by part, labels, and how well both parts agree."""

@@ -19,7 +19,7 @@ class PieceCounts(Lens):
     """How often each word piece stands in the corpus, on either side; `roles` looks with it first."""
 
     name: ClassVar[str] = "piece_counts"
-    tokens_only: ClassVar[bool] = True
+    reads = frozenset({"tokens", "cpu"})
     pieces: Tensor
 
     def allocate(self, subject: Subject) -> None:

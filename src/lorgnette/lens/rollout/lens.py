@@ -50,7 +50,7 @@ class Rollout(Lens):
 
     name: ClassVar[str] = "rollout"
     summary: ClassVar[str] = "how much of each input token remains after each layer (attention rollout)"
-    wants_residual: ClassVar[bool] = True
+    reads = frozenset({"residual", "cpu"})
 
     def __init__(self, by: str = "text", centred: bool = False) -> None:
         super().__init__()
@@ -58,9 +58,6 @@ class Rollout(Lens):
             raise UserError(f"The 'by' parameter of Rollout must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.centred = by, centred
         self.centring: Centring = Centring(self, on=centred)
-        self.batch: Batch | None = None
-        self.product: dict[tuple[str, str], Tensor | None] = {}
-        self.mixing: LayerMixing | None = None
 
     def needs(self) -> Sequence[Lens]:
         return self.centring.needs()
@@ -79,30 +76,31 @@ class Rollout(Lens):
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         if call.site not in self.rolling:
             return ()
-        self.mixing = LayerMixing(self.centring(call), self.projections)
-        return (Wanted(block=self.mixing),)
+        return (Wanted(block=self._mixing(call)),)
+
+    def _mixing(self, call: Call) -> LayerMixing:
+        """The mixing matrices of a call, which are filled while its rows are swept."""
+        return call.once(f"rollout {id(self)}", lambda: LayerMixing(self.centring(call), self.projections))
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site not in self.rolling:
             return
-        if batch is not self.batch:
-            self.batch, self.product = batch, {}
         self.measured(call, batch)
-        assert self.mixing is not None
-        mixing, self.mixing = self.mixing.matrices(), None
+        mixing = self._mixing(call).matrices()
+        products: dict[tuple[str, str], Tensor | None] = batch.shared.setdefault(f"rollout {id(self)}", {})
         for measure in MEASURES:
-            before = self.product.get((site.name, measure)) if site.layer else None
+            before = products.get((site.name, measure)) if site.layer else None
             layer = mixing.get(measure)
             if layer is None or (site.layer and before is None):
-                self.product[site.name, measure] = None
+                products[site.name, measure] = None
             else:
-                self.product[site.name, measure] = layer if before is None else layer @ before
-        self._add(site, [self.product[site.name, measure] for measure in MEASURES], batch.queries(site))
+                products[site.name, measure] = layer if before is None else layer @ before
+        self._add(site, [products[site.name, measure] for measure in MEASURES], batch.queries(site))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Let go of the products of this batch."""
-        self.batch, self.product = None, {}
+        """Let go of the products, which are as large as the weights of a head."""
+        batch.shared.pop(f"rollout {id(self)}", None)
 
     def _add(self, site: Site, products: Sequence[Tensor | None], tokens: Tokens) -> None:
         """Means over the tokens of each text, [text measure …]; a measure that a layer does not have weighs nothing."""
@@ -120,10 +118,6 @@ class Rollout(Lens):
         mean = torch.stack([mean.double() for mean in means], 1)  # [text measure column]
         self.entropies.add(site, entropy=(mean[..., 0], weights))
         self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
-
-    def forget(self, states: Mapping[str, Tensor] | None = None) -> None:
-        super().forget(states)
-        self.batch, self.product, self.mixing = None, {}, None
 
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""

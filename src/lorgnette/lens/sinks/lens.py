@@ -61,13 +61,11 @@ class Sinks(Lens):
     threshold: float
     effect: bool
     task: str
-    subject: Subject
-
     name: ClassVar[str] = "sinks"
     summary: ClassVar[str] = (
         "sinks: tokens that receive most of a head's weight, their contribution, and the loss without them"
     )
-    wants_residual: ClassVar[bool] = True
+    reads = frozenset({"residual", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "no_sink": Signal(
             "1 − share of texts in which one token takes more than 30 % of the weight",
@@ -90,13 +88,15 @@ class Sinks(Lens):
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
         self.centred = centred
         self.centring: Centring = Centring(self, on=centred)
-        self.projections: SiteWeights | None = None
+        self._projections: SiteWeights | None = None
         self.sinks: dict[Site, Keys] = {}
 
-    def bind(self, subject: Subject) -> None:
-        super().bind(subject)
-        if self.projections is None:  # it was pickled, and the model stayed behind
-            self.projections = SiteWeights(subject, layer_norm=False)
+    @property
+    def projections(self) -> SiteWeights:
+        """W_V and W_O of every layer."""
+        if self._projections is None:
+            self._projections = SiteWeights(self.subject, layer_norm=False)
+        return self._projections
 
     def needs(self) -> Sequence[Lens]:
         return self.centring.needs()
@@ -105,12 +105,12 @@ class Sinks(Lens):
         self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
-        self.projections = SiteWeights(subject, layer_norm=False)
+        _ = self.projections  # a model without known projections is refused here
         self.rates: Moments = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
         self.of_sinks: Moments = Moments(self, _OF_SINKS)
         self.learnt: Moments = Moments(self, "learnt")
         if self.effect:
-            self.task, self.subject = task_of(subject), subject
+            self.task = task_of(subject)
             self.changes: Moments = Moments(self, "loss_change", {axes.CHANGE: tuple(CHANGES)}, at="corpus")
             self.intact: Moments = Moments(self, "loss", at="corpus")
 

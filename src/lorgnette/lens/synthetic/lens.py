@@ -47,10 +47,8 @@ class Synthetic(Lens):
     `importance`). Random tokens are like nothing that it was trained on.
     """
 
-    subject: Subject
-
     name: ClassVar[str] = "synthetic"
-    tokens_only: ClassVar[bool] = True
+    reads = frozenset({"tokens", "cpu"})
     summary: ClassVar[str] = "induction, duplicate-token, previous-token and retrieval scores on synthetic texts"
     signals: ClassVar[Mapping[str, Signal]] = {
         name: Signal(f"{name} score on synthetic texts, minus its control", variable("excess", {axes.TEST: name}))
@@ -79,9 +77,6 @@ class Synthetic(Lens):
             )
         self.sequences, self.length, self.needles = sequences, length, needles
         self.lengths, self.depths, self.seed = tuple(lengths), tuple(depths), seed
-
-    def allocate(self, subject: Subject) -> None:
-        self.subject = subject
 
     def compute(self) -> Result:
         """All passes: nothing here depends on the corpus."""

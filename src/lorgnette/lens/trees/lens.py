@@ -68,6 +68,7 @@ class Trees(Lens):
 
     name: ClassVar[str] = "trees"
     summary: ClassVar[str] = "dependency trees from each head's attention (maximum spanning tree), UAS (treebank)"
+    reads = frozenset({"cpu"})
 
     def __init__(
         self,

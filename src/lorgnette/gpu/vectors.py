@@ -14,7 +14,7 @@ import triton.language as tl
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lorgnette.attending.kernels import INTERPRETED
+from lorgnette.gpu.attention import INTERPRETED
 from lorgnette.lens.geometry.cosine import Directions
 
 CHUNK = 1024

@@ -1,9 +1,6 @@
 """A bounded sample of (α_ij, ‖f(x_j)‖) by kind of token, for rank correlations over corpora of any size."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,56 +10,15 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
+from lorgnette.contributions.pairs import Pairs, visible
 from lorgnette.errors import Unreplayable
+from lorgnette.kernels import pair_kernels
+from lorgnette.lens.base import Lens
+from lorgnette.lens.parts import Part
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.types import Json
 
-
-@dataclass
-class Pairs:
-    """Sampled pairs of one call: which they are, their random numbers, and their weights once they are known."""
-
-    text: Int[Tensor, " pair"]
-    head: Int[Tensor, " pair"]
-    query: Int[Tensor, " pair"]
-    key: Int[Tensor, " pair"]
-    kind: Int[Tensor, " pair"]
-    number: Float[Tensor, " pair"]
-    weight: Float[Tensor, " pair"]
-    values: Float[Tensor, "what pair"] | None = None
-    """Number, weight and norm, where a kernel made them together."""
-
-    def look(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
-        """Read the weights of those pairs that lie in this block; the pairs are in the order of their texts."""
-        first, last = torch.searchsorted(self.text, self.text.new_tensor([texts.start, texts.stop])).tolist()
-        here: slice | Tensor = slice(first, last)
-        inside = (self.query[here] >= rows.start) & (self.query[here] < rows.stop)
-        if not inside.all():
-            here = inside.nonzero()[:, 0] + first
-        _, heads, height, width = weights.shape
-        row = ((self.text[here] - texts.start) * heads + self.head[here]) * height + self.query[here] - rows.start
-        self.weight[here] = weights.take(row * width + self.key[here]).double()
-
-    def weigh(
-        self, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
-    ) -> None:
-        """Weights from scores and the log-sum of their rows, for those who see no blocks; and their norms."""
-        text, head, query, key = self.text, self.head, self.query, self.key
-        if scores.softcap is None and scores.bias is None and scores.query.is_cuda:
-            module = import_module("lorgnette.contributions.pair_kernels")
-            self.values = module.weighed(self, scores, log_sum, norms)
-            return
-        group = head // (scores.shape[1] // scores.key.shape[1])
-        dot = (scores.query[text, head, query].float() * scores.key[text, group, key].float()).sum(-1) * scores.scale
-        if scores.softcap is not None:
-            dot = scores.softcap * torch.tanh(dot / scores.softcap)
-        if scores.bias is not None:
-            dot = dot + scores.bias.expand(scores.shape)[text, head, query, key]
-        self.weight = (dot * _LOG2E - log_sum[text, head, query]).exp2().double()
-
-
-_LOG2E = 1.4426950408889634
 NUMBER, WEIGHT, NORM = range(3)
 
 
@@ -74,7 +30,7 @@ def smallest(states: Iterable[Float[Tensor, "what site kind place"]]) -> Float[T
     return whole.gather(-1, order.expand(3, *order.shape))
 
 
-class PairSample:
+class PairSample(Part):
     """For each site and kind of token the `size` pairs of smallest number, with α and ‖f‖.
 
     A pair's number depends on the text's id, site, head, query, key and kind alone. One state holds [number, weight,
@@ -82,31 +38,35 @@ class PairSample:
     index of varying length on the CPU, for which every call of a GPU would have to wait.
     """
 
-    lens: Any
     kinds: tuple[str, ...]
     size: int
     state: str
 
-    def __init__(self, lens: Any, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
-        self.lens, self.kinds, self.size, self.state = lens, tuple(kinds), size, state
+    def __init__(self, lens: Lens, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
+        super().__init__(lens)
+        self.kinds, self.size, self.state = tuple(kinds), size, state
         none = torch.tensor([torch.inf, 0.0, 0.0], dtype=torch.float64)[:, None, None, None]  # number, weight, norm
         start = none.expand(3, len(lens.sites), len(self.kinds), size)
-        lens.state(state, start, smallest, on_device=True, in_place=False)
-        lens.stay.add(state)  # ranks are found where it is
+        lens.state(state, start, smallest, on_device=True, in_place=False, large=True)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
         self.held: list[tuple[Tensor, Tensor]] = []  # strata and values of pairs; a stratum is a site and a kind
         self._old: _Old | None = None
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
-        self.draws_ahead: bool = find_spec("triton") is not None
+        self.draws_ahead: bool = True
         """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
         self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
         self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
-        lens.moments_held.append(self)
 
     def __getstate__(self) -> Json:
         return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_old": None}
+
+    def begin(self, batch: Batch) -> None:
+        if self.lens.states.device.type == "cuda":
+            if self.drawn is not None:  # the sample has changed: its new limits set out for this side
+                self.drawn.note(self.lens.states[self.state])
+            self.prepare(batch)
 
     def prepare(self, batch: Batch) -> None:
         """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
@@ -114,24 +74,25 @@ class PairSample:
         keys = text_keys([example.id for example in batch.examples], rests)
         self.keys = batch, keys.reshape(len(batch.examples), len(self.sites), len(self.kinds))
         self._constants()  # now, and not in a pass that is recorded
-        if not self.draws_ahead or batch.target is not None:
+        module = pair_kernels()
+        if module is None or not self.draws_ahead or batch.target is not None:
             return
         known = self.drawn_for(batch)
         if known is None:
-            module = import_module("lorgnette.contributions.pair_kernels")
-            self.drawn = vars(batch)[self._mine] = module.DrawnPairs(self, batch, batch.source)
+            self.drawn = batch.shared[self] = module.DrawnPairs(self, batch, batch.source)
         elif known.renew():
             self.drawn = known
         else:
             raise Unreplayable
 
-    @property
-    def _mine(self) -> str:
-        return f"_pairs of {id(self)}"
-
     def drawn_for(self, batch: Batch) -> Any:
         """What was drawn on a GPU for a batch before: one whose pass was recorded, with other texts in it now."""
-        return vars(batch).get(self._mine)
+        return batch.shared.get(self)
+
+    def outgrown(self, batch: Batch) -> bool:
+        """Later batches have fewer pairs that may belong to the sample."""
+        drawn = self.drawn_for(batch)
+        return drawn is not None and drawn.outgrown
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
@@ -143,9 +104,9 @@ class PairSample:
             self._visible = known = asking, read, visible_pairs(call.scores, asking.mask, kinds)
         visible, state = known[2], getattr(self.lens, f"{self.state}_seen")
         state[self.lens.position[site]] += visible.to(state) * call.query.shape[1]
-        if on_chip and asking is read and plain:
+        if on_chip and asking is read and plain and (module := pair_kernels()) is not None:
             if self.drawn is None or not self.drawn.of(self, batch, read):
-                self.drawn = import_module("lorgnette.contributions.pair_kernels").DrawnPairs(self, batch, read)
+                self.drawn = module.DrawnPairs(self, batch, read)
             return self.drawn.pairs(site, call.scores)
         self.draws_ahead = False
         groups = _Groups(call.scores, asking.mask.cpu(), kinds.cpu())
@@ -200,11 +161,6 @@ class PairSample:
             self._old = _Old(state.shape[1] * state.shape[2], self.size, state.device)
         return self._old
 
-    def committed(self) -> None:
-        """The sample has changed: on a GPU its new limits set out for this side."""
-        if self.drawn is not None:
-            self.drawn.note(getattr(self.lens, self.state))
-
     def samples(self, groups: Sequence[Sequence[int]], most: int) -> Float[Tensor, "what cell kind place"]:
         """The sample of each site, then of each group of sites together: its first places, `most` of them at most."""
         state: Tensor = getattr(self.lens, self.state)[..., : max(most, 1)]
@@ -255,18 +211,6 @@ class _Groups:
             indices, drawn = [each[is_visible] for each in indices], drawn[is_visible]
         of_text, of_head, query, key, kind = indices
         return Pairs(of_text, of_head, query, key, kind, drawn, torch.zeros_like(drawn))
-
-
-def visible(scores: Scores, text: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Bool[Tensor, " pair"]:
-    """Whether each query may see its key."""
-    mask, band = scores.hidden
-    distance = query + (scores.shape[3] - scores.shape[2]) - key
-    out = distance >= 0 if band.causal else torch.ones_like(text, dtype=torch.bool)
-    if band.window is not None:
-        out &= distance.abs() <= band.window
-    if mask is not None:
-        out &= mask.expand(scores.shape)[text, head, query, key]
-    return out
 
 
 def visible_pairs(

@@ -4,7 +4,7 @@ Nothing of size queries × keys leaves the chip: a program has the weights α^h 
 registers, forms αᵀ G_j α for each pair, and adds the roots up over the queries. Values of bfloat16 are exact as they
 are; what multiplies them enters as two bfloat16 numbers whose sum keeps 16 bits, and sums are in float32.
 
-This module imports Triton: import it only where there is a GPU (`norm_kernels` does).
+This module imports Triton: `lorgnette.kernels` imports it where there is a GPU.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attending.kernels import INTERPRETED, Launch
-from lorgnette.attending.programs import band_limits, block_scores, key_seen, not_below, unit
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm
+from lorgnette.gpu.attention import INTERPRETED, Launch
+from lorgnette.gpu.programs import band_limits, block_scores, key_seen, not_below, unit
 
 MOST_HEADS = 16
 """The weights of more heads do not fit into the registers of a block of pairs."""

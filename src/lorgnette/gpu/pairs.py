@@ -16,13 +16,14 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.attending.scores import Scores
-from lorgnette.contributions.pair_sample import NUMBER, Pairs, visible
+from lorgnette.contributions.pairs import Pairs, visible
+from lorgnette.lens.norms.pair_sample import NUMBER
 from lorgnette.statistics.hash_sample import moved
 from lorgnette.statistics.hashing import UNIT, bar
 from lorgnette.texts.batch import Batch, Tokens
 
 if TYPE_CHECKING:
-    from lorgnette.contributions.pair_sample import PairSample
+    from lorgnette.lens.norms.pair_sample import PairSample
 
 _BLOCK = 256
 _REST = 2**40
@@ -30,7 +31,7 @@ _REST = 2**40
 _NEVER = int(np.array(-np.inf).view(np.int64))
 """The bits of a bar that nothing is below."""
 _INTEGERS = ("groups", "per_site", "kinds", "texts", "tokens", "count", "group_steps", "token_steps")
-"""Of which every batch has others: one program for all."""
+"""These differ from batch to batch; the kernel is compiled once."""
 
 
 @triton.jit

@@ -4,10 +4,10 @@ So is what comes after a pass: taking the numbers of the batch into the states o
 
 A model of BERT's size launches its kernels no faster than a GPU runs them, and lenses launch as many again. A graph
 reads and writes the same memory in every replay: the tensors of a new batch are copied into those of the recorded one,
-and what the lenses held after the recording they hold again, with new numbers in it.
+and what the parts of the lenses held after the recording they hold again, with new numbers in it.
 
-A batch is recorded when its shape has come before and the model was seen not to wait for the GPU: what a program
-decides by numbers on the GPU, a graph cannot follow.
+A batch is recorded when its shape has come before and a pass was seen not to wait for the GPU: what a program decides
+by numbers on the GPU, a graph cannot follow. A lens says nothing of all this, unless it reads numbers on the CPU.
 """
 
 import os
@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from lorgnette.errors import Unreplayable
 from lorgnette.lens.base import Lens
+from lorgnette.lens.parts import Part
+from lorgnette.lens.states import description
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import ON_THE_CPU, Batch, Tokens
-from lorgnette.types import ModelOutput
+from lorgnette.texts.batch import Batch, Tokens
 
 MOST = 16
 """Shapes that are recorded in one pass over a corpus. They share the memory of what a pass needs for itself."""
@@ -34,44 +35,46 @@ OFTEN = 64
 _CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
 """Models, and lenses with their settings, that were seen not to wait for the GPU."""
 
-Run = Callable[[Batch], ModelOutput]
+Run = Callable[[Batch], object]
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
 
 
-class Replays:
+class Recorder:
     """What was recorded of a model with some lenses, by the shape of the batch."""
 
-    def __init__(self, model: nn.Module, lenses: Sequence[Lens]) -> None:
-        self.lenses = lenses
+    def __init__(self, model: nn.Module, lenses: Sequence[Lens], paths: set[str]) -> None:
+        self.lenses, self.paths = lenses, paths
         self.checked: set[tuple[str, ...]] = _CHECKED.setdefault(model, set())
-        self.described: tuple[str, ...] = tuple(lens.described() for lens in lenses)
+        self.described: tuple[str, ...] = tuple(description(lens) for lens in lenses)
         self.met: Counter[object] = Counter()
         self.recorded: dict[object, Recording] = {}
         self._pool: Pool | None = None
 
     @staticmethod
-    def of(subject: Subject, lenses: Sequence[Lens]) -> "Replays | None":
-        """None where nothing can be replayed: not on one GPU, or a lens decides by what it sees; or nobody wants it."""
+    def of(subject: Subject, lenses: Sequence[Lens], paths: set[str]) -> "Recorder | None":
+        """None where nothing can be recorded: not on one GPU, or a lens reads numbers on the CPU; or nobody wants it.
+
+        `paths`: how the statistics of rows were computed so far, which grows during the passes.
+        """
         if subject.device.type != "cuda" or os.environ.get("LORGNETTE_RECORD") == "0":
             return None
         spread = {parameter.device for parameter in subject.model.parameters()} - {subject.device}
-        return None if spread or not all(map(_declared, lenses)) else Replays(subject.model, lenses)
+        return None if spread or not all(map(recordable, lenses)) else Recorder(subject.model, lenses, paths)
 
-    def ready(self, batch: Batch, run: Run) -> "Watched | None":
-        """How to take this batch through, if not as usual: the recording of its shape, or a pass that is watched."""
+    def ready(self, batch: Batch, run: Run) -> "CheckedPass | None":
+        """How to take this batch through, if not as usual: the recording of its shape, or a pass that is checked."""
         shape = shape_of(batch)
         if shape in self.recorded and self.recorded[shape].outgrown:
             del self.recorded[shape]
         elif shape not in self.recorded:
             self.met[shape] += 1
-            checked = self.described in self.checked
-            first = self.met[shape] == 1 and not (checked and all(lens.at_once for lens in self.lenses))
-            if first or len(self.recorded) >= MOST or not self._by_kernels():
+            # A first pass is never recorded: a lens may make in it what later ones use again.
+            if self.met[shape] == 1 or len(self.recorded) >= MOST or not self._by_kernels():
                 return None
-            if not checked:
-                return Watched(run, self.lenses, lambda: self.checked.add(self.described))
+            if self.described not in self.checked:
+                return CheckedPass(run, self.lenses, lambda: self.checked.add(self.described))
         if shape not in self.recorded:
             self.recorded[shape] = Recording(run, self.lenses, self._memory)
         return self.recorded[shape]
@@ -84,16 +87,16 @@ class Replays:
 
     def _by_kernels(self) -> bool:
         """The sweep looks at blocks of rows, and waits for the GPU."""
-        return all(lens.paths <= {"kernels"} for lens in self.lenses)
+        return self.paths <= {"kernels"}
 
 
-def _declared(lens: Lens) -> bool:
-    """Whether this very class says that it can be replayed: who inherits from it may do other things in a pass."""
-    return "replays" in vars(type(lens)) and lens.replays
+def recordable(lens: Lens) -> bool:
+    """Whether a lens only launches work in a pass, as far as it says; `CheckedPass` finds out."""
+    return "cpu" not in lens.reads and "gradients" not in lens.reads and type(lens).taps is Lens.taps
 
 
-class Watched:
-    """A pass as usual, in which waiting for the GPU is an error."""
+class CheckedPass:
+    """A pass as usual, in which waiting for the GPU is an error, and so is a lens that keeps anything but in parts."""
 
     batch: Batch | None
 
@@ -102,12 +105,12 @@ class Watched:
         self.batch = None
 
     def taken(self, batch: Batch) -> Batch:
-        self.batch = batch.to(self.lenses[0].home)
+        self.batch = batch.to(self.lenses[0].states.device)
         return self.batch
 
-    def run(self) -> ModelOutput:
+    def run(self) -> object:
         assert self.batch is not None
-        before = torch.cuda.get_sync_debug_mode()
+        before, own = torch.cuda.get_sync_debug_mode(), [_attributes(lens) for lens in self.lenses]
         try:
             _set_sync_mode("error")
             outputs = self._run(self.batch)
@@ -115,6 +118,8 @@ class Watched:
             raise Unreplayable from error
         finally:
             _set_sync_mode(before)
+        if own != [_attributes(lens) for lens in self.lenses]:
+            raise Unreplayable
         self._passed()
         return outputs
 
@@ -122,14 +127,13 @@ class Watched:
         """Take the numbers of the batch into the states, if there is a better way than each lens's own."""
 
 
-class Recording(Watched):
+class Recording(CheckedPass):
     """The pass of one shape of batch, and the memory that it reads and writes."""
-
-    outputs: ModelOutput
 
     def __init__(self, run: Run, lenses: Sequence[Lens], memory: "Callable[[], Pool]") -> None:
         super().__init__(run, lenses)
-        self.outputs, self._memory = None, memory
+        self.outputs: Any = None
+        self._memory = memory
         self.graph: torch.cuda.CUDAGraph | None = None
         self.closing: torch.cuda.CUDAGraph | None = None
         """What `commit` does; it reads and writes the same memory of the states each time."""
@@ -137,49 +141,56 @@ class Recording(Watched):
         self.alone = False
         """Whether `commit` cannot be recorded."""
         self.replayed = 0
-        self.held: list[tuple[object, str, list[object]]] = []
-        self.bare: list[dict[str, object]] = []
-        self.made: list[dict[str, object]] = []
+        self.parts: list[Part] = [part for lens in lenses for part in lens.states.parts]
+        self.held: list[list[object]] = []
+        """What each part held after the pass."""
+        self.left: list[list[object]] = []
+        """What each part that works on the CPU holds after `closing`."""
+        self.bare: list[dict[object, object]] = []
+        """What was known of each side of the batch before the pass."""
+        self.made: list[dict[object, object]] = []
+        """… and what the graph has worked out."""
 
     @property
     def outgrown(self) -> bool:
         batch = self.batch
-        return batch is not None and self.replayed >= OFTEN and any(lens.outgrown(batch) for lens in self.lenses)
+        return batch is not None and self.replayed >= OFTEN and any(part.outgrown(batch) for part in self.parts)
 
     def taken(self, batch: Batch) -> Batch:
         """The batch in the memory that the graph reads."""
         if self.batch is None:
             taken = super().taken(batch)
-            self.bare = [
-                {name: value for name, value in _copied(vars(mine)).items() if name not in ON_THE_CPU}
-                for mine, _ in _sides(taken, taken)
-            ]
+            self.bare = [dict(side.cache) for side in _sides(taken)]
             return taken
         for name, tensor in batch.inputs.items():
             self.batch.inputs[name].copy_(tensor, non_blocking=True)
-        object.__setattr__(self.batch, "examples", batch.examples)
-        for (mine, new), bare in zip(_sides(self.batch, batch), self.bare, strict=True):
-            _renew(mine, new, bare)
+        self.batch.examples = batch.examples
+        for mine, new, bare in zip(_sides(self.batch), _sides(batch), self.bare, strict=True):
+            mine.cache = dict(bare)  # what was worked out from the old tokens is forgotten
+            mine.host, mine.text = new, new.text
+            for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
+                old.copy_(tensor, non_blocking=True)
         return self.batch
 
-    def run(self) -> ModelOutput:
+    def run(self) -> object:
         """The pass: recorded if it was not yet, then replayed."""
         assert self.batch is not None
-        sides = [vars(mine) for mine, _ in _sides(self.batch, self.batch)]
         if self.graph is None:
-            for own, bare in zip(sides, self.bare, strict=True):  # all that is worked out is worked out in the graph
-                _put(own, bare)
+            for side, bare in zip(_sides(self.batch), self.bare, strict=True):
+                side.cache = dict(bare)  # all that is worked out is worked out in the graph
             self._record(self.batch)
-            places = [place for lens in self.lenses for place in lens.holds()]
-            self.held = [(owner, name, list(getattr(owner, name))) for owner, name in places]
-            self.made = [_worked_out(own, bare) for own, bare in zip(sides, self.bare, strict=True)]
+            self.held = [list(part.held) for part in self.parts]
+            self.made = [
+                {name: value for name, value in side.cache.items() if name not in bare}
+                for side, bare in zip(_sides(self.batch), self.bare, strict=True)
+            ]
         assert self.graph is not None
         self.graph.replay()
         self.replayed += 1
-        for owner, name, held in self.held:
-            setattr(owner, name, list(held))
-        for own, made in zip(sides, self.made, strict=True):
-            own.update(_copied(made))
+        for part, held in zip(self.parts, self.held, strict=True):
+            part.held = list(held)
+        for side, made in zip(_sides(self.batch), self.made, strict=True):
+            side.cache.update(made)
         return self.outputs
 
     def _record(self, batch: Batch) -> None:
@@ -189,38 +200,40 @@ class Recording(Watched):
         self.graph = _recorded(run, self._memory())
 
     def commit(self) -> None:
-        """What the lenses do in theirs: recorded if it was not yet, then replayed."""
+        """What the parts do in theirs: recorded if it was not yet, then replayed. Those on the CPU are left to do."""
         if self.closing is None and not self.alone:
             self._record_commit()
         if self.closing is None:
             return
         for lens, name, state in self.states:
-            if (now := getattr(lens, name)) is not state:  # another batch was taken in without this graph
+            if (now := lens.states[name]) is not state:  # another batch was taken in without this graph
                 state.copy_(now)
                 setattr(lens, name, state)
         self.closing.replay()
-        for owner, name, _ in self.held:
-            setattr(owner, name, [])
+        for part, left in zip(self.parts, self.left, strict=True):
+            part.held = list(left)
 
     def _record_commit(self) -> None:
         """New states are copied into the memory of the old ones, which the next replay reads."""
-        places = [(owner, name, list(getattr(owner, name))) for owner, name, _ in self.held]
-        before = [(lens, name, getattr(lens, name)) for lens in self.lenses for name in lens.on_device]
+        held = [list(part.held) for part in self.parts]
+        before = [(lens, name, lens.states[name]) for lens in self.lenses for name in lens.states.on_device]
         versions = [state._version for _, _, state in before]
 
         def commit() -> None:
-            for lens in self.lenses:
-                lens.commit()
+            for part in self.parts:
+                if not part.on_cpu:
+                    part.commit()
             for lens, name, state in before:
-                if (new := getattr(lens, name)) is not state:
+                if (new := lens.states[name]) is not state:
                     state.copy_(new)
 
         try:
             self.closing = _recorded(commit, self._memory())
+            self.left = [list(part.held) for part in self.parts]
         except Unreplayable:
             self.alone = True
-            for owner, name, held in places:
-                setattr(owner, name, held)
+            for part, items in zip(self.parts, held, strict=True):
+                part.held = items
         self.states = [one for one, version in zip(before, versions, strict=True) if one[2]._version != version]
         for lens, name, state in before:
             setattr(lens, name, state)
@@ -250,42 +263,23 @@ def _set_sync_mode(mode: int | str) -> None:
         torch.cuda.set_sync_debug_mode(mode)
 
 
+def _attributes(lens: Lens) -> dict[str, tuple[int, int]]:
+    """What a lens holds beside its states, as far as a replay would not change it: which objects, how long."""
+    changing = {*lens._defaults, "_computed", "_update_count", "_to_sync", "_should_unsync"}
+    own = {name: value for name, value in vars(lens).items() if name not in changing}
+    return {name: (id(value), len(value) if isinstance(value, list | dict | set) else 0) for name, value in own.items()}
+
+
 def shape_of(batch: Batch) -> object:
     """Equal for batches that one recording serves: shapes of all tensors, kinds of token, whether there is padding."""
-    sides = tuple((side.ids.shape, tuple(side.categories), "word" in vars(side)) for side, _ in _sides(batch, batch))
+    sides = tuple((side.ids.shape, tuple(side.categories), "word" in side.cache) for side in _sides(batch))
     return batch.padded, sides, tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.inputs.items())
 
 
-def _sides(first: Batch, second: Batch) -> list[tuple[Tokens, Tokens]]:
-    pairs = [(first.source, second.source), (first.target, second.target)]
-    return [(one, other) for one, other in pairs if one is not None and other is not None]
+def _sides(batch: Batch) -> list[Tokens]:
+    return [side for side in (batch.source, batch.target) if side is not None]
 
 
 def _tensors(tokens: Tokens) -> list[Tensor]:
-    more = [tokens.word] if "word" in vars(tokens) else []
+    more = [tokens.cache["word"]] if "word" in tokens.cache else []
     return [tokens.ids, tokens.mask, tokens.special, *tokens.categories.values(), *more]
-
-
-def _put(own: dict[str, object], attributes: dict[str, object]) -> None:
-    own.clear()
-    own.update(_copied(attributes))
-
-
-def _worked_out(own: dict[str, object], bare: dict[str, object]) -> dict[str, object]:
-    """What the graph has added: new numbers come into it with every replay."""
-    return {name: value for name, value in _copied(own).items() if name not in bare}
-
-
-def _renew(mine: Tokens, new: Tokens, bare: dict[str, object]) -> None:
-    """Copy new tokens into those that the graph reads; what was worked out from the old ones is forgotten."""
-    own = vars(mine)
-    _put(own, bare)
-    own["_host"] = new
-    own.update({name: vars(new)[name] for name in ("_later", *ON_THE_CPU) if name in vars(new)})
-    for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
-        old.copy_(tensor, non_blocking=True)
-
-
-def _copied(attributes: dict[str, object]) -> dict[str, object]:
-    """So that what is added to a table later does not come into this one."""
-    return {name: dict(value) if isinstance(value, dict) else value for name, value in attributes.items()}

@@ -10,9 +10,9 @@ import torch
 import triton
 from torch import Tensor
 
-from lorgnette.attending.programs import column_sums, row_statistics
 from lorgnette.attending.scores import Scores
 from lorgnette.attending.sweep import Measured, Wanted, per_head
+from lorgnette.gpu.programs import column_sums, row_statistics
 
 TooLarge = triton.runtime.errors.OutOfResources
 """Raised where a block does not fit into the shared memory or the registers of this GPU."""
@@ -169,7 +169,7 @@ class Launch:
 
 @lru_cache(maxsize=64)
 def _offsets(offsets: tuple[int, ...], device: torch.device) -> Tensor:
-    """On the device, once: to send them waits for it."""
+    """Kept on the GPU: copying it there would block."""
     return torch.tensor(offsets, dtype=torch.int32, device=device)
 
 

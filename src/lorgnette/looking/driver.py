@@ -1,0 +1,139 @@
+"""The one way in which lenses run: on a batch that goes through a model, wholly or not at all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from lorgnette.attending import Call, Tap
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
+
+Snapshot = list[Mapping[str, Tensor]]
+"""The states of every lens before a batch."""
+
+
+class Driver:
+    """Runs lenses on batches of a model: for `look`, `lo.watch`, `lo.LensCallback` and `lorgnette.testing`.
+
+        begin(batch)        the parts of all lenses hear of the batch
+        run(batch)          the forward pass; at each attention call, what the lenses want is computed once, then each
+                            lens reads it; at the end, each reads the outputs
+        commit()            what they added goes into their states
+        discard(before)     or, if anything failed, nothing of the batch stays
+
+    `whole` puts these together. `taps` see and edit the calls before the lenses do.
+    """
+
+    def __init__(self, subject: Subject, lenses: Sequence[Lens], taps: Sequence[Tap] = ()) -> None:
+        self.subject, self.lenses, self.taps = subject, tuple(lenses), tuple(taps)
+        self.paths: set[str] = set()
+        """On a GPU, how the statistics of rows were computed: provenance says it."""
+
+    def reads(self, what: str) -> bool:
+        """Whether any lens reads this."""
+        return any(what in lens.reads for lens in self.lenses)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What happens to one batch: all of it reaches the states, or nothing."""
+        before = self.snapshot()
+        try:
+            yield
+        except BaseException:
+            self.discard(before)
+            raise
+        self.commit()
+
+    def take(self, batch: Batch) -> None:
+        """One batch, from beginning to end."""
+        with self.whole():
+            self.begin(batch)
+            self.run(batch)
+
+    def begin(self, batch: Batch) -> None:
+        """A batch is about to go through the model."""
+        for lens in self.lenses:
+            for part in lens.states.parts:
+                part.begin(batch)
+
+    def run(self, batch: Batch) -> ModelOutput:
+        """The forward pass with the lenses looking on; none if they read nothing but tokens."""
+        outputs = None
+        with torch.set_grad_enabled(self.reads("gradients")):
+            if not all("tokens" in lens.reads for lens in self.lenses):
+                with self.tapped(batch):
+                    hidden = self.reads("hidden states")
+                    outputs = self.subject.run(batch, output_hidden_states=hidden, return_dict=True)
+            self.finish(batch, outputs)
+        return outputs
+
+    @contextmanager
+    def tapped(self, batch: Batch) -> Iterator[None]:
+        """The model with the lenses looking on, for one pass of this batch."""
+        own = [tap for lens in self.lenses for tap in lens.taps(batch)]
+        with self.subject.tapped(*own, *self.taps, _LookingOn(self, batch)):
+            yield
+
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
+        """The forward pass is over."""
+        for lens in self.lenses:
+            lens.finish(batch, outputs)
+
+    def snapshot(self) -> Snapshot:
+        """The states as they are now, to go back to."""
+        return [lens.states.snapshot() for lens in self.lenses]
+
+    def discard(self, before: Snapshot) -> None:
+        """Forget a batch that failed. Half a batch in the states would be counted twice when it is run again."""
+        for lens, states in zip(self.lenses, before, strict=True):
+            lens.states.discard(states)
+
+    def commit(self) -> None:
+        """Take what the lenses added into their states."""
+        for lens in self.lenses:
+            lens.states.commit()
+
+
+class _LookingOn(Tap):
+    """Hands each call to the lenses."""
+
+    def __init__(self, driver: Driver, batch: Batch) -> None:
+        self.driver, self.batch = driver, batch
+        self.wants_residual: bool = driver.reads("residual")
+
+    def see(self, call: Call) -> None:
+        lenses = self.driver.lenses
+        with torch.no_grad():
+            call.ask({id(lens): lens.wants(call, self.batch) for lens in lenses})
+        self.driver.paths |= call.paths if call.query.is_cuda else set()
+        for lens in lenses:
+            lens.update(call, self.batch)
+
+
+def refuse_odd_keep(keep: str | None) -> None:
+    """UserError unless the numbers of texts are to be kept, or nothing is."""
+    if keep not in (None, "texts"):
+        raise UserError(f"keep can be 'texts': each text's numbers. Got {keep!r} instead.")
+
+
+def refuse_used(lens: Lens, subject: Subject) -> None:
+    """UserError if a lens was bound to another model, or holds numbers already: `look` begins from nothing."""
+    if not lens.bound:
+        return
+    if lens.subject.model is not subject.model:
+        raise UserError(f"The lens {lens.name!r} has already been used with another model; create a new lens.")
+    if lens._update_count or not lens.states.at_start():
+        raise UserError(
+            f"The lens {lens.name!r} already holds the numbers of other texts; create a new lens, or call its "
+            "reset() first. To accumulate over several passes, use lo.watch, or merge_state of a second lens."
+        )
+
+
+def looks(lens: Lens) -> bool:
+    """Whether a lens takes anything from a batch, and is not made from results alone."""
+    return any(getattr(type(lens), name) is not getattr(Lens, name) for name in ("update", "finish", "taps"))
