@@ -35,6 +35,31 @@ def test_weights_are_those_of_eager_attention(family):
         )
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "gemma2", "t5", "gpt-oss"])
+def test_negative_rows_count_from_the_end(family):
+    """On a decoder they gave zeros: the row was compared with the keys before it was looked up."""
+    model, inputs = tiny_model(family), inputs_of(padded=False)
+    if family == "t5":
+        inputs["decoder_input_ids"] = inputs["input_ids"][:, :4]
+    whole, some = (attention(model, rows=rows, **inputs) for rows in (None, [-1, 0, -3]))
+    for site, parts in some.records.items():
+        for name in ("query", "weights", "context"):
+            expected = whole.records[site][name][:, :, [-1, 0, -3]]
+            torch.testing.assert_close(parts[name], expected, rtol=1e-4, atol=1e-4)
+        if family != "gpt-oss":
+            torch.testing.assert_close(parts["weights"].sum(-1), torch.ones_like(parts["weights"][..., 0]))
+
+
+def test_a_row_from_the_end_that_is_padding_is_refused():
+    model, inputs = tiny_model("llama"), inputs_of()
+    with pytest.raises(UserError, match="Row -1 is padding in text 1 of this batch"):
+        attention(model, rows=[-1], **inputs)
+    left = {name: tensor.flip(1) for name, tensor in inputs.items()}
+    whole, last = attention(model, **left), attention(model, rows=[-1], **left)
+    torch.testing.assert_close(last["decoder.2.weights"], whole["decoder.2.weights"][:, :, -1:])
+    assert attention(model, rows=[6], **inputs)["decoder.2.weights"].shape[2] == 1
+
+
 def test_some_layers_heads_and_rows_only():
     model, inputs = tiny_model("bert"), inputs_of()
     whole = attention(model, **inputs)

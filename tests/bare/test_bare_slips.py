@@ -1,5 +1,7 @@
 """What cannot be watched, or was not meant, is one line that says what to do."""
 
+import inspect
+
 import pytest
 import torch
 import transformers as hf
@@ -101,8 +103,12 @@ def test_a_head_that_does_not_exist(classifier, head):
 
 
 def test_rows_and_positions_that_the_text_does_not_have(classifier):
-    with pytest.raises(UserError, match=r"rows \[99\]"):
+    with pytest.raises(UserError, match="no query row 99"):
         lo.attention(classifier, rows=[99], **given())
+    with pytest.raises(UserError, match="no query row -99"):
+        lo.attention(classifier, rows=[-99], **given())
+    with pytest.raises(UserError, match=r"rows must be a list of whole numbers\. Got -1"):
+        inspect.unwrap(lo.attention)(classifier, rows=-1, **given())  # without the check of types, as users call it
     other = lo.attention(classifier, **given())
     with pytest.raises(UserError, match="no position 99"), lo.patched(classifier, other, ["1.1"], positions=[99]):
         classifier(**given())

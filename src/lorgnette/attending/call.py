@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, softmax
+from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, row_positions, softmax
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
 from lorgnette.kernels import attention_kernels
@@ -142,10 +142,11 @@ class Call:
     ) -> Float[Tensor, "text heads row key"]:
         """α of some query rows, texts and heads, with edits, differentiable, without computing the others.
 
-        `columns` are keys outside which these rows see nothing: a text without its padding.
+        `columns` are keys outside which these rows see nothing: a text without its padding. Negative rows count from
+        the end.
         """
         if self._weights is not None:
-            return self._weights[texts, heads][:, :, rows][..., columns]
+            return self._weights[texts, heads][:, :, row_positions(rows, self.query.shape[2])][..., columns]
         scores = self.scores.block(texts, rows, heads, columns)
         return softmax(dense(scores), scores.sink, hides=scores.hides)
 

@@ -7,9 +7,8 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from lorgnette.attending.call import Call, Site
-from lorgnette.attending.scores import EVERY, Rows
+from lorgnette.attending.scores import EVERY, Rows, row_positions
 from lorgnette.attending.taps import Tap
-from lorgnette.errors import UserError
 
 Record = TypeVar("Record")
 PARTS = ("query", "key", "value", "weights", "context")
@@ -77,19 +76,15 @@ class _Parts:
             raise ValueError(f"a recorder keeps {', '.join(PARTS)}; got {', '.join(unknown) or 'nothing to keep'}")
 
     def __call__(self, call: Call) -> dict[str, Tensor]:
-        queries = call.query.shape[2]
-        if isinstance(self.rows, Sequence) and not all(0 <= row < queries for row in self.rows):
-            raise UserError(
-                f"The rows {list(self.rows)} are not all in this text: query positions are 0 to {queries - 1}."
-            )
-        out = {name: self._part(call, name) for name in self.names}
+        rows = None if self.rows is None else row_positions(self.rows, call.query.shape[2])
+        out = {name: self._part(call, name, rows) for name in self.names}
         return out if self.graph else {name: tensor.detach() for name, tensor in out.items()}
 
-    def _part(self, call: Call, name: str) -> Tensor:
+    def _part(self, call: Call, name: str, rows: Rows | None) -> Tensor:
         if name == "weights":
-            tensor = call.weights if self.rows is None else call.block(rows=self.rows)
+            tensor = call.weights if rows is None else call.block(rows=rows)
         else:
             tensor = getattr(call, name)
-            if self.rows is not None and name in ("query", "context"):
-                tensor = tensor[:, :, self.rows]
+            if rows is not None and name in ("query", "context"):
+                tensor = tensor[:, :, rows]
         return tensor[:, EVERY if self.heads is None else list(self.heads)]

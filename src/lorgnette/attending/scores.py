@@ -9,13 +9,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attending.band import Band, BandMask, plain
+from lorgnette.errors import UserError
 
 # Masked scores are this instead of -inf: exp underflows to an exact 0, and 0 · s stays 0 instead of becoming NaN.
 MASKED = -1e30
 
 EVERY = slice(None)
 Rows = slice | Sequence[int] | Int[Tensor, " row"]
-"""Some query rows: a slice, or their positions."""
+"""Some query rows: a slice, or their positions; negative ones count from the end."""
+
+
+def row_positions(rows: Rows, queries: int) -> Rows:
+    """Query rows as positions from 0, whatever they are looked up in: a band compares them, it does not index."""
+    if isinstance(rows, slice):
+        return slice(*rows.indices(queries))
+    if isinstance(rows, Tensor):
+        return torch.where(rows < 0, rows + queries, rows)
+    for row in rows:
+        if not -queries <= row < queries:
+            raise UserError(
+                f"There is no query row {row}: with {queries} queries, rows are 0 to {queries - 1}, or from the end −1 "
+                f"to −{queries}."
+            )
+    return [row % queries for row in rows]
 
 
 @dataclass(frozen=True)
@@ -116,7 +132,7 @@ class Scores:
         `columns` are the keys to keep: without padding at the end, which no row sees, the mask is often not needed.
         """
         queries, keys = self.shape[2:]
-        rows = slice(*rows.indices(queries)) if isinstance(rows, slice) else rows
+        rows = row_positions(rows, queries)
         mask, band = self.hidden
         allowed = None if mask is None else part(mask, texts, heads, rows)
         if band:

@@ -1,6 +1,6 @@
 """`lo.attention(model, **inputs)`: what was seen of one pass of any Hugging Face model, by name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,7 @@ from lorgnette.display import Facts
 from lorgnette.errors import UserError, near, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
+from lorgnette.texts.padding import SIDES, real_tokens
 
 _DIMS = {
     "query": (axes.TEXT, axes.HEAD, axes.QUERY, axes.DIM),
@@ -147,9 +148,10 @@ def attention(
         torch.Size([1, 4, 5, 5])
 
     `inputs` are the model's own (input_ids, inputs_embeds, pixel_values, …). `layers` and `heads` count from 1, `rows`
-    are query positions from 0. Only these are stored, and the weights of other rows are never computed. With gradients
-    enabled, the tensors are part of the graph; under `torch.no_grad()` they are not. In training mode, weights are
-    those before dropout. They equal transformers' own weights (`attn_implementation="eager"`) up to rounding.
+    are query positions from 0, or from the end: −1 is the last position of every text, which may not be padding. Only
+    these are stored, and the weights of other rows are never computed. With gradients enabled, the tensors are part of
+    the graph; under `torch.no_grad()` they are not. In training mode, weights are those before dropout. They equal
+    transformers' own weights (`attn_implementation="eager"`) up to rounding.
 
     What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
     """
@@ -158,12 +160,29 @@ def attention(
     sites = _chosen_sites(subject, layers)
     picked = _chosen_heads(subject, heads)
     rows = None if rows is None else whole_numbers(rows, "rows")
+    _refuse_padding_from_the_end(rows or (), inputs)
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
     with tapped(subject, recorder), running(subject, inputs):
         output = subject.model(**inputs)
     if not recorder.records:
         raise UserError(f"{subject.name!r} made no attention call in this pass. Check that these are its inputs.")
     return Attention(subject, dict(recorder.records), output, picked)
+
+
+def _refuse_padding_from_the_end(rows: Sequence[int], inputs: Mapping[str, object]) -> None:
+    """A row that is counted from the end of the batch and is not counted from the end of a text."""
+    for mask_name in SIDES.values():
+        mask = inputs.get(mask_name)
+        if not isinstance(mask, Tensor) or not any(row < 0 for row in rows):
+            continue
+        real = real_tokens(mask, None, mask_name)
+        for row in rows:
+            padded = (~real[:, row]).nonzero()[:, 0].tolist() if -real.shape[1] <= row < 0 else []
+            if padded:
+                raise UserError(
+                    f"Row {row} is padding in text {padded[0] + 1} of this batch. Count rows from 0, pad on the left "
+                    "(padding_side='left'), or pass one text at a time."
+                )
 
 
 def _known_parts(parts: Sequence[str]) -> Sequence[str]:
