@@ -314,7 +314,9 @@ INSTEAD = "Choose one head (--layer and --head, trace.head), or a lens (look), w
 
 def _refuse_not_finite(trace: Trace) -> None:
     for site, call in trace.calls.items():
-        if not bool(torch.isfinite(call.context).all()):  # a weight that is NaN makes its context NaN
+        # The entropy is made of every weight, without keeping them. The context alone would not tell: torch's own
+        # attention on a CPU gives zeros for a row of NaN.
+        if not all(bool(torch.isfinite(part).all()) for part in (call.entropy(), call.context)):
             raise UserError(_not_finite(f"The attention of {trace.subject.name!r} at {site.name}.{site.layer + 1}"))
     if not all(bool(torch.isfinite(state).all()) for state in trace.states):
         raise UserError(_not_finite(f"The output of {trace.subject.name!r}"))
