@@ -1,6 +1,7 @@
 """Charts drawn: SVG that is safe inside a page, or files for a paper."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -8,6 +9,7 @@ import altair as alt
 import vl_convert
 
 from lorgnette.errors import UserError, near
+from lorgnette.figures.width import LETTERS, fitted_to, known_width
 from lorgnette.types import Chart, Json
 
 FORMATS = ("png", "svg", "pdf")
@@ -73,15 +75,46 @@ def inline_svg(chart: Chart, prefix: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
 
 
-def drawn(chart: Chart, format_name: str, *, ppi: int = 300) -> bytes:
-    """The chart as a file for a paper: black on white, letters of ten points and more, `ppi` dots per inch (PNG)."""
-    config = {**theme("black", size=13), "background": "white"}
-    if format_name == "svg":
-        return _roomy(chart.to_dict(), config).encode()
+def drawn(chart: Chart, format_name: str, *, ppi: int = 300, width: str | int | float | None = None) -> bytes:
+    """The chart as a file for a paper: black on white, letters of ten points and more, `ppi` dots per inch (PNG).
+
+    With `width` ("column", "page", or points) it is at most that wide, with letters of eight points.
+    """
+    return drawings(chart, [format_name], ppi=ppi, width=width)[format_name]
+
+
+def drawings(
+    chart: Chart, formats: Iterable[str], *, ppi: int = 300, width: str | int | float | None = None
+) -> dict[str, bytes]:
+    """The same in several formats."""
+    spec, config = chart.to_dict(), {**theme("black", size=13), "background": "white"}
+    if width is not None:
+        small = {**theme("black", size=LETTERS), "background": "white", "point": {"size": 14}, "circle": {"size": 14}}
+        spec, config = fitted_to(spec, small, known_width(width), lambda *given: _size(_roomy(*given)))
+        config["text"] = {**config["text"], "fontSize": LETTERS}
     options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
-    if format_name == "png":
-        return bytes(vl_convert.vegalite_to_png(chart.to_dict(), ppi=ppi, scale=1, **options))
-    return bytes(vl_convert.vegalite_to_pdf(chart.to_dict(), **options))
+    out: dict[str, bytes] = {}
+    for name in formats:
+        if name == "svg":
+            svg = _roomy(spec, config)
+            out[name] = (svg if width is None else _in_points(svg)).encode()
+        elif name == "png":
+            out[name] = bytes(vl_convert.vegalite_to_png(spec, ppi=ppi, scale=1, **options))
+        else:
+            out[name] = bytes(vl_convert.vegalite_to_pdf(spec, **options))
+    return out
+
+
+def _size(svg: str) -> float:
+    """The width of a drawing, in pixels, each of which is a point on paper."""
+    found = re.search(r'<svg[^>]* width="([\d.]+)"', svg)
+    assert found is not None
+    return float(found[1])
+
+
+def _in_points(svg: str) -> str:
+    """With its size in points: a program that sets a page takes a pixel for three quarters of one."""
+    return re.sub(r'(<svg[^>]*? width="[\d.]+)(" height="[\d.]+)"', r'\1pt\2pt"', svg, count=1)
 
 
 def known_formats(names: "str | tuple[str, ...] | list[str]") -> tuple[str, ...]:
@@ -110,7 +143,8 @@ def _without_legend_titles(part: Any) -> Any:
 
 def _roomy(spec: Json, config: Json) -> str:
     """The chart as SVG, laid out with larger text than it is drawn with."""
-    config["text"] |= {"fontSize": 11}  # Vega's own, which must be named to grow
+    # Vega's own size of text marks is 11, and must be named to grow.
+    config = {**config, "text": {**config["text"], "fontSize": min(11, config["title"]["fontSize"])}}
     svg = _svg(_larger(spec), _larger(config))
     return re.sub(r'font-size="([\d.]+)px"', lambda size: f'font-size="{float(size[1]) / ROOM:g}px"', svg)
 

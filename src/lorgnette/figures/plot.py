@@ -33,13 +33,18 @@ class Plot(NotebookDisplay):
     def __repr__(self) -> str:
         return f"Plot({self.title!r})"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file atomically; its suffix determines the format."""
+    def save(self, path: str | os.PathLike[str], *, width: str | int | float | None = None) -> Path:
+        """Write the file atomically; its suffix determines the format.
+
+        `width`: "column" (240 points), "page" (500), or points: the chart is at most that wide, with 8-point letters.
+        """
         path, known = Path(path), (*FORMATS, "html")
         ending = path.suffix.removeprefix(".").lower()
         if ending not in known:
             raise UserError(f"A plot cannot be saved as {path.name!r}.{near(ending, known)} Give .{', .'.join(known)}.")
-        content = _page(self).encode() if ending == "html" else drawn(self.chart, ending)
+        if ending == "html" and width is not None:
+            raise UserError(f"A width is for paper: save the plot as .{', .'.join(FORMATS)}.")
+        content = _page(self).encode() if ending == "html" else drawn(self.chart, ending, width=width)
         with written_whole(path) as partial:
             partial.write_bytes(content)
         return path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lorgnette.errors import UserError
 from lorgnette.figures.drawing import known_formats
+from lorgnette.figures.width import known_width
 from lorgnette.reporting.comparison import Comparison
 from lorgnette.reporting.page import Report
 from lorgnette.reporting.page import figures as draw
@@ -19,6 +20,8 @@ def report(
     out: str | os.PathLike[str] | None = None,
     *,
     figures: str | Sequence[str] | None = None,
+    width: str | int | float | None = None,
+    figure: str | None = None,
     title: str | None = None,
 ) -> list[Path]:
     """Write results as one HTML page that needs no network: the command `lorgnette report`.
@@ -29,12 +32,18 @@ def report(
         >>> page, *files = lo.report(folder, figures="svg")          # runs/bert/report.html, runs/bert/figures/…
         >>> both = lo.report({"before": results, "after": results}, "both.html")    # several subjects on one page
 
-    `run` is the folder of a run, or the results that `lo.look` returned; results in memory need `out`. Returns the
-    files that were written, the page first.
+    `run` is the folder of a run, or the results that `lo.look` returned; results in memory need `out`. Figures are at
+    most `width` wide ("column", "page", or points); `figure` ("weights-mass") writes only that one. Returns the files
+    that were written, the page first.
     """
+    if figures is None and (width is not None or figure is not None):
+        figures = "pdf"
     formats = None if figures is None else known_formats(figures if isinstance(figures, str) else list(figures))
+    points = None if width is None else known_width(width)
     page = Report(run, title=title).write(_page(run) if out is None else out)
-    return [page, *(draw(run, page.parent / "figures", formats) if formats is not None else ())]
+    if formats is None:
+        return [page]
+    return [page, *draw(run, page.parent / "figures", formats, width=points, only=figure)]
 
 
 def _page(run: Run | Result | Mapping[str, Results]) -> Path:

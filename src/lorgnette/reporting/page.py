@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from lorgnette import lens as lenses
 from lorgnette.display import NotebookDisplay
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, near
 from lorgnette.figures.cells import number
-from lorgnette.figures.drawing import drawn, inline_svg, known_formats
+from lorgnette.figures.drawing import drawings, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
+from lorgnette.figures.width import known_width
 from lorgnette.files import written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
 from lorgnette.reporting.contents import figures_of, findings_of, in_chapters, whole_model
@@ -148,20 +149,36 @@ class Report(NotebookDisplay):
 
 
 def figures(
-    results: Source, folder: str | os.PathLike[str], formats: str | Iterable[str] = ("png", "svg", "pdf")
+    results: Source,
+    folder: str | os.PathLike[str],
+    formats: str | Iterable[str] = ("png", "svg", "pdf"),
+    *,
+    width: str | int | float | None = None,
+    only: str | None = None,
 ) -> list[Path]:
-    """Every figure as files for a paper, named after lens and variable; with several subjects, a folder for each."""
+    """Every figure as files for a paper, named after lens and variable; with several subjects, a folder for each.
+
+    `width`: "column", "page", or points (see `Plot.save`). `only`: the name of one figure, such as "weights-mass".
+    """
     wanted = known_formats(formats if isinstance(formats, str) else tuple(formats))
-    named, paths = subjects(results), []
+    points = None if width is None else known_width(width)
+    named, charts = subjects(results), {}
     for subject, subject_results in named.items():
         place = Path(folder) / _slug(subject) if len(named) > 1 else Path(folder)
         for name, result in subject_results.items():
-            for figure in figures_of(result):
-                for format_name in wanted:
-                    path = place / f"{_slug(name)}-{_slug(figure.name)}.{format_name}"
-                    with written_whole(path) as partial:
-                        partial.write_bytes(drawn(figure.chart, format_name))
-                    paths.append(path)
+            charts |= {place / f"{_slug(name)}-{_slug(figure.name)}": figure.chart for figure in figures_of(result)}
+    names = list(dict.fromkeys(path.name for path in charts))
+    if only is not None and only not in names:
+        raise UserError(f"There is no figure {only!r}.{near(only, names)} There are {', '.join(names)}.")
+    paths = []
+    for stem, chart in charts.items():
+        if only not in (None, stem.name):
+            continue
+        for format_name, content in drawings(chart, wanted, width=points).items():
+            path = stem.with_name(f"{stem.name}.{format_name}")
+            with written_whole(path) as partial:
+                partial.write_bytes(content)
+            paths.append(path)
     return paths
 
 
