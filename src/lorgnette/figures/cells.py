@@ -76,6 +76,7 @@ VARIABLES = {
     "sensitivity": "mean |∂loss/∂ξ|",
     "share": "share of the input",
     "sim": "mean cosine",
+    "sim_centred": "mean cosine, centred",
     "spearman": "Spearman's ρ",
     "state_effective_rank": "effective rank",
     "state_isoscore": "IsoScore",
