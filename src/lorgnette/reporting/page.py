@@ -26,7 +26,7 @@ from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
-from lorgnette.types import Json
+from lorgnette.types import Chart, Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +162,8 @@ def figures(
     """
     wanted = known_formats(formats if isinstance(formats, str) else tuple(formats))
     points = None if width is None else known_width(width)
-    named, charts = subjects(results), {}
+    named = subjects(results)
+    charts: dict[Path, Chart] = {}
     for subject, subject_results in named.items():
         place = Path(folder) / _slug(subject) if len(named) > 1 else Path(folder)
         for name, result in subject_results.items():
