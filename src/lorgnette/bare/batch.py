@@ -20,7 +20,7 @@ from lorgnette.texts.token_kinds import TokenKinds
 
 
 def batch(
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, object],
     tokenizer: PreTrainedTokenizerBase | None = None,
     words: Sequence[Sequence[str]] | None = None,
     *,

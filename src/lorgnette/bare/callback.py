@@ -17,11 +17,13 @@ from transformers import (
 
 from lorgnette.axes import HEAD, Selected
 from lorgnette.display import plot_of
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, whole_number
 from lorgnette.looking.look import look
 from lorgnette.looking.steps import with_steps
+from lorgnette.looking.texts import Texts
 from lorgnette.results import Result
 from lorgnette.subject import Subject
+from lorgnette.texts import texts_of
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
@@ -54,18 +56,19 @@ class LensCallback(TrainerCallback):
     def __init__(
         self,
         lenses: Sequence[str],
-        corpus: Corpus | Iterable[Example | str],
+        corpus: Texts,
         *,
         every: int = 100,
         tokenizer: PreTrainedTokenizerBase | None = None,
         batch_tokens: int = 4096,
     ) -> None:
-        if every < 1:
-            raise UserError(f"every must be at least 1 step. Got {every} instead.")
+        whole_number(every, "every", at_least=1)
         if isinstance(lenses, str):
             lenses = [lenses]
         self.lenses, self.every, self.tokenizer, self.batch_tokens = list(lenses), every, tokenizer, batch_tokens
-        self.corpus: Corpus | list[Example | str] = corpus if isinstance(corpus, Corpus) else list(corpus)
+        self.corpus: Corpus | list[Example | str] = (
+            given if isinstance(given := texts_of(corpus), Corpus) else list(given)
+        )
         self.results: dict[int, dict[str, Result]] = {}
         self.trainer: Trainer | None = None
 

@@ -9,8 +9,9 @@ from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import integrated
 from lorgnette.explaining.mixing import MEASURES, mixed
 from lorgnette.explaining.target import Next, Target, class_number, require_head
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
+from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 
@@ -70,10 +71,11 @@ def explain(
 
     What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise UserError(
-            f"There is no explanation method {method!r}.{near(method, METHODS)} There are: {', '.join(METHODS)}."
+            f"There is no explanation method {method!r}.{near(str(method), METHODS)} There are: {', '.join(METHODS)}."
         )
+    refuse_no_subject(subject, "explain")
     require_head(subject)
     if not isinstance(batch, Batch):
         batch = _encoded(subject, batch)
@@ -89,6 +91,5 @@ def explain(
 
 
 def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:
-    several = [texts] if isinstance(texts, str | Example) else texts
-    examples = [text if isinstance(text, Example) else Example(f"text {n + 1}", text) for n, text in enumerate(several)]
-    return subject.encode([translated(subject, example) for example in examples])
+    several = [texts] if isinstance(texts, str | Example) else list(texts_of(texts))
+    return subject.encode([translated(subject, example) for example in as_examples(several)])

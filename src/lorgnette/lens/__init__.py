@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown
 
 if TYPE_CHECKING:
     from lorgnette.figures.lens_report import LensReport
@@ -93,6 +93,8 @@ def get(name: str, **options: Any) -> "Lens":
     """
     from lorgnette.lens.options import parse
 
+    if not isinstance(name, str):
+        raise UserError(f"A lens is named by a string, such as 'weights'. Got {shown(name)} instead.")
     name, _, text = name.partition(":")
     kind = find(name.strip())
     return kind(**{**parse(kind, text), **options})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 from lorgnette.lens import ALL, get, registered
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import looks
@@ -47,6 +47,8 @@ def every_lens(
 
 def wants_all(lenses: Sequence[Lens | str] | Lens | str) -> bool:
     given = [lenses] if isinstance(lenses, Lens | str) else lenses
+    if not isinstance(given, Sequence) or not all(isinstance(one, Lens | str) for one in given):
+        raise UserError(f"lenses must be names or lenses, such as ['weights']. Got {shown(lenses)} instead.")
     return any(isinstance(one, str) and ALL in (part.strip() for part in one.split(",")) for one in given)
 
 

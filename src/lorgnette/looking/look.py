@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
@@ -25,14 +25,14 @@ from lorgnette.looking.runs import Run
 from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json
 
 
 def look(
     subject: Subject,
-    corpus: Texts | TokenizedTexts | str,
+    corpus: Texts | TokenizedTexts,
     lenses: Sequence[Lens | str] | Lens | str = DEFAULT,
     *,
     batch_tokens: int = 4096,
@@ -56,10 +56,11 @@ def look(
     `torchrun`, each process handles whole batches, and all return the same results. Each text is read and tokenised
     once: pass `TokenizedTexts` to analyse the same texts again.
 
-    Strings are the name or path of a corpus, and names of lenses ("weights,norms"); "all" runs every lens that applies
-    to this model and these texts (a note says why others do not). Results of other lenses in `out` are kept if model
-    and texts are the same; `resume=True` on a finished run returns its results at once. If a lens uses labels, those of
-    the corpus are matched with the classes of the model by name; `labels` maps names that differ (label → class).
+    The corpus is whatever `lo.corpus` takes: a name or path, a `datasets.Dataset`, a data frame, a list of texts.
+    Lenses may be named ("weights,norms"); "all" runs every lens that applies to this model and these texts (a note says
+    why others do not). Results of other lenses in `out` are kept if model and texts are the same; `resume=True` on a
+    finished run returns its results at once. If a lens uses labels, those of the corpus are matched with the classes of
+    the model by name; `labels` maps names that differ (label → class).
 
     `keep="texts"` keeps the numbers of each text, for lenses whose means are over texts (see `Results.texts`): value
     and weight as 32-bit floats, at most 2²⁵ per lens (268 MB). Ids of texts must be unique.
@@ -176,8 +177,7 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
         raise UserError("No lens was given. `lorgnette list lenses` lists them.")
     if resume and fingerprint_of(corpus) is None:
         raise UserError("resume needs a corpus that can be identified: a Corpus, a list or a tuple of texts.")
-    if batch_tokens < 1:
-        raise UserError(f"batch_tokens must be at least 1. Got {batch_tokens} instead.")
+    whole_number(batch_tokens, "batch_tokens", at_least=1)
     if not subject.sites and not all("hidden states" in lens.reads for lens in lenses):
         raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to analyse.")
 
@@ -234,13 +234,10 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **o
         lens.take(results)
 
 
-def _texts(subject: Subject, corpus: Texts | TokenizedTexts | str, truncate: bool) -> TokenizedTexts:
+def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool) -> TokenizedTexts:
+    refuse_no_subject(subject, "look")
     if isinstance(corpus, TokenizedTexts):
         return corpus
-    if isinstance(corpus, str):
-        from lorgnette.texts import corpus as opened
-
-        corpus = opened(corpus)
     return TokenizedTexts(subject, corpus, truncate=truncate)
 
 

@@ -4,9 +4,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from lorgnette.errors import UserError
-from lorgnette.subject import Subject
+from lorgnette.lens.losses import classifies
+from lorgnette.subject import Subject, refuse_no_subject
+from lorgnette.texts import refuse_no_text, texts_of
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.labels import matched
@@ -23,7 +26,8 @@ it while the texts of the next window are cut into tokens."""
 TOGETHER = 64
 """Texts that are handed to the tokenizer in one call."""
 
-Texts = Corpus | Iterable[Example | str]
+Texts = Corpus | Iterable[Any] | Mapping[str, Any] | str
+"""Whatever `lo.corpus` takes: a corpus, a name, a data set, a table, texts."""
 
 
 class TokenizedTexts:
@@ -34,14 +38,21 @@ class TokenizedTexts:
     keep: int
 
     def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD) -> None:
-        self.subject, self.corpus, self.truncate, self.keep = subject, corpus, truncate, keep
+        refuse_no_subject(subject, "look")
+        self.subject, self.corpus, self.truncate, self.keep = subject, texts_of(corpus), truncate, keep
         self.words: bool = False
         """Whether somebody will want to know their words: found as they are cut into tokens."""
         self._first: list[Encoded] = []
         self._whole = False
+        self.classes: int | None = None
+        """How many classes labels may name; None as long as nobody reads them."""
 
     def match_labels(self, renamed: Mapping[str, str] | None = None) -> None:
         """Labels by name: from here on they count in the subject's classes; what does not match is a `UserError`."""
+        self._match(renamed)
+        self.classes = len(self.subject.labels or ()) if classifies(self.subject) else None
+
+    def _match(self, renamed: Mapping[str, str] | None) -> None:
         if self.subject.labels is None:
             if renamed:
                 raise UserError(f"{self.subject.name!r} has no classes to map labels to.")
@@ -65,6 +76,16 @@ class TokenizedTexts:
         return fingerprint_of(self.corpus)
 
     def __iter__(self) -> Iterator[Encoded]:
+        for encoded in self._encoded():
+            label = encoded.example.label
+            if self.classes is not None and label is not None and label >= self.classes:
+                raise UserError(
+                    f"The text {encoded.example.id!r} has label {label}, but {self.subject.name!r} has {self.classes} "
+                    f"classes (0 to {self.classes - 1}). Give the corpus that the classifier was trained for."
+                )
+            yield encoded
+
+    def _encoded(self) -> Iterator[Encoded]:
         if self._whole:
             yield from self._first
             return
@@ -74,16 +95,18 @@ class TokenizedTexts:
             count += 1
             yield encoded
         while some := list(islice(items, TOGETHER)):
-            examples = [
-                item if isinstance(item, Example) else Example(f"text {count + number}", item)
-                for number, item in enumerate(some, 1)
-            ]
+            examples = [_example(item, count + number) for number, item in enumerate(some, 1)]
             for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate, words=self.words):
                 if len(self._first) == count < self.keep:
                     self._first.append(encoded)
                 count += 1
                 yield encoded
         self._whole = count == len(self._first)
+
+
+def _example(item: Example | str, number: int) -> Example:
+    refuse_no_text(item, number)
+    return item if isinstance(item, Example) else Example(f"text {number}", item)
 
 
 def fingerprint_of(corpus: Texts) -> str | None:

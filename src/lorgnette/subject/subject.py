@@ -14,7 +14,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette.attending import Site, Tap
 from lorgnette.display import Facts
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
@@ -23,6 +23,7 @@ from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 from lorgnette.models.watching import refuse_compiled
+from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
@@ -184,8 +185,9 @@ class Subject(Facts):
         """Examples (or plain texts) as a padded batch on the model's device."""
         if isinstance(examples, str):
             raise UserError("encode takes a list of texts: for a single text, pass [text].")
-        made = [example if isinstance(example, Example) else Example(f"text {number + 1}", example)
-                for number, example in enumerate(examples)]  # fmt: skip
+        made = as_examples(texts_of(examples))
+        if not made:
+            raise UserError("There is no text to encode: pass at least one.")
         return self.collate([self.tokenize(example, truncate=truncate) for example in made])
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
@@ -235,6 +237,8 @@ class Subject(Facts):
         """
         from lorgnette.subject.generation import traced
 
+        if not isinstance(text, str | Example):
+            raise UserError(f"trace takes one text, a string or an Example. Got {shown(text)} instead.")
         example = text if isinstance(text, Example) else self.example(text, pair, target=target)
         return traced(self, example, without, generate)
 

@@ -1,14 +1,25 @@
 """Texts and what is known of them: files, `datasets`, named data sets, planted truth."""
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown, whole_number
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
 
-__all__ = ["Corpus", "Example", "SizedCorpus", "corpora", "corpus", "corpus_names"]
+__all__ = [
+    "Corpus",
+    "Example",
+    "SizedCorpus",
+    "as_examples",
+    "corpora",
+    "corpus",
+    "corpus_names",
+    "refuse_no_text",
+    "texts_of",
+]
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 TREEBANKS = (".conllu",)
@@ -61,8 +72,8 @@ def corpus(
     A name is one of `lo.corpora()`, optionally with a variant or split ("hatexplain:test", "multi30k:en-fr:val"). It is
     read from the folder `data` (or LORGNETTE_DATA), else from the Hugging Face hub. Any other "owner/name" (or
     "hub:name") is a data set on the hub. A path is a file (text, .csv, .tsv, .jsonl, .conllu, also .gz or .xz) or a
-    folder (a saved data set, or one with a file per split). A `datasets.Dataset`, or a list of dicts or texts,
-    also works.
+    folder (a saved data set, or one with a file per split). A `datasets.Dataset`, a data frame, a dict of columns, or a
+    list of dicts or texts also works. `lo.look` takes whatever this function takes.
     """
     from lorgnette.texts.columns import Columns
 
@@ -75,7 +86,41 @@ def corpus(
         from lorgnette.texts.hub import dataset_corpus
 
         opened = dataset_corpus(name_or_path, split=split, columns=columns)
-    return opened if limit is None else opened.take(limit)
+    return opened if limit is None else opened.take(whole_number(limit, "limit", at_least=0))
+
+
+def texts_of(given: Any) -> "Corpus | Iterable[Example | str]":
+    """What is given as a corpus, anywhere: texts and examples as they are, anything else as `corpus` reads it.
+
+    A list keeps its own examples and their ids. An iterator stays one: it can be read once.
+    """
+    if isinstance(given, Corpus | Iterator):
+        return given
+    if isinstance(given, list | tuple) and not any(isinstance(item, Mapping) for item in given):
+        for number, item in enumerate(given, 1):
+            refuse_no_text(item, number)
+        return given
+    if given is None or isinstance(given, bytes | bytearray | int | float | Example):
+        hint = " For one text, pass [text]." if isinstance(given, Example) else ""
+        raise UserError(
+            f"corpus must be a name, a path, a Corpus, a data set or a list of texts. Got {shown(given)} instead.{hint}"
+        )
+    return corpus(given)
+
+
+def as_examples(items: "Iterable[Example | str]") -> list[Example]:
+    """Texts as examples: those that are none get their number as id."""
+    out = []
+    for number, item in enumerate(items, 1):
+        refuse_no_text(item, number)
+        out.append(item if isinstance(item, Example) else Example(f"text {number}", item))
+    return out
+
+
+def refuse_no_text(item: object, number: int) -> None:
+    """What is neither a text nor an example, in a list of them."""
+    if not isinstance(item, str | Example):
+        raise UserError(f"Text {number} of the corpus must be a string or an Example. Got {shown(item)} instead.")
 
 
 def _opened(name: str, split: str | None, data: str | Path | None, columns: Any, paragraphs: bool) -> Corpus:

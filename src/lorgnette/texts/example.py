@@ -1,9 +1,10 @@
 """One text, with everything its corpus knows of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.types import Json
 
 TEMPLATE = "template"
@@ -43,6 +44,7 @@ class Example:
     parts: tuple[Span, ...] = ()  # who speaks in a chat, the named parts of a prompt; in order, without overlap
 
     def __post_init__(self) -> None:
+        self._check_fields()
         per_word = {
             "rationale": self.rationale,
             "heads": self.heads,
@@ -55,4 +57,33 @@ class Example:
             # A reader that lets these drift apart would shift every later number by a word, silently.
             if self.words is None or len(values) != len(self.words):
                 count = "no" if self.words is None else len(self.words)
-                raise ValueError(f"example {self.id!r}: {len(values)} values of {name!r} for {count} words")
+                raise UserError(
+                    f"The text {self.id!r} has {len(values)} values of {name!r} for {count} words: give one for each."
+                )
+
+    def _check_fields(self) -> None:
+        """Types, once and here: a label of NumPy becomes an int, a list of words a tuple."""
+        if not isinstance(self.id, str):
+            object.__setattr__(self, "id", str(self.id))
+        for name in ("text", "pair", "target"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "text"):
+                raise UserError(f"The {name} of {self.id!r} must be a string. Got {shown(value)} instead.")
+        if self.label is not None and (type(self.label) is not int or self.label < 0):
+            label = int(self.label) if isinstance(self.label, bool) else self.label
+            number = whole_number(label, f"The label of {self.id!r} (None: no label)", at_least=0)
+            object.__setattr__(self, "label", number)
+        for name in ("words", "rationale", "heads", "relations"):
+            value = getattr(self, name)
+            if value is None or isinstance(value, tuple):
+                continue
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise UserError(f"The {name} of {self.id!r} must be a list, one for each word. Got {shown(value)}.")
+            object.__setattr__(self, name, tuple(value))
+        if self.words is not None and not all(isinstance(word, str) for word in self.words):
+            raise UserError(f"The words of {self.id!r} must be strings. Got {shown(self.words)} instead.")
+        for name in ("tags", "extra"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise UserError(
+                    f"The {name} of {self.id!r} must be a mapping. Got {shown(getattr(self, name))} instead."
+                )

@@ -20,9 +20,10 @@ def dataset_corpus(
     columns = columns or Columns(**{key.removesuffix("_column"): value for key, value in named.items()})
     if isinstance(dataset, Iterator):
         raise UserError("this iterator can be read only once; a corpus must be re-iterable, such as a list.")
+    dataset = _rows(dataset, columns)
     if isinstance(dataset, Mapping):  # datasets.DatasetDict
         dataset, split = dataset[_chosen(split, list(dataset), name or "the data set")], split or "train"
-    if not isinstance(dataset, Iterable):
+    if not isinstance(dataset, Iterable) or isinstance(dataset, bytes | bytearray):
         raise UserError(f"a {type(dataset).__name__} is not a data set: expected a re-iterable of dicts or texts.")
     where = name or type(dataset).__name__
     label_names = _class_names(dataset, columns.label)
@@ -52,6 +53,24 @@ def dataset_corpus(
     else:
         corpus = Corpus(where, read, **fields)
     return corpus
+
+
+def _rows(table: Any, columns: Columns) -> Any:
+    """A table of columns (a data frame, a dict of lists) as rows; a series or an array of texts as a list."""
+    if hasattr(table, "columns") and hasattr(table, "to_dict"):  # pandas; iterating it would give the names of columns
+        return table.to_dict("records") if hasattr(table, "iloc") else table.to_dicts()
+    if hasattr(table, "tolist"):  # an array, a series
+        return table.tolist()
+    if isinstance(table, Mapping) and (columns.text in table or columns.words in table):
+        given = {name: values.tolist() if hasattr(values, "tolist") else values for name, values in table.items()}
+        lists = all(isinstance(values, list | tuple) for values in given.values())
+        if not lists or len({len(values) for values in given.values()}) > 1:
+            raise UserError(
+                f"This dict has a column {columns.text!r}, but its values are not lists of one length: give one value "
+                "for each text in every column, or a list of dicts."
+            )
+        return [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    return table
 
 
 def saved_corpus(folder: Path, *, split: str | None, columns: Columns) -> Corpus:

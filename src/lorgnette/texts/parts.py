@@ -96,6 +96,11 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
         raise UserError(
             f"{type(tokenizer).__name__} has no chat template. Pass the prompt as text, or in parts (lo.prompt)."
         )
+    if any((example.heads, example.relations, example.rationale, example.tags)):
+        raise UserError(
+            f"The text {example.id!r} has annotations of its words, but a chat template adds words of its own. "
+            "Leave out --chat (or lo.chat), or give texts without annotations."
+        )
     opens = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant"
     marks = [f"\u2063{number}\u2063" for number in range(len(messages))]
     whole = _written(tokenizer, messages, opens)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ class TrainingSettings:
     """One run of one seed. None means: what suits the model (see `resolved`).
 
     model        a preset ("tp9-residual"), or a pretrained model to fine-tune: a folder or hub name
-    corpus       a name or path for `lorgnette.corpus`, or `Splits`
+    corpus       whatever `lorgnette.corpus` takes (a name, a path, a `datasets.DatasetDict`, a data frame), or `Splits`
     overrides    fields of the preset's config: {"layers": 2, "positions": "learnt"}
     embeddings   "glove" (the folder glove_100d of the data), "random", a path of vectors, or "model:NAME" (the
                  input vectors of a pretrained model)
@@ -50,7 +51,7 @@ class TrainingSettings:
     """
 
     model: str
-    corpus: str | Splits
+    corpus: Any
     out: Path | str
     _: KW_ONLY
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -95,6 +96,10 @@ class TrainingSettings:
     command: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.corpus, os.PathLike):
+            object.__setattr__(self, "corpus", os.fspath(self.corpus))
+        elif not isinstance(self.corpus, str | Splits):
+            object.__setattr__(self, "corpus", self._splits())
         for name in ("batch_size", "accumulate", "patience", "min_count", "beams"):
             _at_least(name, getattr(self, name), 1)
         for name in ("epochs", "evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
@@ -114,6 +119,22 @@ class TrainingSettings:
             _one_of("vocabulary", self.vocabulary, ("train", "vectors"))
         if self.bf16 and self.fp16:
             raise UserError("bf16 and fp16 are two precisions: choose one.")
+
+    def _splits(self) -> Splits:
+        """The parts of a data set in memory; what is no dict of splits is training texts."""
+        from lorgnette.texts import corpus
+        from lorgnette.texts.named import SAME_SPLIT
+
+        named: dict[str, Any] = {"text_column": self.text_column, "label_column": self.label_column}
+        given = self.corpus
+        if not isinstance(given, Mapping) or self.text_column in given:
+            return Splits(corpus(given, **named))
+        validation = next((split for split in SAME_SPLIT if split in given), None)
+        return Splits(
+            corpus(given, split="train", **named),
+            None if validation is None else corpus(given, split=validation, **named),
+            corpus(given, split=self.test_split, **named) if self.test_split in given else None,
+        )
 
     @property
     def folder(self) -> Path:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lorgnette.errors import UserError
 from lorgnette.texts import Corpus, Example, corpus
@@ -103,8 +104,6 @@ def _opened(settings: TrainingSettings) -> Splits:
 
 def _present(name: str, settings: TrainingSettings) -> set[str] | None:
     """The splits of a corpus, with one name for validation; None if it has none (a file)."""
-    from pathlib import Path
-
     from lorgnette.texts.named import NAMED, SAME_SPLIT
     from lorgnette.texts.planted import SIZES
 
