@@ -258,3 +258,12 @@ def test_half_characters_are_one_line(text):
         bert().trace(text)
     with pytest.raises(UserError, match="half a character"):
         lo.look(bert(), ["fine", text], ["weights"], progress=False)
+
+
+@pytest.mark.parametrize("name", ["chunk_size_feed_forward", "sliding_window"])
+@pytest.mark.parametrize("value", ["4", [4], 1.5, True, {"a": 1}])
+def test_a_number_that_is_read_in_the_pass_is_checked_before(folder, name, value):
+    if isinstance(value, dict):
+        value = {name: "4"}  # also inside the config of a part
+    with pytest.raises(UserError, match=rf"{name} is .*, and must be a whole number or null"):
+        lo.load(edited(folder, **{name: value}))

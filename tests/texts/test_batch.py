@@ -5,6 +5,7 @@ import pytest
 import torch
 from tiny import bert
 
+from lorgnette.errors import UserError
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
 
@@ -71,9 +72,9 @@ def test_to_moves_every_tensor():
 
 
 def test_an_example_whose_annotation_does_not_fit_its_words_is_refused():
-    with pytest.raises(ValueError, match=r"2 values of 'rationale' for 1 words"):
+    with pytest.raises(UserError, match=r"2 values of 'rationale' for 1 words"):
         Example("a", "x", words=("x",), rationale=(0.0, 1.0))
-    with pytest.raises(ValueError, match=r"1 values of 'upos' for no words"):
+    with pytest.raises(UserError, match=r"1 values of 'upos' for no words"):
         Example("a", "x", tags={"upos": ("NOUN",)})
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import xarray as xr
@@ -50,6 +51,11 @@ class Attention(Facts):
     output: ModelOutput
     heads: tuple[int, ...] | None = None
     projections: SiteWeights | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds numbers: gradients flow through the original only."""
+        records = {site: {name: each.detach() for name, each in parts.items()} for site, parts in self.records.items()}
+        return {**vars(self), "records": records, "output": _detached(self.output)}
 
     def facts(self) -> dict[str, object]:
         shapes: dict[str, object] = {name: " × ".join(map(str, self[name].shape)) for name in self.names()}
@@ -129,6 +135,15 @@ class Attention(Facts):
         return record["weights"] * head_norms(record["value"].to(products.dtype), products)[:, :, None].to(
             record["weights"]
         )
+
+
+def _detached(value: Any) -> Any:
+    """The same without the graph, in what a model returns: tensors in tuples and in mappings by name."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, ModelOutput):
+        return type(value)(**{name: _detached(each) for name, each in value.items()})
+    return tuple(map(_detached, value)) if type(value) is tuple else value
 
 
 def attention(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import transformers
 from safetensors import SafetensorError
@@ -238,7 +239,15 @@ def _refuse_odd_config(file: Path) -> None:
         config = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise UserError(f"{file} is not a model config: expected a JSON object.")
-    for name, number in _numbers(config):
+    for name, value in _values(config):
+        if name in _WHOLE and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UserError(
+                f"{file}: {name} is {json.dumps(value)[:40]}, and must be a whole number or null. Put the config.json "
+                "that came with the weights there."
+            )
+        if not isinstance(value, int | float):
+            continue
+        number = value
         most = next((limit for part, limit in _MOST.items() if part in name), LARGEST_NUMBER)
         is_nan = isinstance(number, float) and math.isnan(number)
         is_no_share = any(part in name for part in _SHARES) and not 0 <= number <= 1
@@ -250,11 +259,15 @@ def _refuse_odd_config(file: Path) -> None:
             )
 
 
-def _numbers(config: Json) -> Iterator[tuple[str, int | float]]:
+_WHOLE = ("chunk_size_feed_forward", "sliding_window")
+"""Fields that transformers reads in the pass, and not before."""
+
+
+def _values(config: Json) -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         if isinstance(value, dict):
-            yield from _numbers(value)
-        elif isinstance(value, int | float):
+            yield from _values(value)
+        else:
             yield name, value
 
 

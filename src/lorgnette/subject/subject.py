@@ -1,11 +1,12 @@
 """The thing looked at: a model, its tokenizer, and where its attention lives."""
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -76,6 +77,22 @@ class Subject(Facts):
         self.anatomy: Anatomy = anatomy_of(model)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What `pickle` writes; one line if the model cannot be written, which transformers' own hooks prevent."""
+        hooks = [hook for module in self.model.modules() for hook in module._forward_hooks.values()]
+        if any("<locals>" in getattr(hook, "__qualname__", "") for hook in hooks):
+            raise UserError(
+                f"{self.name!r} cannot be pickled: transformers put hooks into it when hidden states were asked for. "
+                "Save the model and its tokenizer (save_pretrained) and load them there (lo.load); of a Trace or an "
+                "Attention, pickle the arrays (.data(…))."
+            )
+        return super().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Subject":
+        made = memo[id(self)] = type(self).__new__(type(self))
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        return made
 
     def __repr__(self) -> str:
         stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())

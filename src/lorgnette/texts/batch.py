@@ -70,6 +70,10 @@ class TokenTexts:
         on_host = word.cpu()
         return TokenTexts(lambda: on_host, lambda: pieces, lambda: words)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy has the texts themselves: the functions that would find them cannot be pickled."""
+        return TokenTexts.of, (self.word, self.pieces, self.words)
+
     @cached_property
     def word(self) -> Int[Tensor, "batch token"]:
         """Index of the word that a piece belongs to; −1 for special tokens and padding."""

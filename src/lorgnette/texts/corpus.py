@@ -54,6 +54,13 @@ class Corpus(Facts):
     def __iter__(self) -> Iterator[Example]:
         return iter(self._read())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A corpus is pickled with its examples, which are read for it: a source may not be there where it arrives."""
+        return _unpickled, (self.name, self.split, self.labels, self.fingerprint(), tuple(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Corpus":
+        return self  # nothing of it changes
+
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split else ""
         return f"{type(self).__name__}({self.name!r}{split})"
@@ -164,6 +171,14 @@ class _Shuffled(Corpus):
 
     def take(self, n: int) -> Corpus:
         return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))
+
+
+def _unpickled(
+    name: str, split: str | None, labels: Labels, fingerprint: str, examples: tuple[Example, ...]
+) -> SizedCorpus:
+    made = SizedCorpus(name, lambda: examples, split=split, labels=labels, size=len(examples))
+    made._fingerprint = fingerprint
+    return made
 
 
 def _count(n: int) -> int:
