@@ -1,7 +1,7 @@
 """What goes wrong because of the input, said in one line."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -50,6 +50,12 @@ def whole_numbers(values: object, argument: str, *, at_least: int | None = None)
     return [whole_number(value, argument, at_least=at_least) for value in values]
 
 
+def refuse_no_mapping(value: object, argument: str, example: str) -> None:
+    """What is no mapping, in the place of one."""
+    if not isinstance(value, Mapping):
+        raise UserError(f"{argument} must be a mapping, such as {example}. Got {shown(value)} instead.")
+
+
 def shown(value: object) -> str:
     """A wrong value in a message, cut if it is long."""
     try:
@@ -82,6 +88,8 @@ def outside(what: str, to_do: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # of a GPU, which the input did not choose
+            raise
         if _is_our_bug(error.__traceback__):
             raise
         raise UserError(f"{what}: {reason(error)}. {to_do}") from error

@@ -10,21 +10,24 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from fuzz import corpora, models, options, runs, texts, treebanks
+from fuzz import calls, corpora, models, options, runs, texts, treebanks
 from fuzz.place import Place, quick_pictures, shared_models
-from fuzz.trial import Case, Outcome, tried
+from fuzz.trial import Call, Case, Outcome, tried
 from lorgnette import lens as lenses
 from lorgnette.cli.app import app  # noqa: F401  (read once, before the workers are forked)
 
-AREAS: dict[str, Callable[[Place], SearchStrategy[Case]]] = {
+AREAS: dict[str, Callable[[Place], SearchStrategy[Case] | SearchStrategy[Call]]] = {
     "corpora": corpora.cases,
     "treebanks": treebanks.cases,
     "models": models.cases,
     "results": runs.cases,
     "texts": texts.cases,
     "options": options.cases,
+    "calls": calls.cases,
 }
-SHARES = {"corpora": 0.2, "treebanks": 0.15, "models": 0.2, "results": 0.15, "texts": 0.15, "options": 0.15}
+SHARES = {
+    "corpora": 0.15, "treebanks": 0.1, "models": 0.15, "results": 0.1, "texts": 0.15, "options": 0.15, "calls": 0.2,
+}  # fmt: skip
 
 
 @contextmanager
@@ -51,7 +54,7 @@ def run_cases(place: Place, area: str, number: int, count: int, report: Callable
         suppress_health_check=list(HealthCheck),
     )
     @given(AREAS[area](place))
-    def one(case: Case) -> None:
+    def one(case: Case | Call) -> None:
         folder = Path(tempfile.mkdtemp(prefix="case-", dir=place.root))
         try:
             report(tried(case, folder))

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,50 @@ class Outcome:
     seconds: float = 0.0
 
 
-def tried(case: Case, folder: Path) -> Outcome:
+@dataclass(frozen=True)
+class Call:
+    """A function of ours, called with something that it may not expect.
+
+    A `UserError` must hold one of the words `names`, so that the reader knows which argument is meant.
+    """
+
+    what: str
+    call: Callable[[], Any]
+    names: tuple[str, ...] = ()
+    judge: Callable[[Any], str | None] = lambda given: None
+    """A sentence if numbers changed silently; asked only where there was an answer."""
+
+
+def called(case: Call) -> Outcome:
+    from lorgnette.errors import UserError
+
+    started = time.monotonic()
+
+    def outcome(kind: str, details: str = "") -> Outcome:
+        return Outcome(kind, case.what[:1500], details, time.monotonic() - started)
+
+    try:
+        with clocked(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            answer = case.call()
+            changed = case.judge(answer)
+    except Hang:
+        return outcome("hang", traceback.format_exc()[-3000:])
+    except UserError as error:
+        said = str(error)
+        if "\n" in said or len(said) >= LONGEST_LINE:
+            return outcome("traceback", f"not one line: {said[:3000]}")
+        if case.names and not any(name.casefold() in said.casefold() for name in case.names):
+            return outcome("traceback", f"a line that names none of {case.names}: {said}")
+        return outcome("one line", said)
+    except BaseException:
+        return outcome("traceback", traceback.format_exc()[-6000:])
+    return outcome("right") if changed is None else outcome("silent change", changed)
+
+
+def tried(case: "Case | Call", folder: Path) -> Outcome:
+    if isinstance(case, Call):
+        return called(case)
     started, here = time.monotonic(), os.getcwd()
     for name, content in case.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from lorgnette.attending.call import Call
 from lorgnette.attending.scores import Scores, dense, fused, softmax
 from lorgnette.attending.taps import ACTIVE, Tap
 from lorgnette.errors import CaptureError
+from lorgnette.texts.padding import HIDDEN
 
 # fmt: off
 HARMLESS = frozenset((
@@ -144,7 +145,7 @@ def _scores(
         if mask.dtype == torch.bool:
             allowed = mask
         else:
-            allowed = mask > torch.finfo(mask.dtype).min / 2
+            allowed = mask > HIDDEN
             extra = mask.masked_fill(~allowed, 0.0)
             if bool(extra.any()):
                 bias = extra if bias is None else bias + extra

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import xarray as xr
@@ -52,7 +51,7 @@ class Attention(Facts):
     heads: tuple[int, ...] | None = None
     projections: SiteWeights | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """A copy holds numbers: gradients flow through the original only."""
         records = {site: {name: each.detach() for name, each in parts.items()} for site, parts in self.records.items()}
         return {**vars(self), "records": records, "output": _detached(self.output)}
@@ -137,7 +136,7 @@ class Attention(Facts):
         )
 
 
-def _detached(value: Any) -> Any:
+def _detached(value: object) -> object:
     """The same without the graph, in what a model returns: tensors in tuples and in mappings by name."""
     if isinstance(value, Tensor):
         return value.detach()
@@ -202,7 +201,7 @@ def _refuse_padding_from_the_end(rows: Sequence[int], inputs: Mapping[str, objec
 
 def _known_parts(parts: Sequence[str]) -> Sequence[str]:
     parts = [parts] if isinstance(parts, str) else parts
-    if not isinstance(parts, Sequence) or not parts:
+    if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, str) for part in parts):
         raise UserError(f"parts must be a list of {', '.join(PARTS)}. Got {shown(parts)} instead.")
     for part in parts:
         if part not in PARTS:

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from lorgnette.bare.inputs import as_tensors, refuse_shapes
-from lorgnette.errors import UserError, outside, shown, whole_number, whole_numbers
+from lorgnette.errors import UserError, outside, refuse_no_mapping, shown, whole_number, whole_numbers
 from lorgnette.subject import refuse_tokenizer
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
@@ -50,7 +50,8 @@ def batch(
     refuse_tokenizer(tokenizer, "lo.batch")
     tokens = None if tokens is None else whole_number(tokens, "tokens", at_least=1)
     source = _side(made, "input_ids", tokenizer, config, words, word_ids, tokens)
-    if parts:
+    if parts is not None:
+        refuse_no_mapping(parts, "parts", "{'registers': [1, 2]}")
         source = source.replaced(categories={**source.categories, **_parts(source.mask, parts)})
     target = None
     if "decoder_input_ids" in made:
@@ -69,6 +70,8 @@ def batch(
 def _tensors(inputs: object) -> dict[str, Tensor]:
     out: dict[str, Tensor] = {}
     for name, value in as_tensors(inputs).items():
+        if isinstance(value, Tensor) and value.is_meta:
+            raise UserError(f"{name} is on the device meta, and has no values.")
         if isinstance(value, Tensor):
             out[name] = value
         elif value is not None:

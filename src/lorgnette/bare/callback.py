@@ -17,7 +17,7 @@ from transformers import (
 
 from lorgnette.axes import HEAD, Selected
 from lorgnette.display import plot_of
-from lorgnette.errors import UserError, whole_number
+from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.looking.look import look
 from lorgnette.looking.steps import with_steps
 from lorgnette.looking.texts import Texts
@@ -65,10 +65,14 @@ class LensCallback(TrainerCallback):
         whole_number(every, "every", at_least=1)
         if isinstance(lenses, str):
             lenses = [lenses]
+        if not isinstance(lenses, Sequence) or not all(isinstance(lens, str) for lens in lenses):
+            raise UserError(f"lenses must be names, such as ['weights']. Got {shown(lenses)} instead.")
         self.lenses, self.every, self.tokenizer, self.batch_tokens = list(lenses), every, tokenizer, batch_tokens
         self.corpus: Corpus | list[Example | str] = (
             given if isinstance(given := texts_of(corpus), Corpus) else list(given)
         )
+        if isinstance(self.corpus, list) and not self.corpus:
+            raise UserError("The corpus has no texts: pass at least one.")
         self.results: dict[int, dict[str, Result]] = {}
         self.trainer: Trainer | None = None
 

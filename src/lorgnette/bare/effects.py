@@ -87,7 +87,9 @@ def effect(
     inputs = model_inputs(subject, inputs)
     refuse_labelled_padding(subject, inputs)
     taps: list[Tap] = []
-    if without := list(without):
+    if not isinstance(without, Iterable):
+        raise UserError(f"without must be a list of heads, such as ['1.2']. Got {shown(without)} instead.")
+    if without := [without] if isinstance(without, str) else list(without):
         taps.append(knockout(model, without))
     if scaled is not None:
         taps.append(scaling(model, scaled))
@@ -130,6 +132,8 @@ def gradient_effects(
     """
     subject = subject_of(model)
     inputs = model_inputs(subject, inputs)
+    if metric is not None and not callable(metric):
+        raise UserError(f"metric must be a function of the model's output. Got {shown(metric)} instead.")
     if metric is None:
         refuse_labelled_padding(subject, inputs)
     other = None if from_ is None else contexts_of(from_)

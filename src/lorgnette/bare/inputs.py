@@ -54,7 +54,9 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
             if ids.dim() != 2:
                 hint = " For one text: input_ids[None]." if ids.dim() == 1 else ""
                 raise UserError(f"{name} must be [batch token]. Got {ids.dim()} dimensions instead.{hint}")
-            if ids.numel() and int(ids.min()) < 0:
+            if name == "input_ids":
+                _refuse_positions(inputs.get("position_ids"), ids)
+            if ids.numel() and not ids.is_meta and int(ids.min()) < 0:
                 raise UserError(f"{name} has the id {int(ids.min())}: ids count from 0.")
         if isinstance(like, Tensor) and (like.dim() < 2 or 0 in like.shape[:2]):
             raise UserError(f"{name} are empty ({_shape(like)}): expected at least one text with at least one token.")
@@ -62,13 +64,19 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
             real_tokens(mask, tuple(like.shape[:2]) if isinstance(like, Tensor) else None, mask_name)
 
 
+def _refuse_positions(positions: object, like: Tensor) -> None:
+    fits = isinstance(positions, Tensor) and positions.dim() > 0 and positions.shape[-1] == like.shape[1]
+    if isinstance(positions, Tensor) and (not fits or not positions.numel()):
+        raise UserError(f"position_ids are {_shape(positions)}, and the batch is {_shape(like)} (texts × tokens).")
+
+
 def model_inputs(subject: Subject, inputs: object) -> dict[str, object]:
     """The inputs as tensors, if this model can take them; else one line that says which cannot be right."""
     made = as_tensors(inputs)
     refuse_elsewhere(subject, made)
     refuse_shapes(made)
-    config = getattr(subject.model, "config", None)
-    refuse_unmasked(made, getattr(config, "pad_token_id", None), getattr(config, "eos_token_id", None))
+    for known in (getattr(subject.model, "config", None), subject.tokenizer if subject.has_tokenizer else None):
+        refuse_unmasked(made, getattr(known, "pad_token_id", None), getattr(known, "eos_token_id", None))
     _refuse_unknown_ids(subject, made)
     return made
 

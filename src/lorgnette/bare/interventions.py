@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.attention import Attention
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, refuse_no_mapping, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.knockout import Head, Knockout, heads_at
@@ -82,7 +83,10 @@ def knockout(model: Model, heads: Iterable[Head]) -> Knockout:
 def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
     """The tap that scales heads."""
     placed: dict[Site, dict[int, float]] = {}
+    refuse_no_mapping(factors, "factors", "{'1.2': 0.5}")
     for name, factor in factors.items():
+        if isinstance(factor, bool) or not isinstance(factor, Real):
+            raise UserError(f"The factor of a head must be a number. Got {shown(factor)} instead.")
         for site, indices in heads_at(subject_of(model), [name]).items():
             placed.setdefault(site, {}).update(dict.fromkeys(indices, float(factor)))
     return Scaled(placed)
@@ -91,6 +95,7 @@ def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
 def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequence[int] | None = None) -> Patched:
     """The tap that patches heads."""
     chosen = heads_at(subject_of(model), heads)
+    positions = None if positions is None else whole_numbers(positions, "positions")
     contexts = contexts_of(from_)
     absent = [site for site in chosen if site not in contexts]
     if absent:
@@ -147,6 +152,8 @@ def patched(
 
 def contexts_of(source: Source) -> dict[Site, Tensor]:
     """The heads' outputs of a recorded pass, by site."""
+    if not isinstance(source, Attention | Trace):
+        raise UserError(f"The other pass (from_) must be an Attention or a Trace. Got {shown(source)} instead.")
     if isinstance(source, Trace):
         return {site: call.context.detach() for site, call in source.calls.items()}
     return {site: parts["context"].detach() for site, parts in source.records.items() if "context" in parts}

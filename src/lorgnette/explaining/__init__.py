@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, outside, shown
 from lorgnette.explaining.backward import edge_relevance, propagated
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import integrated
@@ -76,18 +76,24 @@ def explain(
             f"There is no explanation method {method!r}.{near(str(method), METHODS)} There are: {', '.join(METHODS)}."
         )
     refuse_no_subject(subject, "explain")
+    if not isinstance(biases, bool):
+        raise UserError(f"biases must be True or False. Got {shown(biases)} instead.")
     require_head(subject)
     if not isinstance(batch, Batch):
         batch = _encoded(subject, batch)
     if isinstance(target, str):
         target = class_number(subject, target)
-    if method in MEASURES:
-        made = mixed(subject, batch, method, target)
-    elif method == "integrated_gradients":
-        made = integrated(subject, batch, target, steps=steps)
-    else:
-        made = propagated(subject, batch, method, target, biases=biases)
+    with outside(f"{subject.name!r} cannot run on these inputs ({', '.join(batch.inputs)})", "Check them."):
+        made = _made(subject, batch, method, target, steps, biases)
     return replace(made, source=batch.source)
+
+
+def _made(subject: Subject, batch: Batch, method: str, target: Target, steps: int | None, biases: bool) -> Explanation:
+    if method in MEASURES:
+        return mixed(subject, batch, method, target)
+    if method == "integrated_gradients":
+        return integrated(subject, batch, target, steps=steps)
+    return propagated(subject, batch, method, target, biases=biases)
 
 
 def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:

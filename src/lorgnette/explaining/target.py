@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, outside, shown
 from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -223,7 +223,8 @@ def _refuse_place(subject: Subject, batch: Batch, target: Next) -> None:
 
 def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:
     classes = logits.shape[-1]
-    ids = torch.as_tensor(choice, device=logits.device)
+    with outside(f"The target {shown(choice)} is no class", "Give the number or the name of a class."):
+        ids = torch.as_tensor(choice, device=logits.device)
     if ids.is_floating_point() or ids.shape not in ((), (texts,), logits.shape[:-1]):
         raise UserError(
             f"The target must be a class, or one for each of the {texts} texts. Got {ids.dtype} of shape "

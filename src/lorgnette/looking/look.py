@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lorgnette.errors import UserError, whole_number
+from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
@@ -236,6 +236,8 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **o
 
 def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool) -> TokenizedTexts:
     refuse_no_subject(subject, "look")
+    if not isinstance(truncate, bool):
+        raise UserError(f"truncate must be True or False. Got {shown(truncate)} instead.")
     if isinstance(corpus, TokenizedTexts):
         return corpus
     return TokenizedTexts(subject, corpus, truncate=truncate)

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from lorgnette.errors import UserError
 from lorgnette.lens.losses import classifies
@@ -26,7 +25,7 @@ it while the texts of the next window are cut into tokens."""
 TOGETHER = 64
 """Texts that are handed to the tokenizer in one call."""
 
-Texts = Corpus | Iterable[Any] | Mapping[str, Any] | str
+Texts = Corpus | Iterable[object] | Mapping[str, object] | str
 """Whatever `lo.corpus` takes: a corpus, a name, a data set, a table, texts."""
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import transformers
 from safetensors import SafetensorError
@@ -263,7 +262,7 @@ _WHOLE = ("chunk_size_feed_forward", "sliding_window")
 """Fields that transformers reads in the pass, and not before."""
 
 
-def _values(config: Json) -> Iterator[tuple[str, Any]]:
+def _values(config: Json) -> Iterator[tuple[str, object]]:
     for name, value in config.items():
         if isinstance(value, dict):
             yield from _values(value)

@@ -11,6 +11,7 @@ from typing import Any
 import altair as alt
 import xarray as xr
 
+from lorgnette import errors
 from lorgnette import lens as lenses
 from lorgnette.axes import HEAD, LAYER, STATE
 from lorgnette.figures.cells import said, shown
@@ -47,6 +48,9 @@ class Comparison:
     @classmethod
     def of(cls, before: Results | str | os.PathLike[str], after: Results | str | os.PathLike[str]) -> "Comparison":
         """From the folders of two runs, which also name them, or from their results."""
+        for run in (before, after):
+            if not isinstance(run, Results | str | os.PathLike):
+                raise errors.UserError(f"A run is a folder, or the results of look. Got {errors.shown(run)} instead.")
         runs = [run if isinstance(run, Results) else Results.load(run) for run in (before, after)]
         if isinstance(before, Results) or isinstance(after, Results):
             return cls(runs[0], runs[1])

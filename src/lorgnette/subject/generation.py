@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.scores import Scores
-from lorgnette.errors import CaptureError, UserError
+from lorgnette.errors import CaptureError, UserError, shown, whole_number
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout
 from lorgnette.subject.trace import Trace
@@ -38,8 +38,7 @@ class Generation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise UserError(f"A text is continued by at least one token. Got {self.tokens} instead.")
+        object.__setattr__(self, "tokens", whole_number(self.tokens, "The number of tokens to generate", at_least=1))
         if self.temperature is not None and not self.temperature > 0:
             raise UserError(f"The temperature must be above 0; omit it for greedy decoding. Got {self.temperature}.")
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
@@ -83,7 +82,9 @@ def traced(
 
     With both, the effect is that on the text which the whole model says, and `effect.said` has both continuations.
     """
-    heads = list(without)
+    if not isinstance(without, Iterable):
+        raise UserError(f"without must be a list of heads, such as ['1.2']. Got {shown(without)} instead.")
+    heads = [without] if isinstance(without, str) else list(without)
     if how is None:
         if heads:
             return Trace.of_without(subject, example, heads)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex
 
 import torch
 from torch import nn
@@ -70,6 +70,8 @@ class Subject(Facts):
             model = model.module  # which it calls, so that what is watched there is what runs
         self.model: PreTrainedModel = model
         self._tokenizer = tokenizer
+        if name is not None and not isinstance(name, str):
+            raise UserError(f"The name of a Subject must be a string. Got {shown(name)} instead.")
         self.name: str = name or type(model).__name__
         self.loaded = loaded
         self._hashed: tuple[dict[str, int], str] | None = None
@@ -78,7 +80,7 @@ class Subject(Facts):
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         """What `pickle` writes; one line if the model cannot be written, which transformers' own hooks prevent."""
         hooks = [hook for module in self.model.modules() for hook in module._forward_hooks.values()]
         if any("<locals>" in getattr(hook, "__qualname__", "") for hook in hooks):
@@ -89,7 +91,7 @@ class Subject(Facts):
             )
         return super().__reduce_ex__(protocol)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Subject":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Subject":
         made = memo[id(self)] = type(self).__new__(type(self))
         vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
         return made
@@ -326,6 +328,8 @@ def load(
             f"load opens a model by its name or folder; got a {type(name).__name__}. For a model in memory, use "
             "Subject(model, tokenizer)."
         )
+    if dtype is not None and not isinstance(dtype, str):
+        raise UserError(f"Unknown dtype {shown(dtype)}: expected auto, {', '.join(DTYPES)}.")
     where = _device(device)
     kind = dtype or ("auto" if where not in ("cpu", "mps") and torch.cuda.is_available() else "float32")
     if kind != "auto" and kind not in DTYPES:
@@ -343,6 +347,8 @@ def load(
 
 def _device(asked: str | None) -> str:
     """The device that was asked for, if there is one such; by default a GPU if there is one."""
+    if asked is not None and not isinstance(asked, str):
+        raise UserError(f"Unknown device {shown(asked)}: expected cpu, cuda, cuda:N, mps or auto.")
     where = asked or _own_device()
     if where == "auto":
         return where if torch.cuda.is_available() or find_spec("accelerate") is not None else "cpu"

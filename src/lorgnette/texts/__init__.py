@@ -89,7 +89,7 @@ def corpus(
     return opened if limit is None else opened.take(whole_number(limit, "limit", at_least=0))
 
 
-def texts_of(given: Any) -> "Corpus | Iterable[Example | str]":
+def texts_of(given: object) -> "Corpus | Iterable[Example | str]":
     """What is given as a corpus, anywhere: texts and examples as they are, anything else as `corpus` reads it.
 
     A list keeps its own examples and their ids. An iterator stays one: it can be read once.

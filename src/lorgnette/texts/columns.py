@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lorgnette.errors import UserError, near, outside
+from lorgnette.errors import UserError, near, outside, shown
 from lorgnette.texts.example import Example
 from lorgnette.types import Row
 
@@ -22,6 +22,11 @@ class Columns:
     words: str | None = None
     rationale: str | None = None
     target: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, column in vars(self).items():
+            if not isinstance(column, str) and (column is not None or name == "text"):
+                raise UserError(f"{name}_column must be the name of a column. Got {shown(column)} instead.")
 
     def wanted(self) -> list[str]:
         named = [self.label, self.pair, self.id, self.words, self.rationale, self.target]

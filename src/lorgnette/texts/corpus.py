@@ -54,11 +54,11 @@ class Corpus(Facts):
     def __iter__(self) -> Iterator[Example]:
         return iter(self._read())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A corpus is pickled with its examples, which are read for it: a source may not be there where it arrives."""
         return _unpickled, (self.name, self.split, self.labels, self.fingerprint(), tuple(self))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Corpus":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Corpus":
         return self  # nothing of it changes
 
     def __repr__(self) -> str:

@@ -63,8 +63,10 @@ class Example:
 
     def _check_fields(self) -> None:
         """Types, once and here: a label of NumPy becomes an int, a list of words a tuple."""
-        if not isinstance(self.id, str):
+        if isinstance(self.id, int):
             object.__setattr__(self, "id", str(self.id))
+        if not isinstance(self.id, str):
+            raise UserError(f"The id of a text must be a string or a number. Got {shown(self.id)} instead.")
         for name in ("text", "pair", "target"):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or name == "text"):

@@ -16,6 +16,10 @@ SIDES = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_
 """The ids of each side of a model, with the mask that belongs to them."""
 
 
+HIDDEN = -1e4
+"""What a mask adds to the score of a key that is hidden, or less: −∞, the least number of a type, −1e9 …"""
+
+
 def is_first(mask: Mask) -> Mask:
     """The first token of each text."""
     return mask & (mask.cumsum(-1) == 1)
@@ -50,8 +54,11 @@ def real_tokens(mask: Shaped[Tensor, "..."], shape: tuple[int, ...] | None, name
     """
     if mask.dim() not in (2, 3, 4):
         raise UserError(f"{name} has {mask.dim()} dimensions: expected [batch token], 1 for a token and 0 for padding.")
+    if mask.dim() > 2 and mask.shape[-2] not in (1, mask.shape[-1]):
+        raise UserError(f"{name} is {_by(tuple(mask.shape))}: expected [batch token], or as many queries as keys.")
     real = _flags(mask, name) if mask.dim() == 2 else _seen_keys(mask, name)
-    if shape is not None and (real.shape[1] != shape[1] or real.shape[0] not in (1, shape[0])):
+    one = (1,) if mask.dim() > 2 else ()  # for all texts
+    if shape is not None and (real.shape[1] != shape[1] or real.shape[0] not in (*one, shape[0])):
         raise UserError(f"{name} is for {_by(real.shape)} positions, and the batch has {_by(shape)} (texts × tokens).")
     real = real if shape is None else real.expand(*shape)
     empty = (~real.any(-1)).nonzero()[:, 0].tolist()
@@ -75,7 +82,7 @@ def _seen_keys(mask: Tensor, name: str) -> Mask:
                 f"{name} of four dimensions is added to scores, so it is 0 where a key is visible and −∞ elsewhere; "
                 "this one has numbers above 0. Pass a bool mask, or one of two dimensions."
             )
-        visible = mask > torch.finfo(mask.dtype).min / 2
+        visible = mask > HIDDEN
     else:
         visible = _flags(mask, name)
     visible = visible.any(1) if visible.dim() == 4 else visible  # [batch query key]

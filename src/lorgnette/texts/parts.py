@@ -77,10 +77,19 @@ def chatting(corpus: Corpus) -> Corpus:
     def read() -> Iterator[Example]:
         for example in corpus:
             messages = example.extra.get(MESSAGES) or [{"role": "user", "content": example.text}]
+            _refuse_annotated(example)
             made = chat(messages, answer=False, id=example.id)
             yield replace(example, text=made.text, words=None, extra={**example.extra, **made.extra})
 
     return Corpus(**{**corpus._derived(read, "chat"), "name": corpus.name})
+
+
+def _refuse_annotated(example: Example) -> None:
+    if any((example.heads, example.relations, example.rationale, example.tags)):
+        raise UserError(
+            f"The text {example.id!r} has annotations of its words, but a chat template adds words of its own. "
+            "Leave out --chat (or lo.chat), or give texts without annotations."
+        )
 
 
 def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
@@ -96,11 +105,7 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
         raise UserError(
             f"{type(tokenizer).__name__} has no chat template. Pass the prompt as text, or in parts (lo.prompt)."
         )
-    if any((example.heads, example.relations, example.rationale, example.tags)):
-        raise UserError(
-            f"The text {example.id!r} has annotations of its words, but a chat template adds words of its own. "
-            "Leave out --chat (or lo.chat), or give texts without annotations."
-        )
+    _refuse_annotated(example)
     opens = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant"
     marks = [f"\u2063{number}\u2063" for number in range(len(messages))]
     whole = _written(tokenizer, messages, opens)

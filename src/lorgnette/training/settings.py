@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,7 +52,7 @@ class TrainingSettings:
     """
 
     model: str
-    corpus: Any
+    corpus: object
     out: Path | str
     _: KW_ONLY
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -125,15 +126,15 @@ class TrainingSettings:
         from lorgnette.texts import corpus
         from lorgnette.texts.named import SAME_SPLIT
 
-        named: dict[str, Any] = {"text_column": self.text_column, "label_column": self.label_column}
+        opened = partial(corpus, text_column=self.text_column, label_column=self.label_column)
         given = self.corpus
         if not isinstance(given, Mapping) or self.text_column in given:
-            return Splits(corpus(given, **named))
+            return Splits(opened(given))
         validation = next((split for split in SAME_SPLIT if split in given), None)
         return Splits(
-            corpus(given, split="train", **named),
-            None if validation is None else corpus(given, split=validation, **named),
-            corpus(given, split=self.test_split, **named) if self.test_split in given else None,
+            opened(given, split="train"),
+            None if validation is None else opened(given, split=validation),
+            opened(given, split=self.test_split) if self.test_split in given else None,
         )
 
     @property

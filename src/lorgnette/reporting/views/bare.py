@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.display import NotebookDisplay
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
 from lorgnette.reporting.views.page import notebook_html, write_page
 from lorgnette.texts.readable import readable_piece
@@ -66,6 +66,9 @@ def views(
 
     What they do not show: norms, relevance and trees, which need the model (`subject.trace`).
     """
+    for argument, names in (("tokens", tokens), ("keys", keys)):
+        if (names is not None or argument == "tokens") and not isinstance(names, str | Sequence):
+            raise UserError(f"{argument} must be a list of tokens. Got {shown(names)} instead.")
     weights = _checked(attentions, text)
     read = tokens if keys is None else keys
     for side, labels, size in (("query", tokens, weights.shape[2]), ("key", read, weights.shape[3])):
@@ -92,7 +95,7 @@ def _checked(attentions: Weights, text: int | None) -> Float[Tensor, "layer head
             weights = torch.as_tensor(attentions)
         else:
             weights = torch.stack([torch.as_tensor(layer) for layer in attentions])
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError, KeyError) as error:
         raise UserError("lo.views takes weights of layers of one shape: a tensor, or a list with one each.") from error
     if weights.dim() == 5:
         texts = weights.shape[1]
