@@ -278,7 +278,7 @@ def test_copied_pickled_and_kept():
     result = lens.compute()
     assert copy.deepcopy(lens).projections.subject is watched
     again = pickle.loads(pickle.dumps(lens))
-    assert again.projections is None
+    assert again._projections is None
     assert again.compute() == result
     again.bind(watched)
     assert run_lens(again, watched, [watched.encode(examples((3, 2)))]).compute() != result

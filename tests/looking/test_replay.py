@@ -283,5 +283,5 @@ def test_a_run_with_other_batches_is_not_resumed():
     texts_of = texts.TokenizedTexts(subject("bert", dtype=torch.float32), list(examples((8, 8))))
     weights = lo.lens.Weights()
     weights.bind(texts_of.subject)
-    plain, padded = (_fingerprint(texts_of, [weights], 64, step) for step in (1, passes.STEP))
+    plain, padded = (_fingerprint(texts_of, [weights], "", 64, step) for step in (1, passes.STEP))
     assert plain != padded
