@@ -4,7 +4,9 @@ import io
 
 from rich.console import Console
 
+import lorgnette as lo
 from lorgnette.looking import progress
+from lorgnette.looking.look import _size
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
@@ -40,3 +42,22 @@ def test_bar_count_and_time_stay_at_eighty_columns():
     assert "500/1000" in line
     assert ":" in line.split("500/1000")[1][:12]  # the time left, or -:--:--
     assert "━" in line
+
+
+def test_a_lens_with_many_passes_says_how_long_a_text_takes(monkeypatch, capsys):
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress.progress_bar("looking", 3) as advance:
+        advance(1, 20)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "tokens/s" not in line
+    assert " s a text" in line
+
+
+def test_a_limit_is_an_end_of_the_bar(tmp_path):
+    (tmp_path / "texts.txt").write_text("one\ntwo\nthree\n")
+    texts = lo.corpus(str(tmp_path / "texts.txt"), limit=2)
+    assert _size(texts) == 2
+    assert _size(texts.named("other")) == 2
+    assert _size(texts.shuffled(0).take(1)) == 1
+    assert _size(lo.corpus(str(tmp_path / "texts.txt"))) is None

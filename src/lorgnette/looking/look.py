@@ -244,7 +244,8 @@ def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool) -> 
 
 
 def _size(corpus: Any) -> int | None:
-    return len(corpus) if hasattr(corpus, "__len__") else None
+    """How many texts there are, or can be at most, where that is known without reading them."""
+    return len(corpus) if hasattr(corpus, "__len__") else getattr(corpus, "most", None)
 
 
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, batch_tokens: int, step: int) -> Json:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 EVERY = 15.0
 """Seconds between two lines where there is no terminal."""
+SLOW = 20.0
+"""Tokens a second below which seconds a text say more."""
 
 
 def bars(console: "Console") -> "Progress":
@@ -59,16 +61,18 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         return
     from rich.console import Console
 
-    console, began, done, tokens_done = Console(stderr=True), time.monotonic(), 0, 0
+    console, began = Console(stderr=True), time.monotonic()
+    done = texts_done = tokens_done = 0
     shown: Any = bars(console) if console.is_terminal else None
     lines = Lines(what, total, "texts")
     task = None if shown is None else shown.add_task(what, total=total, said="")
 
     def advance(texts: int, tokens: int, *, skipped: bool = False) -> None:
-        nonlocal done, tokens_done
-        done, tokens_done = done + texts, tokens_done + (0 if skipped else tokens)
-        elapsed = time.monotonic() - began
-        speed = f"{tokens_done / elapsed:,.0f} tokens/s" if elapsed > 0.5 and tokens_done else ""
+        nonlocal done, tokens_done, texts_done
+        done += texts
+        if not skipped:
+            texts_done, tokens_done = texts_done + texts, tokens_done + tokens
+        speed = _speed(texts_done, tokens_done, time.monotonic() - began)
         if shown is not None:
             shown.update(task, advance=texts, said=speed)
         elif not skipped:
@@ -79,3 +83,10 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         return
     with shown:
         yield advance
+
+
+def _speed(texts: int, tokens: int, seconds: float) -> str:
+    """Tokens a second; where a lens takes many passes and they are few, seconds a text."""
+    if seconds <= 0.5 or not tokens:
+        return ""
+    return f"{tokens / seconds:,.0f} tokens/s" if tokens / seconds >= SLOW else f"{seconds / texts:,.1f} s a text"

@@ -43,6 +43,8 @@ class Corpus(Facts):
         self._labels = labels
         self._source = source  # the bytes that identify the content; without it the examples themselves are hashed
         self._fingerprint: str | None = None
+        self.most: int | None = None
+        """the largest number of examples that there can be, where it is known: that of `take`"""
 
     @property
     def labels(self) -> Labels:
@@ -87,7 +89,11 @@ class Corpus(Facts):
 
     def take(self, n: int) -> "Corpus":
         """The first n examples (all of them when there are fewer)."""
-        return Corpus(**self._derived(lambda: islice(self, _count(n)), f"take {n}"))
+        return Corpus(**self._derived(lambda: islice(self, _count(n)), f"take {n}"))._at_most(n)
+
+    def _at_most(self, n: int | None) -> "Corpus":
+        self.most = n
+        return self
 
     def shuffled(self, seed: int) -> "Corpus":
         """The examples in an order drawn from `seed`.
@@ -99,7 +105,7 @@ class Corpus(Facts):
     def named(self, name: str) -> "Corpus":
         """The same examples with another name."""
         fields = self._derived(lambda: self, f"named {name}")
-        return Corpus(**{**fields, "name": name})
+        return Corpus(**{**fields, "name": name})._at_most(self.most)
 
     def _derived(self, read: Callable[[], Iterable[Example]], how: str) -> dict[str, Any]:
         """What a corpus made from this one is built with: it shares everything but the order and number of examples."""
@@ -170,7 +176,7 @@ class _Shuffled(Corpus):
         return (example for _, _, example in heapq.nsmallest(n, self._keyed(), key=lambda keyed: keyed[:2]))
 
     def take(self, n: int) -> Corpus:
-        return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))
+        return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))._at_most(n)
 
 
 def _unpickled(
