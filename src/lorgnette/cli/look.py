@@ -168,7 +168,7 @@ def _show(results: "Results", page: "Report", *, table: bool = True) -> None:
 
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import summary
-    from lorgnette.reporting.contents import whole_model
+    from lorgnette.reporting.contents import DECISIONS, whole_model
 
     origin = list(results.values())[-1].provenance  # of this look, if others were there before
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
@@ -179,6 +179,8 @@ def _show(results: "Results", page: "Report", *, table: bool = True) -> None:
         out().print(f"Note: {escape(note)}", highlight=False)
     if (whole := whole_model(results)) is not None:
         out().print(escape(whole.text), highlight=False)
+        if not any(lens in results for lens in DECISIONS):
+            out().print(f"What its decisions rest on: --lens {','.join(DECISIONS)}", highlight=False)
     for sentences in page.findings.values():
         for finding in [finding for some in sentences.values() for finding in some]:
             out().print(f"- {escape(finding.text)}", highlight=False)

@@ -55,7 +55,6 @@ class Lens(torchmetrics.Metric):
     words           which word a piece belongs to
     gradients       the pass runs with gradients on; `finish` then does the backward pass itself
     labels          those of the texts: `look` matches their names with the classes of the model
-    accuracy        nothing, but accuracy and loss of the whole model belong beside its numbers
     tokens          the tokens of a batch and nothing else: where all lenses are such, the model is not run
     cpu             numbers on the CPU, during a pass (`.item()`, `if tensor.any()`): a GPU has to wait for it
     """

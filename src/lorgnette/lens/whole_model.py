@@ -17,7 +17,7 @@ from lorgnette.types import Json, ModelOutput
 class WholeModel(Lens):
     """Accuracy and cross-entropy of a classifier over the texts that have a label.
 
-    `look` brings it along for lenses whose numbers are about a classifier's decisions. What it does not tell you:
+    `look` brings it along for every classifier. What it does not tell you:
     which classes are confused (see `cones`).
     """
 

@@ -41,8 +41,7 @@ def concluded(
                 raise
             left_out[lens.name] = str(error)
             continue
-        if lens.reads & {"labels", "accuracy"}:
-            result.data.attrs |= attributes
+        result.data.attrs |= attributes
         computed.append(result)
     texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
     reasons: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Accuracy and loss of the whole model, beside the lenses that are about its decisions."""
+"""Accuracy and loss of the whole model, beside whatever lenses look at a classifier."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,13 +6,15 @@ from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import classifies
 from lorgnette.lens.whole_model import WholeModel
+from lorgnette.looking.driver import looks
 from lorgnette.looking.texts import TokenizedTexts
 
 
 def whole_model(texts: TokenizedTexts, lenses: Sequence[Lens], labels: Mapping[str, str] | None) -> list[WholeModel]:
-    """What measures them, if a lens is read beside them; labels that a lens uses must match the classes by name."""
+    """What measures them, on labelled texts; labels that a lens uses must match the classes by name."""
     needed = bool(labels) or any("labels" in lens.reads for lens in lenses)
-    if not needed and not any("accuracy" in lens.reads for lens in lenses):
+    runs = any(looks(lens) and "tokens" not in lens.reads for lens in lenses)
+    if not needed and not (runs and classifies(texts.subject)):
         return []
     try:
         texts.match_labels(labels)

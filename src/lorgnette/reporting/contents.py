@@ -45,8 +45,12 @@ def findings(results: Mapping[str, Result]) -> list[Finding]:
     return [finding for result in results.values() for finding in findings_of(result)]
 
 
+DECISIONS = ("relevance", "importance")
+"""Lenses about what a classifier decides, suggested where none of them was used."""
+
+
 def whole_model(results: Mapping[str, Result]) -> Finding | None:
-    """How good the model is on these texts, where a lens is read beside it."""
+    """How good a classifier is on these texts, where they have labels."""
     for result in results.values():
         if WHOLE_MODEL in result.data.attrs:
             numbers = result.data.attrs[WHOLE_MODEL]

@@ -54,7 +54,7 @@ class Agreement(Lens):
 
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
-    reads = frozenset({"accuracy", "cpu"})
+    reads = frozenset({"cpu"})
 
     def __init__(self, draws: int = 2000, seed: int = 0, joint: bool = False) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ class Effects(Lens):
     task: str
     name: ClassVar[str] = "effects"
     summary: ClassVar[str] = "what each head adds to the predicted logit: directly, in all, and by gradient"
-    reads = frozenset({"accuracy", "cpu"})
+    reads = frozenset({"cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "direct_effect": Signal("direct effect on the logit", variable("direct"), signed=True),
         "total_effect": Signal("total effect on the logit, by ablation", variable("total"), signed=True),

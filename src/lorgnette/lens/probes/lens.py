@@ -55,7 +55,7 @@ class Probes(Lens):
 
     name: ClassVar[str] = "probes"
     summary: ClassVar[str] = "what each layer encodes: probes for tags or labels, with control tasks and baselines"
-    reads = frozenset({"accuracy", "hidden states", "cpu"})
+    reads = frozenset({"hidden states", "cpu"})
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class Relevance(Lens):
 
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
-    reads = frozenset({"accuracy", "cpu"})
+    reads = frozenset({"cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "relevance": Signal(
             "share of its layer's relevance that goes through the head, with its sign",
