@@ -97,6 +97,7 @@ class Driver:
         """Take what the lenses added into their states."""
         for lens in self.lenses:
             lens.states.commit()
+            lens._update_count = max(lens._update_count, 1)  # one that reads tokens alone has seen the batch too
 
 
 class _LookingOn(Tap):
