@@ -3,6 +3,8 @@
 import hashlib
 import importlib.util
 import json
+import socket
+import time
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tiny import bert, classifier, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.models.opening import HUB_SECONDS, Checkpoint
 
 
 @pytest.fixture
@@ -204,3 +207,21 @@ def test_a_shelf_that_is_not_there_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("LORGNETTE_MODELS", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="LORGNETTE_MODELS"):
         lo.load("minilm")
+
+
+def test_a_hub_that_does_not_answer_costs_seconds(monkeypatch):
+    """A server that takes connections and says nothing: the libraries below would wait for half a minute."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        began = time.monotonic()
+        with pytest.raises(UserError, match="the hub did not give it") as refused:
+            Checkpoint.at("bert-bas-uncased")
+        assert time.monotonic() - began < HUB_SECONDS + 4
+        silent.settimeout(1)
+        silent.accept()[0].close()  # it was asked
+    assert "\n" not in str(refused.value)
