@@ -113,3 +113,18 @@ def test_a_signal_at_the_very_start_is_one_line():
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=120)
     assert "Traceback" not in said
+
+
+PARSING = """
+import os, signal, sys
+sys.argv = ["lorgnette", "list", "lenses"]
+from typer.core import TyperGroup
+TyperGroup.parse_args = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or exec("while True: pass")
+from lorgnette.cli import main
+main()
+"""
+
+
+def test_a_signal_while_arguments_are_parsed_has_its_own_status():
+    done = run("-c", PARSING)
+    assert (done.returncode, done.stderr) == (143, "lorgnette: interrupted.\n")

@@ -3,7 +3,7 @@
 Cases are drawn by Hypothesis from a seed. Whole chunks of them run in forked processes, so that one that dies or never
 comes back is counted, and the rest goes on. What went wrong is in out/fuzz/wrong.txt, with the seed of its chunk; what
 was said in one line is in said.txt. Then look, train, prune and reproduce are killed at every write and gone on with
-(`--only kills`: this alone).
+(`--only kills`: this alone), and `look` is stopped by signals at random moments and resumed (`--only signals`).
 """
 
 import argparse
@@ -22,6 +22,7 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 import torch
 
 from fuzz.areas import AREAS, SHARES, place_for_cases, run_cases
+from fuzz.interrupted import interrupted_at_random
 from fuzz.killed import NAMES, killed_everywhere
 from fuzz.place import Place
 from fuzz.trial import WALL_SECONDS, Outcome
@@ -107,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description="Hostile input for the command line, from a seed.")
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=[*AREAS, "kills"])
+    parser.add_argument("--only", choices=[*AREAS, "kills", "signals"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"))
     given = parser.parse_args()
@@ -126,7 +127,9 @@ def main() -> int:
         text = table(counts, time.monotonic() - started) if counts else ""
         print(text, file=sys.stderr, flush=True)  # the kills take longer than the cases
         killed, wrong = kills(place) if given.only in (None, "kills") else ("", [])
-    text = "\n\n".join(filter(None, (text, killed)))
+        stopped, more = signals(place, given.seed) if given.only in (None, "signals") else ("", [])
+        wrong += more
+    text = "\n\n".join(filter(None, (text, killed, stopped)))
     (given.out / "table.md").write_text(text + "\n")
     print(text, *wrong, sep="\n")
     return int(bool(wrong) or any(count[kind] for count in counts.values() for kind in WRONG))
@@ -140,6 +143,15 @@ def kills(place: Place) -> tuple[str, list[str]]:
         print(rows[-1], file=sys.stderr, flush=True)
         wrong += [f"{name}: {said}" for said in bad]
     return "\n".join(rows), wrong
+
+
+def signals(place: Place, seed: int) -> tuple[str, list[str]]:
+    stopped, saved, wrong = interrupted_at_random(place, place.root / "signals", seed=seed)
+    rows = [
+        "| SIGINT, SIGTERM at random | stopped | of these, saved | same numbers after --resume |",
+        "| --- " * 4 + "|",
+    ]
+    return "\n".join([*rows, f"| look | {stopped} | {saved} | {stopped - len(wrong)} |"]), wrong
 
 
 if __name__ == "__main__":

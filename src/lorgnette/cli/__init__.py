@@ -20,8 +20,8 @@ def main() -> None:
         from lorgnette.cli.app import app
 
         app(prog_name="lorgnette")
-    except KeyboardInterrupt:  # while Python still reads its libraries; later it is told what was kept
-        _end("interrupted.", 130)
+    except KeyboardInterrupt as interrupt:  # while Python still reads its libraries; later it is told what was kept
+        _end("interrupted.", 143 if isinstance(interrupt, Terminated) else 130)
     except SystemExit as exit_:
         _end(None, exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None))
 

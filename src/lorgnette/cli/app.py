@@ -51,6 +51,13 @@ Exit status: 0 success, 1 invalid input (one line says what to do), 2 usage erro
 class Speaking(TyperGroup):
     """Turns what the user did wrong into one line on stderr."""
 
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        """Parsing imports libraries, which takes long enough to be interrupted."""
+        try:
+            return super().make_context(*given, **options)
+        except KeyboardInterrupt as interrupt:
+            raise _stopped(interrupt) from interrupt
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -60,9 +67,7 @@ class Speaking(TyperGroup):
             _say(str(error))
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
-            _say(str(interrupt) or "interrupted.")
-            terminated = any(isinstance(each, Terminated) for each in (interrupt, interrupt.__cause__))
-            raise typer.Exit(143 if terminated else 130) from interrupt
+            raise _stopped(interrupt) from interrupt
         except OSError as error:
             # The disk, wherever it is met; whatever else the system refuses is a bug of ours, and seen as one.
             from lorgnette.files import trouble
@@ -91,6 +96,13 @@ def _unwritable_name(error: Exception) -> str | None:
         except UnicodeEncodeError:
             return argument
     return None
+
+
+def _stopped(interrupt: KeyboardInterrupt) -> typer.Exit:
+    """Says what was kept; the exit status is that of the signal."""
+    _say(str(interrupt) or "interrupted.")
+    terminated = any(isinstance(each, Terminated) for each in (interrupt, interrupt.__cause__))
+    return typer.Exit(143 if terminated else 130)
 
 
 _OURS = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL)
