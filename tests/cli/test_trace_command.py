@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny import marian
+from tiny import gpt2, marian
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -95,3 +95,27 @@ def test_the_first_stack_is_shown_unless_another_is_asked_for(translator):
     expected = translator.trace("the cat sat", target="le chat").data(stack="cross", words=True)
     np.testing.assert_allclose(document["weights"], expected.sel(layer=1, head=2), atol=1e-6)
     assert document["keys"][:3] == ["the", "cat", "sat"]
+
+
+def test_the_overview_of_a_causal_model_leaves_out_its_first_token(monkeypatch):
+    subject = gpt2()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    note, header, *lines = lorgnette("gpt2", "the cat sat on a mat").splitlines()
+    assert note == "left out below: attention to the first token, the, the usual sink of a causal model"
+    assert header.split()[:3] == ["layer", "head", "1"]
+    mean = subject.trace("the cat sat on a mat").data(words=True).mean("query").values[..., 1:]
+    for layer in range(mean.shape[0]):
+        words, shares = lines[2 * layer].split()[1:], lines[2 * layer + 1].split()
+        assert "the" not in words
+        assert shares == [f"{row.max():.2f}" for row in mean[layer]]
+
+
+def test_a_long_head_is_a_list_of_its_largest_weights(monkeypatch):
+    subject = gpt2()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    text = " ".join(["the cat sat on a mat"] * 10) + " the cat"
+    head = subject.trace(text).head(1, 2, words=True).values
+    lines = lorgnette("gpt2", text, "--layer", 1, "--head", 2).splitlines()
+    assert len(lines) == 1 + 62
+    place = int(head[-1].argmax())
+    assert lines[-1].split()[:4] == ["62", "cat", str(place + 1), text.split()[place]]

@@ -248,7 +248,7 @@ def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[st
         from lorgnette.texts.readable import readable_piece
 
         first = readable_piece(trace.tokens(stack)[1].pieces[0][0])
-        yield f"without the first token, {first}: the sink of a causal model, which most heads attend to most"
+        yield f"left out below: attention to the first token, {first}, the usual sink of a causal model"
 
 
 def _changed(trace: "Trace") -> Iterator[str]:
