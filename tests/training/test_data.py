@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from transformers import BertTokenizerFast
 
 from lorgnette.errors import UserError
 from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
 from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.texts import Corpus, Example
+from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.planted import planted_corpus
 from lorgnette.training.data import Bucketed, Collator, Items, Reader, Streamed
 from lorgnette.training.heuristic import Heuristic
@@ -100,6 +102,41 @@ def test_with_and_without_word_maps_the_ids_are_the_same(max_length):
         assert [(key(item), cut) for item, cut in plain] == [(key(item), cut) for item, cut in mapped]
         if max_length:
             assert all(len(item["input_ids"]) <= 6 for item, _ in plain)
+
+
+ALONE = Example("alone", "nobody sleeps", label=0)
+
+
+@pytest.fixture(scope="module")
+def separating(tmp_path_factory):
+    """BERT's tokenizer, which closes both texts of a pair."""
+    place = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "can", "not", "sleep", "nobody", "sleeps", "."]
+    place.write_text("\n".join(words))
+    return BertTokenizerFast(str(place))
+
+
+def pieces(tokenizer, max_length, examples, **maps):
+    own = Reader(tokenizer, CONFIG, max_length, maps)
+    return [tokenizer.convert_ids_to_tokens(item["input_ids"].tolist()) for item, _ in own.read(examples)]
+
+
+@pytest.mark.parametrize("first", [ALONE, PAIR])
+def test_every_text_keeps_its_second_text_whatever_comes_first(separating, first):
+    pair = Example("p", "a man", pair="nobody sleeps", label=1)
+    found = pieces(separating, None, [first, pair, ALONE])[1:]
+    assert found == [
+        ["[CLS]", "a", "man", "[SEP]", "nobody", "sleeps", "[SEP]"],
+        ["[CLS]", "nobody", "sleeps", "[SEP]"],
+    ]
+
+
+def test_a_pair_is_cut_as_look_cuts_it_with_and_without_a_rationale(separating):
+    pair = Example("p", "a man not sleep a man", pair="nobody sleeps .", label=1)
+    seen = ["[CLS]", "a", "man", "not", "[SEP]", "nobody", "sleeps", ".", "[SEP]"]
+    assert pieces(separating, 9, [pair]) == pieces(separating, 9, [pair], gold=rationale) == [seen]
+    side = Encoder(separating, CONFIG, 9).encode(pair, truncate=True).source
+    assert separating.convert_ids_to_tokens(side.ids) == seen
 
 
 def test_what_is_cut_is_counted():

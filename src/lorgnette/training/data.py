@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 
-from lorgnette.errors import UserError, outside
+from lorgnette.errors import UserError
 from lorgnette.texts import Corpus, Example
-from lorgnette.texts.encoding import Encoder, refuse_half_characters
+from lorgnette.texts.encoding import Encoder
+from lorgnette.texts.sides import Side
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 Item = dict[str, Any]
@@ -34,7 +36,7 @@ class Reads(Protocol):
 
 @dataclass
 class Reader:
-    """Turns examples into items; what is cut to `max_length` is counted, never silent.
+    """Turns examples into items as `look` reads them; what is cut to `max_length` is counted, never silent.
 
     `maps` says which values per word the penalties want per token; a piece has the value of its word.
     """
@@ -51,49 +53,22 @@ class Reader:
         """Items in order, each with whether it was cut. Memory: one chunk."""
         stream = iter(examples)
         while chunk := list(islice(stream, CHUNK)):
-            yield from self._mapped(chunk) if self.maps else self._plain(chunk)
+            for encoded in self._encoder.encode_all(chunk, truncate=True, words=bool(self.maps)):
+                yield self._item(encoded.example, encoded.source), encoded.source.cut
 
-    def _plain(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
-        for example in chunk:
-            refuse_half_characters(example)
-        texts, pairs = zip(*map(text_and_pair, chunk), strict=True)
-        second = None if pairs[0] is None else [pair or "" for pair in pairs]
-        with outside(
-            f"The texts from {chunk[0].id!r} on cannot be cut into tokens", "Correct them, or leave them out."
-        ):
-            encoded = self.tokenizer(list(texts), second, return_attention_mask=False, verbose=False)
-        for number, example in enumerate(chunk):
-            item = {key: encoded[key][number] for key in encoded}
-            yield self._fitted(example, item)
-
-    def _mapped(self, chunk: list[Example]) -> Iterator[tuple[Item, bool]]:
-        for example in chunk:
-            side = self._encoder.encode(example, truncate=True).source
-            item: Item = {"input_ids": side.ids, "labels": example.label}
-            if side.types is not None:
-                item["token_type_ids"] = side.types
-            for name, values_of in self.maps.items():
-                values = values_of(example, side.words)
-                item[name] = [float(values[word]) if word >= 0 else 0.0 for word in side.word]
-            yield self._checked(example, item), side.cut
-
-    def _fitted(self, example: Example, item: Item) -> tuple[Item, bool]:
-        length = len(item["input_ids"])
-        cut = self.max_length is not None and length > self.max_length
-        if cut:
-            # The last token stays if it closes the text ([SEP]), as in `lorgnette.texts.encoding`.
-            tail = int(item["input_ids"][-1] in self._encoder.specials)
-            keep = self.max_length - tail  # type: ignore[operator]
-            item = {key: [*value[:keep], *value[length - tail :]] for key, value in item.items()}
-        return self._checked(example, {**item, "labels": example.label}), cut
-
-    def _checked(self, example: Example, item: Item) -> Item:
-        if not item["input_ids"]:
+    def _item(self, example: Example, side: Side) -> Item:
+        if not len(side):
             raise UserError(f"the text {example.id!r} has no tokens: remove empty texts.")
-        self._encoder.refuse_unknown(item["input_ids"])
-        ids = torch.tensor(item["input_ids"], dtype=torch.int32)  # half the memory of what the model will get
-        rest = {key: torch.tensor(value) for key, value in item.items() if key not in ("input_ids", "labels")}
-        return {"input_ids": ids, "labels": item["labels"], **rest}
+        row = side.row("ids")
+        self._encoder.refuse_unknown([int(row.max())])
+        # int32: half the memory of what the model will get
+        item: Item = {"input_ids": torch.from_numpy(row.astype(np.int32)), "labels": example.label}
+        if side.types is not None:
+            item["token_type_ids"] = torch.tensor(side.types)
+        for name, values_of in self.maps.items():
+            values = values_of(example, side.words)
+            item[name] = torch.tensor([float(values[word]) if word >= 0 else 0.0 for word in side.word])
+        return item
 
 
 def text_and_pair(example: Example) -> tuple[str, str | None]:
