@@ -45,9 +45,18 @@ def whole_number(value: object, argument: str, *, at_least: int | None = None) -
 
 def whole_numbers(values: object, argument: str, *, at_least: int | None = None) -> list[int]:
     """Several of them."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    given = None if isinstance(values, str | bytes) else listed(values)
+    if given is None:
         raise UserError(f"{argument} must be a list of whole numbers. Got {shown(values)} instead.")
-    return [whole_number(value, argument, at_least=at_least) for value in values]
+    return [whole_number(value, argument, at_least=at_least) for value in given]
+
+
+def listed(values: object) -> list[object] | None:
+    """The values as a list; None for what has none, such as a tensor of one number."""
+    try:
+        return list(values)  # type: ignore[call-overload]
+    except TypeError:
+        return None
 
 
 def refuse_no_mapping(value: object, argument: str, example: str) -> None:

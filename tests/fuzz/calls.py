@@ -1,7 +1,9 @@
 """The functions of Python: wrong types, shapes, labels, masks; and right ones in other forms, for the same numbers."""
 
+import operator
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -194,6 +196,8 @@ def _fits(function: Function, argument: str, value: Any) -> bool:
     """Whether the annotation of the argument allows the value; True where nothing is known."""
     if argument == "id":  # a number becomes a name
         return True
+    with suppress(TypeError, ValueError):
+        value = operator.index(value)  # a whole number of NumPy or torch is one
     try:
         hint = typing.get_type_hints(function.of, include_extras=True).get(argument, Any)
         return bool(is_bearable(value, hint))

@@ -75,7 +75,7 @@ def _tensors(inputs: object) -> dict[str, Tensor]:
         if isinstance(value, Tensor):
             out[name] = value
         elif value is not None:
-            raise UserError(f"{name} must be a tensor. Got {type(value).__name__} instead.")
+            raise UserError(f"{name} of the inputs must be a tensor. Got {type(value).__name__} instead.")
     if not out:
         raise UserError("inputs are empty: pass what the tokenizer returned (input_ids, attention_mask, …).")
     return out
@@ -175,10 +175,11 @@ def _refuse_nameless(inputs: Mapping[str, Tensor], name: str, ids: Tensor, token
 
 def _owners(word_ids: object, mask: Tensor) -> Int[Tensor, "batch token"]:
     """The word of each token, as a tensor; None, as tokenizers write it, is −1."""
-    if isinstance(word_ids, list | tuple):
+    if isinstance(word_ids, list | tuple) and all(isinstance(row, list | tuple) for row in word_ids):
         with outside("word_ids is not a table of numbers", "Give one for each position; None or −1: no word."):
             word_ids = torch.tensor([[-1 if number is None else number for number in row] for row in word_ids])
-    owner = torch.from_numpy(word_ids) if isinstance(word_ids, np.ndarray) else word_ids
+    numeric = isinstance(word_ids, np.ndarray) and word_ids.dtype.kind in "iu"
+    owner = torch.as_tensor(word_ids) if numeric else word_ids
     if not isinstance(owner, Tensor) or owner.shape != mask.shape or owner.is_floating_point():
         got = list(owner.shape) if isinstance(owner, Tensor) else type(owner).__name__
         raise UserError(f"word_ids must be whole numbers of shape {list(mask.shape)}. Got {got} instead.")

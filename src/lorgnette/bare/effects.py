@@ -14,7 +14,7 @@ from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.inputs import model_inputs, predictions, refuse_labelled_padding, running
 from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
 from lorgnette.display import Facts
-from lorgnette.errors import UserError, shown
+from lorgnette.errors import UserError, listed, shown
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
@@ -87,7 +87,7 @@ def effect(
     inputs = model_inputs(subject, inputs)
     refuse_labelled_padding(subject, inputs)
     taps: list[Tap] = []
-    if not isinstance(without, Iterable):
+    if listed(without) is None:
         raise UserError(f"without must be a list of heads, such as ['1.2']. Got {shown(without)} instead.")
     if without := [without] if isinstance(without, str) else list(without):
         taps.append(knockout(model, without))

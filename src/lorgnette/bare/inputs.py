@@ -65,8 +65,12 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
 
 
 def _refuse_positions(positions: object, like: Tensor) -> None:
-    fits = isinstance(positions, Tensor) and positions.dim() > 0 and positions.shape[-1] == like.shape[1]
-    if isinstance(positions, Tensor) and (not fits or not positions.numel()):
+    """Positions of other texts; [3 batch token] is for models that count in three directions."""
+    if not isinstance(positions, Tensor):
+        return
+    texts, tokens = like.shape[:2]
+    shapes = [(tokens,), (1, tokens), (texts, tokens), (3, texts, tokens), (4, texts, tokens)]
+    if tuple(positions.shape) not in shapes:
         raise UserError(f"position_ids are {_shape(positions)}, and the batch is {_shape(like)} (texts × tokens).")
 
 

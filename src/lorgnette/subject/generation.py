@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.scores import Scores
-from lorgnette.errors import CaptureError, UserError, shown, whole_number
+from lorgnette.errors import CaptureError, UserError, listed, shown, whole_number
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout
 from lorgnette.subject.trace import Trace
@@ -82,7 +82,7 @@ def traced(
 
     With both, the effect is that on the text which the whole model says, and `effect.said` has both continuations.
     """
-    if not isinstance(without, Iterable):
+    if listed(without) is None:
         raise UserError(f"without must be a list of heads, such as ['1.2']. Got {shown(without)} instead.")
     heads = [without] if isinstance(without, str) else list(without)
     if how is None:

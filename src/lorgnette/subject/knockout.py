@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.errors import UserError, near, shown
+from lorgnette.errors import UserError, listed, near, shown
 from lorgnette.results import Result
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Knockout(Tap):
 def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int, ...]]:
     """Named heads (counted from 1, as before any was removed) as site → indices among those that are there."""
     heads_by_site: dict[Site, list[int]] = {}
-    if not isinstance(heads, Iterable):
+    if listed(heads) is None:
         raise UserError(f"Heads are a list of names such as ['1.2']. Got {shown(heads)} instead.")
     for name in [heads] if isinstance(heads, str) else heads:
         site, head = _placed(subject, name)

@@ -59,7 +59,9 @@ def real_tokens(mask: Shaped[Tensor, "..."], shape: tuple[int, ...] | None, name
     real = _flags(mask, name) if mask.dim() == 2 else _seen_keys(mask, name)
     one = (1,) if mask.dim() > 2 else ()  # for all texts
     if shape is not None and (real.shape[1] != shape[1] or real.shape[0] not in (*one, shape[0])):
-        raise UserError(f"{name} is for {_by(real.shape)} positions, and the batch has {_by(shape)} (texts × tokens).")
+        raise UserError(
+            f"{name} is for {_by(real.shape)} positions, and input_ids (or inputs_embeds) are {_by(shape)}."
+        )
     real = real if shape is None else real.expand(*shape)
     empty = (~real.any(-1)).nonzero()[:, 0].tolist()
     if empty and real.shape[1]:
