@@ -59,7 +59,7 @@ def test_no_neighbour_no_sentence():
 def test_the_most_confident_heads():
     result = one_stack(weights(4, 6, seed=2))
     value, layer, head = max((value, layer, head) for layer, head, value in each_head(result, "confidence"))
-    assert most_confident(result).numbers["first"] == f"{layer}.{head} ({value:.2f})"
+    assert most_confident(result).numbers["named"].startswith(f"{layer}.{head} ({value:.2f})")
 
 
 def test_nobody_is_sure_of_texts_without_words():
@@ -124,7 +124,7 @@ def test_what_is_about_the_whole_model_is_said_once():
     results = lo.look(marian(), EXAMPLES, ["sinks:effect=true,threshold=0.01,thresholds=0.01"], progress=False)
     found = [finding.text for finding in findings(results)]
     assert sum("changes the loss" in text for text in found) == 2  # values, and keys
-    assert sum("have a sink in most texts" in text for text in found) == 3
+    assert sum("a sink in most texts" in text for text in found) == 3
     assert not any(text.startswith(("Encoder", "Decoder", "Cross")) for text in found if "changes the loss" in text)
 
 

@@ -109,7 +109,7 @@ def shares(trace: "Trace", stack: str) -> Iterator[str]:
             for name in shares_by_part["key_part"].values
             if row.sel(key_part=name) > 0.005
         ]
-        yield f"  {asking} reads {', '.join(present)}"
+        yield f"  {asking} attends to: {', '.join(present)}"
 
 
 def chats(texts: "Corpus") -> "Corpus":

@@ -1,5 +1,6 @@
 """A sentence with its numbers, and the heads that it is about."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
@@ -16,6 +17,16 @@ def written(value: float | int, form: str) -> str:
     """A number in a sentence: with a minus sign, and a space before the sign of a percentage."""
     text = format(value, form)
     return (f"−{text[1:]}" if text.startswith("-") else text).replace("%", " %")
+
+
+def decimals(*halves: float, least: int = 2, digits: int = 1) -> int:
+    """Decimals that show so many digits of the narrowest interval (half widths), and at least `least`.
+
+    Two numbers whose intervals do not overlap are then never printed alike. Half widths of 0, and unknown ones, ask for
+    nothing.
+    """
+    widths = [half for half in halves if half > 0 and math.isfinite(half)]
+    return max([least, *(digits - 1 - math.floor(math.log10(half)) for half in widths)]) if widths else least
 
 
 @dataclass(frozen=True)

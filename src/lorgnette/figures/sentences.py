@@ -1,13 +1,15 @@
 """Words that the findings of several lenses share, and the sentence of a lens that has none of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, STACK
 from lorgnette.figures.cells import said, shown, titled
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.doubt import head_extreme
+from lorgnette.figures.finding import Finding, HeadValue, decimals, heads, written
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 
 SPECIAL = ("cls", "sep", "period_comma")
 NAMED = 3  # heads that are named one by one
@@ -41,9 +43,43 @@ def has(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
+def over_texts(means: Estimate) -> str:
+    """ " (3 texts)": what a sentence adds that finds nothing significant."""
+    texts = int(means.count.max()) if bool(means.count.notnull().any()) else 0
+    return f" ({texts:,} {'text' if texts == 1 else 'texts'})" if texts else ""
+
+
 def at_state(state: int, number: str = "where") -> str:
     """Where a hidden state is, as part of a template whose numbers name it."""
     return f"after layer {{{number}}}" if state else "in the embeddings"
+
+
+def significant_heads(sizes: Estimate, sure: xr.DataArray, values: xr.DataArray | None = None) -> tuple[str, str]:
+    """The largest of the heads that are `sure`, by name, and what to add on how the first compares with all others.
+
+    `sizes` rank the heads; `values` are printed for them if they differ (an effect may be negative). Where the largest
+    number of all is not significant, the addition says so.
+    """
+    signed = sizes.value if values is None else values
+    some = heads(sizes.value.where(sure))[:NAMED]
+    if not some:
+        return "", ""
+    best, names = head_extreme(xr.Dataset({"x": sizes.value, "x_se": sizes.se, "x_count": sizes.count}), "x")
+    top = names[best.place]
+    if top != f"{some[0].layer}.{some[0].head}":
+        one = heads(sizes.value)[0]
+        doubt = f"; the estimate for {with_values(sizes, [one], signed)} is larger, but not significant"
+    else:
+        doubt = f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
+    return with_values(sizes, some, signed), doubt
+
+
+def with_values(sizes: Estimate, some: Sequence[HeadValue], values: xr.DataArray, sign: str = "+") -> str:
+    """Heads with their values, in as many decimals as it takes to see which of them differ significantly."""
+    places = [{LAYER: one.layer, HEAD: one.head} for one in some]
+    halves = [float(sizes.half.sel(place)) for place in places]
+    form = f"{sign}.{decimals(*halves)}f" if all(half > 0 for half in halves) else f"{sign}.2g"
+    return ", ".join(f"{place[LAYER]}.{place[HEAD]} ({written(float(values.sel(place)), form)})" for place in places)
 
 
 def about_first_variable(result: Result) -> Iterator[Finding]:

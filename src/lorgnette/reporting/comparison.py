@@ -1,6 +1,5 @@
 """`Comparison`: the page on what differs between two runs."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from lorgnette import lens as lenses
 from lorgnette.axes import HEAD, LAYER, STATE
 from lorgnette.figures.cells import said, shown
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.finding import Finding, decimals, heads, written
 from lorgnette.figures.lens_report import Changes, Compared
 from lorgnette.figures.sentences import NAMED, literal
 from lorgnette.figures.variables import states_as_layers, variable_figure
@@ -29,6 +28,7 @@ from lorgnette.statistics.estimate import LEVEL
 from lorgnette.types import Json
 
 MOST_SENTENCES = 3  # of one lens
+_MOST_DECIMALS = 12
 MOST_KINDS = 12  # of one variable; one with more kinds of numbers gets one sentence that counts
 
 
@@ -210,7 +210,7 @@ def _sentence(words: str, data: xr.Dataset, name: str, mean: xr.Dataset) -> Find
             text += "; largest differences: {named}"
         return Finding(f"{text} (no interval).", numbers)
     numbers |= {"low": float(mean["low"]), "high": float(mean["high"]), "count": int(mean["differing"])}
-    digits = _digits(numbers["high"] - numbers["difference"])
+    digits = min(_MOST_DECIMALS, decimals(numbers["high"] - numbers["difference"], least=0, digits=2))
     text += ", " + "{difference:+.Df} ({low:+.Df} to {high:+.Df})".replace("D", str(digits))
     if numbers["cells"] > 1:
         unit = _unit(value)
@@ -224,11 +224,6 @@ def _sentence(words: str, data: xr.Dataset, name: str, mean: xr.Dataset) -> Find
     elif not numbers["count"]:
         text += "; not significant"
     return Finding(f"{text}.", numbers)
-
-
-def _digits(half: float) -> int:
-    """Decimals in which an interval of this half width shows two digits of it."""
-    return min(12, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 2
 
 
 def _counted_only(one: Compared, mean: xr.Dataset) -> Finding:

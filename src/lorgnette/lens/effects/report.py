@@ -6,13 +6,12 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
-from lorgnette.axes import HEAD, LAYER, SIGNAL, TERM
+from lorgnette.axes import SIGNAL, TERM
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import extreme
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
-from lorgnette.figures.sentences import NAMED, has
+from lorgnette.figures.sentences import has, over_texts, significant_heads
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
@@ -75,28 +74,23 @@ def _terms(result: Result) -> Figure:
 def findings(result: Result) -> Iterator[Finding]:
     """How many heads have an effect, which have most, and whether the gradient and the direct effect rank alike."""
     data = result.data
-    for name, words in (("direct", "a direct effect"), ("total", "a total effect")):
+    for name, words in (("direct", "direct effect"), ("total", "total effect")):
         cells = heads(abs(data[name])) if name in data else []
         if not cells or cells[0].value == 0:  # an encoder has no direct path to a translation
             continue
-        effects = [float(data[name].sel({LAYER: one.layer, HEAD: one.head})) for one in cells[:NAMED]]
-        named = ", ".join(f"{one.layer}.{one.head} ({written(effect, '+.2g')})"
-                          for one, effect in zip(cells, effects, strict=False))  # fmt: skip
-        count = int((_q(data, name) < LEVEL).sum())
+        found, sure = Estimate.of(data, name), _q(data, name) < LEVEL
+        named, doubt = significant_heads(Estimate(abs(found.value), found.se, found.count), sure, found.value)
+        count = int(sure.sum())
+        numbers = {"count": count, "heads": len(cells), "named": named}
+        if not named:
+            yield Finding(f"No head has a significant {words} on the logit{over_texts(found)}.", numbers)
+            continue
         yield Finding(
-            f"{{count}} of {{heads}} heads {has(count)} {words} on the logit that differs from zero (5 % false "
-            f"discoveries); the largest are those of {{named}}{_first(data, name)}.",
-            {"count": count, "heads": len(cells), "named": named},
+            f"{{count}} of {{heads}} heads {has(count)} a significant {words} on the logit (false discovery rate 5 %); "
+            f"the largest are those of {{named}}{doubt}.",
+            numbers,
         )
     yield from _alike(data)
-
-
-def _first(data: xr.Dataset, name: str) -> str:
-    """Whether the largest effect, whatever its sign, is beyond those of the other heads."""
-    flat = data[[name, f"{name}_se", f"{name}_count"]].stack(cell=(LAYER, HEAD)).dropna("cell", subset=[name])
-    names = [f"{layer}.{head}" for layer, head in flat["cell"].values.tolist()]
-    best = extreme(Estimate(abs(flat[name]).values, flat[f"{name}_se"].values, flat[f"{name}_count"].values))
-    return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
 def _alike(data: xr.Dataset) -> Iterator[Finding]:
@@ -114,10 +108,11 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
             f"{name}_high": float(one.value) + half,
         }
     told = found["by_gradient"].minus_correlated(found["direct"]).significant()
+    d = f".{decimals(*(float(one.half) for one in found.values()))}f"
     yield Finding(
-        "Within a text, the gradient ranks all heads like their total effects with ρ = {by_gradient:.2f} (95 % CI "
-        "{by_gradient_low:.2f} to {by_gradient_high:.2f}), the direct effect with {direct:.2f} ({direct_low:.2f} to "
-        f"{{direct_high:.2f}}){told}.",
+        f"Within a text, the gradient ranks all heads like their total effects with ρ = {{by_gradient:{d}}} (95 % CI "
+        f"{{by_gradient_low:{d}}} to {{by_gradient_high:{d}}}), the direct effect with {{direct:{d}}} "
+        f"({{direct_low:{d}}} to {{direct_high:{d}}}){told}.",
         numbers,
     )
 

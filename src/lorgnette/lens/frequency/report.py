@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lorgnette.axes import MEASURE
+from lorgnette.axes import LAYER, MEASURE
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import READING, Compared, LensReport
@@ -38,10 +38,15 @@ def findings(result: Result) -> Iterator[Finding]:
     depends = "grows with rarity" if rho > CLEAR else "falls with rarity" if rho < -CLEAR else "barely depends on it"
     depends = depends if significant["weights"] or abs(rho) <= CLEAR else "does not depend on it significantly"
     numbers |= ends
+    by_layer = result.data["spearman"].sel({MEASURE: "norms"}).dropna(LAYER)
+    single = ""
+    if by_layer.sizes[LAYER] > 1:
+        numbers |= {"least": float(by_layer.min()), "most": float(by_layer.max())}
+        single = "; single layers {least:.2f} to {most:.2f}"
     yield Finding(
-        f"{larger} larger transformed-value norms ‖f(x)‖ (ρ = {{norms:.2f}}, 95 % CI {{norms_low:.2f}} to "
-        f"{{norms_high:.2f}}, averaged over layers); attention weight {depends} (ρ = {{weights:.2f}}, "
-        "{weights_low:.2f} to {weights_high:.2f}).",
+        f"{larger} larger transformed-value norms ‖f(x)‖ (ρ of the mean norm over layers: {{norms:.2f}}, 95 % CI "
+        f"{{norms_low:.2f}} to {{norms_high:.2f}}{single}); attention weight {depends} (ρ of the mean over layers: "
+        "{weights:.2f}, {weights_low:.2f} to {weights_high:.2f}).",
         numbers,
     )
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from lorgnette.axes import LAYER, STATE, VECTORS
 from lorgnette.figures.doubt import extreme_of
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding
+from lorgnette.figures.finding import Finding, decimals
 from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
 from lorgnette.figures.sentences import at_state
 from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
 
 
@@ -40,14 +41,17 @@ def _states(result: Result) -> Iterator[Finding]:
     """How alike the tokens of a text are, from the embeddings to the top."""
     sim = result.data["state_sim"].dropna(STATE)
     if sim.sizes[STATE] > 1:
-        top = int(sim[STATE].values[-1])
-        numbers: Json = {"first": float(sim[0]), "last": float(sim[-1]), "top": top}
+        bottom, top = (int(sim[STATE].values[end]) for end in (0, -1))
+        numbers: Json = {"first": float(sim[0]), "last": float(sim[-1]), "bottom": bottom, "top": top}
         best = extreme_of(result.data.dropna(STATE, subset=["state_sim"]), "state_sim", STATE)
         numbers |= {"most": best.value, "where": int(sim[STATE].values[best.place])}
         names = [f"layer {state}" if state else "the embeddings" for state in sim[STATE].values.tolist()]
+        halves = Estimate.of(result.data, "state_sim").half.sel({STATE: sim[STATE].values[[0, best.place, -1]]})
+        form = f".{decimals(*halves.values.tolist())}f"
         yield Finding(
-            "Tokens of a text have a mean cosine similarity of {first:.2f} in the embeddings and {last:.2f} after "
-            f"layer {{top}}; the maximum is {{most:.2f}}, {at_state(numbers['where'])}{best.beside(names)}.",
+            f"Tokens of a text have a mean cosine similarity of {{first:{form}}} "
+            f"{at_state(numbers['bottom'], 'bottom')} and {{last:{form}}} after layer {{top}}; the maximum is "
+            f"{{most:{form}}}, {at_state(numbers['where'])}{best.beside(names)}.",
             numbers,
         )
 

@@ -6,7 +6,7 @@ from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
 from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import categories_present, variable_figure
@@ -39,19 +39,21 @@ def findings(result: Result) -> Iterator[Finding]:
         words += f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
     special = categories_present(result, "gradient", ("cls", "sep"))
     ratios = {kind: float(gradient.sel({CATEGORY: kind}).mean()) / mean for kind in special}
-    parts = [f"{{{kind}:.1f}}× the average on weights of the {said(kind)}{_told(result, kind)}" for kind in ratios]
+    parts = [_beside_all(result, kind, mean) for kind in ratios]
     tail = f". Gradient magnitude is {' and '.join(parts)}." if ratios else "."
     yield Finding(words + tail, numbers | ratios)
 
 
-def _told(result: Result, kind: str) -> str:
-    """Whether the mean over heads on this category differs from that on all tokens."""
+def _beside_all(result: Result, kind: str, mean: float) -> str:
+    """The mean over heads on this category over that on all tokens, and whether the two differ."""
+    words = f"× the average on weights of the {said(kind)}"
     if "all" not in result.data[CATEGORY].values:
-        return ""
+        return f"{{{kind}:.1f}}{words}"
     found = (Estimate.of(result.data, "gradient", {CATEGORY: each}) for each in (kind, "all"))
     on_kind, on_all = (Estimate(float(e.value.mean()), float(e.se.mean()), float(e.count.max())) for e in found)
-    told = on_kind.minus_correlated(on_all).significant().removeprefix("; ")
-    return f" ({told})" if told else ""
+    apart = on_kind.minus_correlated(on_all)
+    told = apart.significant().removeprefix("; ")
+    return f"{{{kind}:.{decimals(apart.half / mean, least=1)}f}}{words}" + (f" ({told})" if told else "")
 
 
 REPORT = LensReport(

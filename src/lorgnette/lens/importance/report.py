@@ -8,11 +8,10 @@ import xarray as xr
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
 from lorgnette.figures.charts import COLOURS
-from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
-from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.sentences import over_texts, significant_heads
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.importance.order import need
 from lorgnette.results import Result
@@ -112,14 +111,17 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     cells = heads(measured.value)
     needed = (q_values(measured) < LEVEL) & (measured.value > 0)
-    named = ", ".join(f"{one.layer}.{one.head} ({written(one.value, '+.2g')})" for one in cells[:NAMED])
+    named, doubt = significant_heads(measured, needed)
     numbers = {"count": int(needed.sum()), "heads": len(cells), "named": named}
     how = {"mean": "Mean-ablating", "zero": "Zero-ablating"}[str(replacement(result))]
-    yield Finding(
-        f"{how} single heads significantly raises the loss for {{count}} of {{heads}} heads (false discovery rate "
-        f"5 %); the largest increases are those of {{named}}{_first(measured)}.",
-        numbers,
+    words = (
+        f"{how} single heads raises the loss significantly for {{count}} of {{heads}} heads (false discovery rate 5 %)"
     )
+    if named:
+        yield Finding(f"{words}; the largest increases are those of {{named}}{doubt}.", numbers)
+    else:
+        words = f"{how} single heads raises the loss significantly for none of {{heads}} heads"
+        yield Finding(f"{words}{over_texts(measured)}.", numbers)
     yield candidates(need(result), needed)
 
 
@@ -128,12 +130,6 @@ def q_values(change: Estimate) -> xr.DataArray:
     p: xr.DataArray = change.p
     stacks = p[STACK].values if STACK in p.dims else ()
     return xr.concat([false_discovery(p.sel({STACK: s})) for s in stacks], STACK) if len(stacks) else false_discovery(p)
-
-
-def _first(change: Estimate) -> str:
-    """Whether the largest increase is beyond those of the other heads."""
-    best, names = head_extreme(xr.Dataset({"x": change.value, "x_se": change.se, "x_count": change.count}), "x")
-    return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
 def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:

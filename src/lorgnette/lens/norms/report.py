@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import xarray as xr
 
-from lorgnette.axes import CATEGORY, HEAD
+from lorgnette.axes import CATEGORY, HEAD, LAYER
 from lorgnette.figures.cells import PARTITION, shown
 from lorgnette.figures.doubt import significantly_above
 from lorgnette.figures.figure import Figure
@@ -20,12 +20,15 @@ from lorgnette.figures.variables import (
     variable_figure,
 )
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import Estimate
+from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.texts.parts import SPEAKERS
+from lorgnette.types import Json
 
 _DRAWN = ("cls", "sep", "punctuation", "other")
 _NAMED = {CATEGORY: ("cls", "sep")}
-_SOME = -0.2  # a correlation above it is not worth a conclusion
+_SMALL_P = 0.001
+_FEWEST_HEADS = 5
+"""Over fewer, no rank correlation is significant."""
 
 
 def figures(result: Result) -> list[Figure]:
@@ -79,28 +82,52 @@ def arriving(result: Result) -> Finding | None:
 
 
 def cancelling(result: Result) -> Finding | None:
-    """ρ of α with ‖f(x)‖ over all pairs, for the special token with the lowest."""
-    if "spearman_all" not in result.data:
+    """Attention and output norm of the most attended special token; if they differ much, how its ‖f(x)‖ goes with it.
+
+    That is between heads: one point for each, its mean weight on the token and the mean of ‖f(x)‖. ρ over single pairs
+    pools heads, so it shows the difference between them once more; it is given by layer.
+    """
+    data = result.data
+    if not {"f_norm", "norm_share"} <= set(data):
         return None
-    rho = result.data["spearman_all"]
-    by_kind = {str(kind): float(rho.sel({CATEGORY: kind})) for kind in rho[CATEGORY].values}
-    special = {kind: by_kind[kind] for kind in SPECIAL if kind in by_kind and by_kind[kind] == by_kind[kind]}
-    if not special:
+    weights = {kind: data["weight"].sel({CATEGORY: kind}) for kind in SPECIAL if kind in data[CATEGORY].values}
+    means = {kind: float(weight.mean()) for kind, weight in weights.items() if bool(weight.notnull().any())}
+    if not means:
         return None
-    kind = min(special, key=lambda name: special[name])
-    numbers = {"kind": the_category(kind), "rho": special[kind]}
-    if special[kind] >= -CLEAR:
-        return Finding(
-            "Attention weights on {kind} do not fall with the norm ‖f(x)‖ of what they multiply (ρ = {rho:.2f} over "
-            "all pairs).",
-            numbers,
-        )
-    end = ": small value norms offset the high attention weights." if special[kind] < _SOME else "."
-    return Finding(
-        "Attention weights on {kind} are negatively correlated with the norm ‖f(x)‖ of what they multiply "
-        f"(ρ = {{rho:.2f}} over all pairs){end}",
-        numbers,
+    kind = max(means, key=lambda name: means[name])
+    share = float(data["norm_share"].sel({CATEGORY: kind}).mean())
+    numbers: Json = {"kind": the_category(kind), "weight": means[kind], "share": share}
+    supplies = "supply" if kind == "period_comma" else "supplies"
+    words = (
+        f"{{weight:.0%}} of the attention is on {{kind}}, which {supplies} {{share:.0%}} of the output norm (means "
+        "over heads)."
     )
+    between = _between_heads(weights[kind], data["f_norm"].sel({CATEGORY: kind}))
+    if between is None or not share < means[kind] * HALF:
+        return Finding(words, numbers)
+    numbers |= dict(zip(("rho", "p", "heads"), between, strict=True))
+    tends = "does not depend significantly on the weight"
+    if numbers["p"] < LEVEL:
+        tends = f"tends to be {'smaller' if numbers['rho'] < 0 else 'larger'} where the weight is higher"
+    words += f" Between heads, ‖f(x)‖ there {tends} (ρ = {{rho:.2f}} over {{heads}} heads, "
+    words += "p < 0.001" if numbers["p"] < _SMALL_P else "p = {p:.2g}"
+    within = data["spearman"].sel({CATEGORY: kind}).dropna(LAYER) if "spearman" in data else None
+    if within is not None and within.size:
+        numbers |= {"low": float(within.min()), "high": float(within.max())}
+        words += "; over single pairs of a query and a key, by layer, ρ is {low:.2f} to {high:.2f}"
+    return Finding(f"{words}).", numbers)
+
+
+def _between_heads(weight: xr.DataArray, norm: xr.DataArray) -> tuple[float, float, int] | None:
+    """Spearman's ρ over the heads that have both, its p, and how many they are; None for too few or a constant."""
+    from scipy.stats import spearmanr
+
+    cells = xr.Dataset({"weight": weight, "norm": norm}).stack(cell=(LAYER, HEAD)).dropna("cell")
+    columns = [cells[name].values for name in ("weight", "norm")]
+    if cells.sizes["cell"] < _FEWEST_HEADS or any(len(set(column.tolist())) < 2 for column in columns):
+        return None
+    found = spearmanr(*columns)
+    return float(found.statistic), float(found.pvalue), cells.sizes["cell"]
 
 
 def opposing(result: Result) -> Finding | None:

@@ -31,10 +31,14 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     cells = heads(data["effect"])
     named = ", ".join(f"{one.layer}.{one.head} ({_share(result, one.layer, one.head)})" for one in cells[:NAMED])
+    numbers = {**ends, "pairs": pairs, "count": int((data["change_q"] < LEVEL).sum()), "heads": len(cells)}
+    if not numbers["count"]:
+        yield Finding(f"{words}. Patching no single head changes it significantly.", numbers)
+        return
     yield Finding(
-        f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (5 % false discoveries); most by "
-        f"{{named}}{_first(result)}.",
-        {**ends, "pairs": pairs, "count": int((data["change_q"] < LEVEL).sum()), "heads": len(cells), "named": named},
+        f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (false discovery rate 5 %); the "
+        f"largest shares that a head brings back are those of {{named}}{_first(result)}.",
+        {**numbers, "named": named},
     )
 
 

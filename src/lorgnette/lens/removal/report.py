@@ -91,10 +91,24 @@ def findings(result: Result) -> Iterator[Finding]:
     if 1 / (1 + numbers["draws"]) >= LEVEL:
         words += f" So few sets can never show that a signal is better than chance: take at least {FEWEST_DRAWS}."
     if len(names) > 1:
-        words += " {worse} of the {others} other signals are significantly worse; the rest do not differ significantly."
+        words += f" {_others(worse, len(names) - 1)}"
     if _ranked_on(result) == SAME:
         words += " The heads were ranked on the same texts, which favours signals that use the loss."
     yield Finding(words, numbers)
+
+
+def _others(worse: int, others: int) -> str:
+    """How many of the other signals are significantly worse than the best."""
+    if worse == others:
+        return (
+            "All {others} other signals are significantly worse." if others > 1 else "The other is significantly worse."
+        )
+    if not worse:
+        return "None of the {others} other signals is significantly worse."
+    verb = "is" if worse == 1 else "are"
+    return (
+        f"{{worse}} of the {{others}} other signals {verb} significantly worse; the rest do not differ significantly."
+    )
 
 
 def _metrics(result: Result) -> list[str]:

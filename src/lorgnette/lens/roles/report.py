@@ -97,8 +97,9 @@ def findings(result: Result) -> Iterator[Finding]:
     none = int(((label.sum(ROLE) == 0) & looked_at).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
     sentence = (
-        f"Roles of {{heads}} heads that hold in both halves of the corpus (special: over all of it) and beat their "
-        f"control (5 % false discoveries): {words}; {{none}} {has(none)} none (a head may have several)."
+        f"Roles of {{heads}} heads that hold in both halves of the corpus (special, which is the first token in texts "
+        f"without special tokens: over all of it) and beat their control (5 % false discoveries): {words}; {{none}} "
+        f"{has(none)} none (a head may have several)."
     )
     nobody = "None of {heads} heads has a role that holds in both halves of the corpus and beats its control."
     yield Finding(sentence if named else nobody, {**named, "heads": total, "none": none})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding
+from lorgnette.figures.finding import Finding, decimals
 from lorgnette.figures.lens_report import READING, Compared, LensReport
 from lorgnette.figures.variables import titled_figures
 from lorgnette.results import Result
@@ -37,10 +37,11 @@ def findings(result: Result) -> Iterator[Finding]:
     found = {name: Estimate.of(result.data, "share", {**at, MEASURE: name}) for name in ("weights", "norms")}
     numbers |= {f"{name}_half": float(one.half) for name, one in found.items()}
     told = found["weights"].minus_correlated(found["norms"]).significant()
+    d = f".{decimals(*(100 * float(one.half) for one in found.values()), least=0)}%"
     yield Finding(
-        "After layer {layer}, a token's own input makes up {weights:.0%} ± {weights_half:.0%} of its state by rollout "
-        "of the attention weights, {norms:.0%} ± {norms_half:.0%} by rollout of the norms (95 % CI over texts)"
-        f"{told}.",
+        f"After layer {{layer}}, a token's own input makes up {{weights:{d}}} ± {{weights_half:{d}}} of its state "
+        f"by rollout of the attention weights, {{norms:{d}}} ± {{norms_half:{d}}} by rollout of the norms (95 % CI "
+        f"over texts){told}.",
         numbers,
     )
 

@@ -8,9 +8,9 @@ import xarray as xr
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
 from lorgnette.figures.doubt import extreme, significantly_above
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import HALF, Finding, decimals, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
-from lorgnette.figures.sentences import the_category
+from lorgnette.figures.sentences import has, the_category
 from lorgnette.figures.variables import figure_per_variable, titled_figures
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
@@ -43,31 +43,37 @@ def findings(result: Result) -> Iterator[Finding]:
     if not over:
         return
     threshold = float(data[THRESHOLD])
-    with_sink = [head for head in over if head.value > 0.5]
+    with_sink = [head for head in over if head.value > HALF]
     numbers = {"count": len(with_sink), "heads": len(over), "threshold": threshold}
-    numbers["sure"] = significantly_above(Estimate.of(data, "rate", {CATEGORY: "all"}), 0.5)
+    numbers["sure"] = significantly_above(Estimate.of(data, "rate", {CATEGORY: "all"}), HALF)
+    sink = "a sink in most texts: one token that receives more than {threshold:.0%} of the head's weight"
+    if not with_sink:
+        yield Finding(f"None of {{heads}} heads has {sink}.", numbers)
+        return
     yield Finding(
-        "{count} of {heads} heads have a sink in most texts: one token that receives more than {threshold:.0%} of the "
-        "head's weight; {sure} of them significantly in more than half (false discovery rate 5 %).",
+        f"{{count}} of {{heads}} heads {has(len(with_sink))} {sink}; {{sure}} of them significantly in more than half "
+        "(false discovery rate 5 %).",
         numbers,
     )
-    if not with_sink:
-        return
+    yield from _of_these(data.where(rate.sel({CATEGORY: "all"}, drop=True) > HALF), len(with_sink))
+    yield from _without(result)
+
+
+def _of_these(data: xr.Dataset, count: int) -> Iterator[Finding]:
+    """Which token it is and what it contributes, in the heads that have a sink in most texts."""
+    rate, these = data["rate"], "this head" if count == 1 else "these {heads} heads"
     kinds = _candidates(rate)
     means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
     errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
     texts = [float(data["rate_count"].sel({CATEGORY: kind}).max()) for kind in kinds]
     most = extreme(Estimate(np.array(means), np.array(errors), np.array(texts)))
     doubt = most.beside([the_category(kind) for kind in kinds])
-    yield Finding(
-        f"The sink is most often {{kind}} (mean rate over heads: {{rate:.0%}}{doubt}).",
-        {"kind": the_category(kinds[most.place]), "rate": most.value},
-    )
+    numbers = {"heads": count, "kind": the_category(kinds[most.place]), "rate": most.value}
+    yield Finding(f"In {these}, the sink is most often {{kind}} (in {{rate:.0%}} of texts{doubt}).", numbers)
     arrives = float(data["arrives"].mean())
-    yield Finding(
-        "The sink contributes {share:.0%} of the summed norms ‖α f(x)‖ (mean over heads).", {"share": arrives}
-    )
-    yield from _without(result)
+    if arrives == arrives:
+        words = f"In {these}, the sink contributes {{share:.0%}} of the summed norms ‖α f(x)‖."
+        yield Finding(words, {"heads": count, "share": arrives})
 
 
 def _candidates(rate: xr.DataArray) -> list[str]:
@@ -89,9 +95,10 @@ def _without(result: Result) -> Iterator[Finding]:
         for whose, one in found.items():
             numbers |= {whose: float(one.value), f"{whose}_half": float(one.half)}
         told = found["sink"].minus_correlated(found["middle"]).significant()
+        d = f".{decimals(*(float(one.half) for one in found.values()), least=3)}f"
         yield Finding(
-            f"{words} of the sinks changes the loss by {{sink:+.3f}} ± {{sink_half:.3f}} (intact: {{loss:.3f}}), of "
-            f"the middle token by {{middle:+.3f}} ± {{middle_half:.3f}} (95 % CI over texts){told}.",
+            f"{words} of the sinks changes the loss by {{sink:+{d}}} ± {{sink_half:{d}}} (intact: {{loss:.3f}}), of "
+            f"the middle token by {{middle:+{d}}} ± {{middle_half:{d}}} (95 % CI over texts){told}.",
             numbers,
         )
 

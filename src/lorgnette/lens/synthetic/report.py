@@ -16,10 +16,10 @@ from lorgnette.statistics.estimate import LEVEL
 CLEAR = 0.1
 """An excess below this is no role, however sure it is."""
 _NAMES = {
-    "induction": "induction",
-    "duplicate": "duplicate-token reading",
-    "previous": "previous-token reading",
-    "retrieval": "retrieval",
+    "induction": "an induction",
+    "duplicate": "a duplicate-token",
+    "previous": "a previous-token",
+    "retrieval": "a retrieval",
 }
 
 
@@ -58,9 +58,13 @@ def findings(result: Result) -> Iterator[Finding]:
                 and float(q.sel({LAYER: one.layer, HEAD: one.head})) <= LEVEL]  # fmt: skip
         named = ", ".join(map(str, sure[:NAMED]))
         numbers = {"count": len(sure), "heads": len(cells), "named": named, "level": CLEAR}
+        if not sure:
+            words = f"No head has {words} score that is significantly, and by at least {{level}}, above the control."
+            yield Finding(words, numbers)
+            continue
         yield Finding(
-            f"{{count}} of {{heads}} heads {has(len(sure))} a score of {words} at least {{level}} above its control "
-            f"(5 % false discoveries){': {named}' if sure else ''}.",
+            f"{{count}} of {{heads}} heads {has(len(sure))} {words} score at least {{level}} above the control (false "
+            "discovery rate 5 %): {named}.",
             numbers,
         )
 

@@ -8,9 +8,9 @@ from lorgnette.figures import charts
 from lorgnette.figures.cells import shown
 from lorgnette.figures.doubt import extreme_of, head_extreme, layer_means
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, above, heads, named_above
+from lorgnette.figures.finding import HALF, Finding, above, decimals, heads, named_above
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
-from lorgnette.figures.sentences import NAMED, SPECIAL, the_category
+from lorgnette.figures.sentences import NAMED, SPECIAL, the_category, with_values
 from lorgnette.figures.variables import (
     OF_HEADS,
     categories_present,
@@ -20,6 +20,7 @@ from lorgnette.figures.variables import (
     titled_figures,
 )
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.texts.parts import SPEAKERS
 
 NEIGHBOURS = {"previous": "the previous token", "next": "the next token", "self": "the token itself"}
@@ -75,7 +76,7 @@ def sinks(result: Result) -> Finding | None:
 
 
 def on_special(result: Result) -> Finding | None:
-    """Heads with more than half of their weight on special tokens of all kinds together: the role `special`."""
+    """Heads with more than half of their weight on special tokens, or what stands for them: the role `special`."""
     if "special" not in result.data:
         return None
     count, total = len(above(result.data["special"])), len(heads(result.data["special"]))
@@ -83,9 +84,24 @@ def on_special(result: Result) -> Finding | None:
         return None
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
-        f"{{special}} of {{heads}} heads {verb} attention on special tokens of all kinds together.",
-        {"special": count, "heads": total},
+        f"{{special}} of {{heads}} heads {verb} attention on {_specials(result)}.", {"special": count, "heads": total}
     )
+
+
+def _without_specials(result: Result) -> bool:
+    """Whether no text has a special token, so that `special` is the weight on the first token."""
+    return not bool(result.data["mass"].sel({CATEGORY: ["cls", "sep"]}).notnull().any())
+
+
+def _specials(result: Result) -> str:
+    """What `special` is the weight on, in these texts."""
+    if _without_specials(result):
+        return "the first token, an ordinary word here: these texts have no special token"
+    if "mass_count" in result.data and "special_count" in result.data:
+        texts = result.data["mass_count"].sel({CATEGORY: ["cls", "sep"]}).max(CATEGORY)
+        if bool((texts < result.data["special_count"]).any()):
+            return "special tokens (in texts without any, on the first token)"
+    return "special tokens"
 
 
 def neighbours(result: Result, kind: str) -> Finding | None:
@@ -100,16 +116,26 @@ def neighbours(result: Result, kind: str) -> Finding | None:
 
 
 def most_confident(result: Result) -> Finding | None:
-    """The heads with the highest confidence; None if no text had a word to be sure about."""
-    top = heads(result.data["confidence"])[:NAMED]
+    """The heads with the highest confidence; None if no text had a word to be sure about.
+
+    In texts without special tokens the first word can take their part as the sink. A head that puts most of its weight
+    there is not called confident.
+    """
+    data, words = result.data, "Most confident heads (mean maximum weight on a word): {named}."
+    if "special" in data and _without_specials(result) and bool((on_first := data["special"] > HALF).any()):
+        data = data.assign(confidence=data["confidence"].where(~on_first))
+        words = (
+            "Most confident heads (mean maximum weight on a word), without those that put more than half of their "
+            "attention on the first token: {named}."
+        )
+    top = heads(data["confidence"])[:NAMED]
     if not top:
         return None
-    best, names = head_extreme(result.data, "confidence")
-    numbers = {"first": str(top[0]), "named": ", ".join(map(str, top)), "confidence": top[0].value}
-    numbers |= {"name": names[best.place], "half": best.half}
-    words = "Most confident heads (mean maximum weight on a word): {named}."
+    best, names = head_extreme(data, "confidence")
+    named = with_values(Estimate.of(data, "confidence"), top, data["confidence"], sign="")
+    numbers = {"named": named, "confidence": top[0].value, "name": names[best.place], "half": best.half}
     if best.comparable and len(names) > 1:
-        words += f" Head {{name}} (± {{half:.2f}}) is{best.beside(names).removeprefix(',')}."
+        words += f" Head {{name}} (± {{half:.{decimals(best.half)}f}}) is{best.beside(names).removeprefix(',')}."
     return Finding(words, numbers)
 
 
@@ -121,10 +147,10 @@ def focus(result: Result) -> Finding | None:
     layers = [int(layer) for layer in mean[LAYER].values]
     broad, narrow = (extreme_of(mean, "value", LAYER, largest=largest) for largest in (True, False))
     numbers = {"broad": layers[broad.place], "most": broad.value, "narrow": layers[narrow.place], "least": narrow.value}
-    names = [f"layer {layer}" for layer in layers]
+    names, form = [f"layer {layer}" for layer in layers], f".{decimals(broad.half, narrow.half)}f"
     return Finding(
-        f"Attention is broadest in layer {{broad}} (normalised entropy {{most:.2f}}{broad.beside(names)}) and most "
-        f"focused in layer {{narrow}} ({{least:.2f}}{narrow.beside(names, 'below')}).",
+        f"Attention is broadest in layer {{broad}} (normalised entropy {{most:{form}}}{broad.beside(names)}) and most "
+        f"focused in layer {{narrow}} ({{least:{form}}}{narrow.beside(names, 'below')}).",
         numbers,
     )
 
