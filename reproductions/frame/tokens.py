@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def store(settings: TrainingSettings, scratch: Path) -> None:
     ready = prepare(settings)
     if ready.train is None:
         raise UserError("texts that are streamed cannot be stored.")
-    test = ready.test()
+    test = ready.test
     parts = {"train": ready.train, "validation": ready.validation, **({} if test is None else {"test": test})}
     about: dict[str, Any] = {
         "corpus": ready.parts.train.name,
@@ -95,6 +95,7 @@ class StoredTexts(Prepared):
 
     folder: Path = Path()
 
+    @cached_property
     def test(self) -> Items | None:
         if self.parts.test is None:
             return None

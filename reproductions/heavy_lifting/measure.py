@@ -44,7 +44,7 @@ def whole(*, seed: int, sizes: Mapping[str, Any], machine: Machine) -> dict[str,
     """The model with all heads after T, T + G and T + G + F steps; its signals, the loss without each head, roles."""
     shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further("small", longer(shop, seed), 1, seed)
-    items = ready.test()
+    items = ready.test
     losses = {}
     for name, folder in (("trained", base(shop, seed)), ("longer", longer(shop, seed))):
         losses[name] = cross_entropy(opened(folder)[0], ready, items)
@@ -71,7 +71,7 @@ def gated(*, seed: int, left: int, sizes: Mapping[str, Any], machine: Machine) -
     """Gates on all heads while the weights learn, until so many are left; then the model without the others."""
     shop = Workshop.open(sizes, machine)
     network, ready, settings = shop.further("small", base(shop, seed), sizes["gates"], seed)
-    items = ready.test()
+    items = ready.test
     network.to(device())
     before = cross_entropy(network, ready, items)
     steps = sizes["gates"] * -(-ready.count // settings.batch_size)
@@ -134,7 +134,7 @@ class Cutting:
         shop = Workshop.open(sizes, machine)
         model, ready, settings = shop.further("small", longer(shop, seed), 1, seed)
         model.to(device())  # not in `cross_entropy`: what is moved in inference mode cannot learn
-        items = ready.test()
+        items = ready.test
         heads = {each.site: list(kept[each.site.name][each.site.layer]) for each in anatomy_of(model).sites}
         return cls(model, ready, settings, items, shop, heads, cross_entropy(model, ready, items))
 
@@ -174,7 +174,7 @@ def from_scratch(*, seed: int, kept: Table, sizes: Mapping[str, Any], machine: M
     short_run(network, ready, settings)
     later = {"learning_rate": 3e-4, "warmup": 0.1, "epochs": sizes["gates"]}
     short_run(network, ready, settings.replace(**later))
-    return tuned(network, ready, settings.replace(**later), ready.test(), shop)
+    return tuned(network, ready, settings.replace(**later), ready.test, shop)
 
 
 def base(shop: Workshop, seed: int) -> Path:

@@ -183,7 +183,7 @@ def test_stored_ids_are_those_that_would_be_read(data, tmp_path, pooling):
     told = {key: value for key, value in cell.arguments.items() if key != "test"}
     settings = measure.settings_of(**told, data=str(data), out=tmp_path / "run")
     fresh, kept = prepare(settings), stored(settings, tmp_path)
-    pairs = [(fresh.train, kept.train), (fresh.validation, kept.validation), (fresh.test(), kept.test())]
+    pairs = [(fresh.train, kept.train), (fresh.validation, kept.validation), (fresh.test, kept.test)]
     for expected, items in pairs:
         expected_items = sorted((one["input_ids"].tolist(), one["labels"]) for one in expected.items)
         assert sorted((one["input_ids"].tolist(), one["labels"]) for one in items.items) == expected_items

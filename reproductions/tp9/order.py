@@ -86,7 +86,7 @@ def ordered(*, machine: Machine, shuffles: int, test: bool, balanced: bool = Fal
         model = SelfAttentionClassifier.from_pretrained(run.folder).eval()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("highest")  # a shuffled sum may differ in its last bit, not more
-    items = prepared.test()
+    items = prepared.test
     assert items is not None
     dice = torch.Generator().manual_seed(told["seed"])
     found = {

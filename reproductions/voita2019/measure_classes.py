@@ -155,7 +155,7 @@ def _opened(ready: Prepared, seed: int) -> Any:
 
 
 def _sets(ready: Prepared) -> dict[str, Items]:
-    test = ready.test()
+    test = ready.test
     assert test is not None
     return {"validation": ready.validation, "test": test}
 

@@ -169,6 +169,20 @@ def test_layers_without_heads_need_consent(base, tmp_path, monkeypatch):
     assert lo.load(str(done.folder)).sites == ()
 
 
+def test_the_test_texts_are_read_once(base, tmp_path):
+    """For the scores before and after, and for the random sets."""
+    read, texts = [], tuple(PARTS.test)
+
+    def again():
+        read.append(1)
+        return texts
+
+    test = SizedCorpus("planted", again, split="test", labels=PARTS.test.labels, size=len(texts))
+    parts = Splits(PARTS.train, PARTS.validation, test)
+    prune(settings(base, tmp_path / "out", method="importance", keep=0.5, settle=0, training={"corpus": parts}))
+    assert len(read) == 1
+
+
 @pytest.mark.parametrize("method", ["importance", "agreement"])
 def test_rankings_choose_heads_too(method, base, tmp_path):
     done = prune(settings(base, tmp_path / method, method=method, keep=0.5, settle=0, allow_empty=True))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,8 +66,9 @@ class Prepared:
             return Streamed(self.reader, self.parts.train, self.count, together, settings.seed)
         return Bucketed(self.train.items, together, settings.seed)
 
+    @cached_property
     def test(self) -> Items | None:
-        """The test texts, read now; None without a test split, or if its labels are hidden."""
+        """The test texts, read when first asked for; None without a test split, or if its labels are hidden."""
         if self.parts.test is None:
             return None
         items = Items(self.reader, self.parts.test, longest_first=True)

@@ -168,7 +168,7 @@ def _trained(
         trainer, resumed = fitted(settings, ready, run, model, title=title)
         undo.enter_context(quiet())
         validation = _tested(trainer, ready, ready.validation, "validation")
-        test_items = ready.test()
+        test_items = ready.test
         test = None if test_items is None else _tested(trainer, ready, test_items, "test")
     if ready.parts.labels:
         validation["majority"] = max(ready.validation.label_counts().values()) / len(ready.validation)

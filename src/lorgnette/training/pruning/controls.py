@@ -67,7 +67,7 @@ def measure_controls(
     gone = {site: [number for number in numbers if number not in heads_left[site]] for site, numbers in heads.items()}
     if not any(0 < len(gone[site]) < len(heads[site]) for site in heads):
         sets = 0
-    test = ready.test() if ready.parts.test is not None else None
+    test = ready.test if ready.parts.test is not None else None
     items, split = (ready.validation, "validation") if test is None else (test, "test")
     step = max(1, len(items) // TEXTS)  # they lie in order of length
     numbers = range(0, len(items), step)

@@ -51,7 +51,7 @@ def score(model: PreTrainedModel, ready: Prepared) -> Score:
         _, bleu = ready.scored(model, split)
         interval = percentile_interval(bleu.draws())
         return Score("bleu", bleu.score, interval, len(bleu.references), split, bleu)
-    test = ready.test() if split == "test" else None
+    test = ready.test if split == "test" else None
     items = ready.validation if test is None else test
     right = _right(model, items, ready.builder.tokenizer.pad_token_id)
     bounds = share_interval(int(right.sum()), len(right))

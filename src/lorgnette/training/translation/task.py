@@ -5,6 +5,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ class PreparedPairs(Prepared):
             "bleu": self._validation_bleu if self.select == "bleu" else None,
         }
 
+    @cached_property
     def test(self) -> Items | None:
         return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
 
