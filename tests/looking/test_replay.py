@@ -57,7 +57,7 @@ def test_a_replay_on_a_gpu_gives_the_same(name, lenses, lengths, monkeypatch):
     replayed = looked(name, lenses, lengths, "cuda")
     # Under a causal mask the pairs of the sample are drawn on the CPU.
     assert bool(recorded) == (name == "bert" or "sample=2" not in lenses)
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     # With the same padding: else eigenvalues that are zero but for rounding differ, and so do the ranks.
     monkeypatch.setattr(passes.Passes, "step", passes.STEP)
     alike(replayed, looked(name, lenses, lengths, "cuda"))
@@ -166,7 +166,7 @@ def rehearsed(monkeypatch):
     monkeypatch.setattr(passes.Passes, "take", with_words)
     monkeypatch.setattr(replay, "_set_sync_mode", lambda mode: None)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda tiny, *rest: replay.Recorder(tiny.model, *rest)))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda tiny, *rest: replay.Recordings(tiny.model, *rest)))
     return counted
 
 
@@ -176,7 +176,7 @@ def test_what_is_held_is_held_again(lenses, lengths, rehearsed, monkeypatch):
     replayed = looked("bert", lenses, lengths, "cpu")
     assert len(rehearsed) >= 4
     assert len(CLOSED) == len(rehearsed)
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     alike(replayed, looked("bert", lenses, lengths, "cpu"))
 
 
@@ -186,7 +186,7 @@ def test_a_batch_that_is_not_recorded_comes_between(lenses, rehearsed, monkeypat
     monkeypatch.setattr(replay, "MOST", 1)
     replayed = looked("bert", lenses, LENGTHS["another between"], "cpu")
     assert 4 <= len(CLOSED) == len(rehearsed) <= 6  # of eight batches
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     alike(replayed, looked("bert", lenses, LENGTHS["another between"], "cpu"))
 
 
@@ -198,7 +198,7 @@ def test_a_commit_that_cannot_be_recorded_goes_as_usual(rehearsed, monkeypatch):
     monkeypatch.setattr(replay, "_recorded", refuse)
     refused = looked("bert", "weights,geometry", (8,) * 14, "cpu")
     assert len(rehearsed) >= 4
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     alike(refused, looked("bert", "weights,geometry", (8,) * 14, "cpu"))
 
 
@@ -209,7 +209,7 @@ def test_a_pass_that_cannot_be_recorded_goes_through_as_usual(rehearsed, monkeyp
     monkeypatch.setattr(Rehearsal, "_record", refuse)
     refused = looked("bert", "weights", (8,) * 14, "cpu")
     assert len(rehearsed) == 1
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     alike(refused, looked("bert", "weights", (8,) * 14, "cpu"))
 
 
@@ -219,19 +219,19 @@ def test_what_is_recorded(monkeypatch):
     for lens in (weights, rollout, distances := lo.lens.Distances()):
         lens.bind(tiny)
     texts_kept.bind(tiny, keep_texts=True)
-    assert passes.Passes(tiny, [weights]).recorder is None  # not on a GPU
+    assert passes.Passes(tiny, [weights]).recordings is None  # not on a GPU
     devices = ["cuda:0"]
     monkeypatch.setattr(tiny.model, "parameters", lambda: [Placed(device) for device in devices])
-    assert replay.Recorder.of(tiny, [weights], set()) is not None
-    assert replay.Recorder.of(tiny, [texts_kept], set()) is not None
+    assert replay.Recordings.of(tiny, [weights], set()) is not None
+    assert replay.Recordings.of(tiny, [texts_kept], set()) is not None
     for reads_numbers in (rollout, distances):
-        assert replay.Recorder.of(tiny, [weights, reads_numbers], set()) is None
+        assert replay.Recordings.of(tiny, [weights, reads_numbers], set()) is None
     for elsewhere in ("meta", "cuda:1", "cpu"):
         devices[1:] = [elsewhere]
-        assert replay.Recorder.of(tiny, [weights], set()) is None
+        assert replay.Recordings.of(tiny, [weights], set()) is None
     devices[1:] = []
     monkeypatch.setenv("LORGNETTE_RECORD", "0")
-    assert replay.Recorder.of(tiny, [weights], set()) is None
+    assert replay.Recordings.of(tiny, [weights], set()) is None
 
 
 def test_the_numbers_of_each_text_are_those_of_a_plain_pass(rehearsed, monkeypatch):
@@ -245,7 +245,7 @@ def test_the_numbers_of_each_text_are_those_of_a_plain_pass(rehearsed, monkeypat
 
     replayed = kept()
     assert len(rehearsed) >= 4
-    monkeypatch.setattr(replay.Recorder, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(replay.Recordings, "of", staticmethod(lambda *_: None))
     for name, frame in kept().items():
         pd.testing.assert_frame_equal(replayed[name], frame, rtol=1e-5)
 

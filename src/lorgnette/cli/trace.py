@@ -268,14 +268,14 @@ def _changed(trace: "Trace") -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Shares:
+class _KeyShares:
     """What the queries of a text put on each key, mean over queries; NaN for heads that were removed."""
 
     share: "Float[np.ndarray, 'layer head key']"
     labels: list[str]
 
 
-def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_Shares, Table | None]":
+def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Table | None]":
     """The mean attention to each key, and the largest weights between two words, one for each head.
 
     One matrix at a time: a long text has no room for all of them.
@@ -301,7 +301,7 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_Shares, Table 
                 links.append((-float(between[query, key]), site.layer, head, rows[query], columns[key]))
     if first:
         share[..., 0] = np.where(np.isnan(share[..., 0]), np.nan, -1.0)
-    return _Shares(share, columns), _links(sorted(links)[:_LINKS]) if links else None
+    return _KeyShares(share, columns), _links(sorted(links)[:_LINKS]) if links else None
 
 
 def _leaves_out_first(trace: "Trace", stack: str) -> bool:
@@ -311,7 +311,7 @@ def _leaves_out_first(trace: "Trace", stack: str) -> bool:
     return alone and asking is read and len(read.pieces[0]) > 1 and len(read.units().labels) > 1
 
 
-def _overview(shares: _Shares, width: int) -> "Iterator[Table]":
+def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":
     """Layers in rows, heads in columns, as many as fit: the word that is read most, and under it its share."""
     from rich.markup import escape
     from rich.table import Table

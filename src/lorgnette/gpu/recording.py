@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
 
 
-class Recorder:
+class Recordings:
     """What was recorded of a model with some lenses, by the shape of the batch."""
 
     def __init__(self, model: nn.Module, lenses: Sequence[Lens], paths: set[str]) -> None:
@@ -53,7 +53,7 @@ class Recorder:
         self._pool: Pool | None = None
 
     @staticmethod
-    def of(subject: Subject, lenses: Sequence[Lens], paths: set[str]) -> "Recorder | None":
+    def of(subject: Subject, lenses: Sequence[Lens], paths: set[str]) -> "Recordings | None":
         """None where nothing can be recorded: not on one GPU, or a lens reads numbers on the CPU; or nobody wants it.
 
         `paths`: how the statistics of rows were computed so far, which grows during the passes.
@@ -61,7 +61,7 @@ class Recorder:
         if subject.device.type != "cuda" or os.environ.get("LORGNETTE_RECORD") == "0":
             return None
         spread = {parameter.device for parameter in subject.model.parameters()} - {subject.device}
-        return None if spread or not all(map(recordable, lenses)) else Recorder(subject.model, lenses, paths)
+        return None if spread or not all(map(recordable, lenses)) else Recordings(subject.model, lenses, paths)
 
     def ready(self, batch: Batch, run: Run) -> "CheckedPass | None":
         """How to take this batch through, if not as usual: the recording of its shape, or a pass that is checked."""
@@ -132,7 +132,7 @@ class Recording(CheckedPass):
 
     def __init__(self, run: Run, lenses: Sequence[Lens], memory: "Callable[[], Pool]") -> None:
         super().__init__(run, lenses)
-        self.outputs: Any = None
+        self.outputs: object = None
         self._memory = memory
         self.graph: torch.cuda.CUDAGraph | None = None
         self.closing: torch.cuda.CUDAGraph | None = None
@@ -141,7 +141,7 @@ class Recording(CheckedPass):
         self.alone = False
         """Whether `commit` cannot be recorded."""
         self.replayed = 0
-        self.parts: list[Part] = [part for lens in lenses for part in lens.states.parts]
+        self.parts: Sequence[Part[object]] = [part for lens in lenses for part in lens.states.parts]
         self.held: list[list[object]] = []
         """What each part held after the pass."""
         self.left: list[list[object]] = []

@@ -32,7 +32,7 @@ _ROUNDING = 4 * torch.finfo(torch.float64).eps
 """What values differ by relatively without being different."""
 
 
-class Moments(Part):
+class Moments(Part["_Held"]):
     """Means over texts, with standard errors, of named variables with named axes.
 
     Each text t has a value m_t with a weight w_t: 1 (mean over texts), or its number of queries (`by="token"`).

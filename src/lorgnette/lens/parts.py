@@ -1,7 +1,7 @@
 """What a lens accumulates: parts, which hold the numbers of a batch until the whole batch has succeeded."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Part:
+class Part(Generic[T]):
     """Something that accumulates: means over texts, a sample, a cloud of vectors, the numbers of each text.
 
     A lens declares its parts in `allocate` and adds to them; everything else is between the parts and whoever runs the
@@ -31,7 +31,7 @@ class Part:
 
     def __init__(self, lens: "Lens") -> None:
         self.lens = lens
-        self.held: list[Any] = []
+        self.held: list[T] = []
         lens.states.parts.append(self)
 
     def begin(self, batch: "Batch") -> None:
@@ -47,11 +47,11 @@ class Part:
         """Let go of what is held: the batch has failed."""
         self.held = []
 
-    def kind_of(self, item: Any) -> Hashable:
+    def kind_of(self, item: T) -> Hashable:
         """Equal for items that `take` can take in together."""
         return None
 
-    def take(self, items: Sequence[Any]) -> None:
+    def take(self, items: Sequence[T]) -> None:
         """Take items that are alike into the states."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Part:
         return False
 
 
-class Waiting(Part, Generic[T]):
+class Waiting(Part[T]):
     """Holds what a lens read at each site until the batch is through, then hands it back, what is alike together.
 
         self.sums = Waiting(self, self._take, alike=lambda one: one.total.shape)    # in `allocate`

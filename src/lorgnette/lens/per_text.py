@@ -35,7 +35,7 @@ class _Given(NamedTuple):
     rows: Sequence[int] | None
 
 
-class PerText(Part):
+class PerText(Part["_Given"]):
     """The values and weights that texts give to the `Moments` of a lens, and the ids of these texts."""
 
     on_cpu = True

@@ -22,7 +22,7 @@ class States:
 
     def __init__(self, lens: "Lens") -> None:
         self.lens = lens
-        self.parts: list[Part] = []
+        self.parts: list[Part[Any]] = []
         self.device: torch.device = torch.device("cpu")
         """Where the model is, and the states that are kept beside it."""
         self.on_device: set[str] = set()

@@ -1,12 +1,16 @@
 """How good the whole model is on the texts: what numbers about its decisions are read beside."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
 
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.parts import Waiting
 from lorgnette.results import Result
 from lorgnette.results.result import WHOLE_MODEL
 from lorgnette.subject import Subject
@@ -22,13 +26,20 @@ class WholeModel(Lens):
     """
 
     name: ClassVar[str] = WHOLE_MODEL
-    reads = frozenset({"cpu"})
 
     def allocate(self, subject: Subject) -> None:
+        self.answers: Waiting[tuple[Batch, Tensor]] = Waiting(self, self._take, on_cpu=True)
         self.moments: Moments = Moments(self, ("loss", "accuracy"), at="corpus")
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        logits = outputs.logits.detach().double()
+        self.answers.add((batch, outputs.logits.detach()))
+
+    def _take(self, answers: Sequence[tuple[Batch, Tensor]]) -> None:
+        """Compare the logits of a batch with its labels, which are on the CPU."""
+        for batch, logits in answers:
+            self._compare(batch, logits.double())
+
+    def _compare(self, batch: Batch, logits: Float[Tensor, "text label"]) -> None:
         given = [-1 if example.label is None else example.label for example in batch.examples]
         labels = torch.tensor(given, device=logits.device)
         known = (labels >= 0) & (labels < logits.shape[-1])

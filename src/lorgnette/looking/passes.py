@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from threading import Event
 
 from lorgnette.errors import Unreplayable, UserError
-from lorgnette.gpu.recording import CheckedPass, Recorder
+from lorgnette.gpu.recording import CheckedPass, Recordings
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver
 from lorgnette.looking.memory import let_go, out_of_memory
@@ -21,7 +21,7 @@ class Passes:
 
     def __init__(self, subject: Subject, lenses: Sequence[Lens]) -> None:
         self.driver = Driver(subject, lenses)
-        self.recorder: Recorder | None = Recorder.of(subject, lenses, self.driver.paths)
+        self.recordings: Recordings | None = Recordings.of(subject, lenses, self.driver.paths)
         self.launched = Event()
         """Whether any pass was launched."""
         self.batches: int | None = 0
@@ -32,11 +32,11 @@ class Passes:
     @property
     def step(self) -> int:
         """What lengths of batches are multiples of: where passes are recorded, few shapes count more than padding."""
-        return 1 if self.recorder is None else STEP
+        return 1 if self.recordings is None else STEP
 
     def close(self) -> None:
         """Let go of what was recorded, and its memory: it refers to this object, and would stay until it is found."""
-        self.recorder = None
+        self.recordings = None
 
     def take(self, encoded: list[Encoded], batch: Batch | None = None, number: int = 0) -> None:
         """These texts, as this batch, which has this number in the corpus.
@@ -66,7 +66,7 @@ class Passes:
         except BaseException as error:
             self.driver.discard(before)
             self.batches = self._without
-            self.recorder = None  # what it has recorded adds to states that are not there any more, and takes memory
+            self.recordings = None  # what it has recorded adds to states that are not there any more, and takes memory
             if isinstance(error, Unreplayable):
                 return None
             if not out_of_memory(error):
@@ -82,7 +82,7 @@ class Passes:
 
     def _look_at(self, batch: Batch) -> CheckedPass | None:
         """One pass with the lenses looking on. Gives how it was taken, if not as usual."""
-        checked = None if self.recorder is None else self.recorder.ready(batch, self.driver.run)
+        checked = None if self.recordings is None else self.recordings.ready(batch, self.driver.run)
         batch = batch.to(self.driver.subject.device) if checked is None else checked.taken(batch)
         self.driver.begin(batch)
         if checked is None:

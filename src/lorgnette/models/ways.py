@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -11,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Site
+from lorgnette.types import Json
 
 Run = Callable[..., ModelOutput]
 """The model's forward, by keywords."""
@@ -65,7 +65,7 @@ class Way:
         if not self.cuts:
             yield Step(self.source, self.target, 0, run(**self.inputs))
             return
-        cache: dict[str, Any] = {}
+        cache: Json = {}
         name = "input_ids" if self.target is None else "decoder_input_ids"
         width = self.inputs[name].shape[1]
         for first, last in zip((0, *self.cuts), (*self.cuts, width), strict=True):

@@ -8,7 +8,7 @@ from lorgnette.errors import UserError, near, optional
 from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
-from lorgnette.types import Row
+from lorgnette.types import Json, Row
 
 GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
 
@@ -44,7 +44,7 @@ def dataset_corpus(
         return label_names or (columns.labels(located()) if columns.label else None)
 
     known = getattr(dataset, "_fingerprint", None)
-    fields: dict[str, Any] = {"split": split, "labels": labels}
+    fields: Json = {"split": split, "labels": labels}
     if known is not None:
         fields["source"] = lambda: [known.encode(), repr(columns).encode()]
     corpus: Corpus

@@ -97,6 +97,10 @@ def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0
 
 def _of_stack(signals: Mapping[str, HeadValues], stack: str, draws: int, seed: int) -> xr.Dataset:
     values, (layer, _), errors = table(signals, stack)
+    if values.shape[1] < 2:
+        raise UserError(
+            f"Agreement compares signals over heads, and the {stack} has {values.shape[1]}. Use more heads."
+        )
     names = list(signals)
     pair = (axes.SIGNAL, axes.SIGNAL_B)
     out: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}

@@ -122,9 +122,9 @@ class Distances(Lens):
         self, call: Call, text: int, rows: slice | list[int], columns: slice
     ) -> Float[Tensor, "head row key"]:
         """Some rows of one text, over the keys from its first token to its last."""
-        part: dict[str, Any] = {"texts": slice(text, text + 1), "rows": rows, "columns": columns}
-        visible = call.scores.block(**part).visible_keys()[0]
-        return smoothed(call.block(**part)[0], visible, self.smoothing)
+        part = (slice(text, text + 1), rows, slice(None), columns)
+        visible = call.scores.block(*part).visible_keys()[0]
+        return smoothed(call.block(*part)[0], visible, self.smoothing)
 
     def _add(
         self, calls: list[Call], heads: list[int], mean: Float[Tensor, "head head"], queries: int, text: int

@@ -77,7 +77,7 @@ class Moment(NamedTuple):
     totals: Float[Tensor, "place head dim"]
 
 
-class Clouds(Part):
+class Clouds(Part[_Held]):
     """Clouds of vectors at each place, of each kind, for every head and (last) for all heads side by side.
 
     States, all of them sums: five sums of vectors, four counts, six moments of SIM and IntraSim over texts, and with

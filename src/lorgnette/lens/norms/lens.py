@@ -150,13 +150,13 @@ class Norms(Lens):
             self.state(f"{name}_{tail}", start, merge, on_device=True)
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
-        return self._seen(call, batch).wanted
+        return self._call_norms(call, batch).wanted
 
-    def _seen(self, call: Call, batch: Batch) -> "_Seen":
+    def _call_norms(self, call: Call, batch: Batch) -> "_CallNorms":
         """What this lens makes of a call: made once, for `wants` and for `update`."""
-        return call.once(f"norms {id(self)}", lambda: self._see(call, batch))
+        return call.once(f"norms {id(self)}", lambda: self._read(call, batch))
 
-    def _see(self, call: Call, batch: Batch) -> "_Seen":
+    def _read(self, call: Call, batch: Batch) -> "_CallNorms":
         gram = self.all_heads or self.residual
         read = self.centring(call)
         layer = LayerNorms(read, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
@@ -170,10 +170,10 @@ class Norms(Lens):
             output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of)
             watchers.append(output)
         wanted = layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
-        return _Seen(layer, pairs, further, output, wanted)
+        return _CallNorms(layer, pairs, further, output, wanted)
 
     def update(self, call: Call, batch: Batch) -> None:
-        measured, seen = self.measured(call, batch), self._seen(call, batch)
+        measured, seen = self.measured(call, batch), self._call_norms(call, batch)
         layer, output = seen.layer, seen.output
         layer.take(*measured)
         if self.pairs_sample is not None and seen.pairs is not None:
@@ -342,7 +342,7 @@ class Norms(Lens):
         return out | {f"{name}_count": tokens for name in names}
 
 
-class _Seen(NamedTuple):
+class _CallNorms(NamedTuple):
     """What the lens makes of one call before its rows are swept, and reads after it."""
 
     layer: LayerNorms

@@ -30,7 +30,7 @@ def smallest(states: Iterable[Float[Tensor, "what site kind place"]]) -> Float[T
     return whole.gather(-1, order.expand(3, *order.shape))
 
 
-class PairSample(Part):
+class PairSample(Part[tuple[Tensor, Tensor]]):
     """For each site and kind of token the `size` pairs of smallest number, with α and ‖f‖.
 
     A pair's number depends on the text's id, site, head, query, key and kind alone. One state holds [number, weight,

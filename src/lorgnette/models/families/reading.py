@@ -9,7 +9,7 @@ from lorgnette.attending import Site
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack, Projection
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record
-from lorgnette.models.families.record import Family, Part
+from lorgnette.models.families.record import Family, LinearPart
 from lorgnette.models.families.table import REFUSED, drift, family_of, record_of
 from lorgnette.models.grouping import alternating, groups_left
 from lorgnette.types import PretrainedConfig, PreTrainedModel
@@ -104,7 +104,7 @@ def _site(
     def inner(path: str | None) -> Any:
         return None if path is None else _descend(layer, path)
 
-    def projection(part: Part) -> Projection:
+    def projection(part: LinearPart) -> Projection:
         module = _need(layer, part.path, model)
         if not part.by_head:
             return Projection(module, part.which, part.of)

@@ -10,7 +10,7 @@ from lorgnette.types import PretrainedConfig
 
 
 @dataclass(frozen=True)
-class Part:
+class LinearPart:
     """A linear map, or one of several equal parts of a fused one: query, key and value in turn."""
 
     path: str
@@ -28,9 +28,9 @@ class AttentionLayout:
 
     module: str
     """calls the attention function"""
-    query: Part
-    key: Part
-    value: Part
+    query: LinearPart
+    key: LinearPart
+    value: LinearPart
     output: str | None
     """None where the heads are simply concatenated"""
     norm: str | None
@@ -111,7 +111,7 @@ class Family:
 
 def separate(module: str, names: str, output: str | None, norm: str | None, **more: Any) -> AttentionLayout:
     """An attention with a linear map each for query, key and value, named inside the module."""
-    query, key, value = (Part(f"{module}.{name}") for name in names.split())
+    query, key, value = (LinearPart(f"{module}.{name}") for name in names.split())
     return AttentionLayout(module, query, key, value, output, norm, **more)
 
 
@@ -127,7 +127,7 @@ def fused(
 ) -> AttentionLayout:
     """An attention whose one linear map gives query, key and value in turn, of all heads or head by head."""
     query, key, value = (
-        Part(f"{module}.{name}", which, 3, by_head, None if bias is None else f"{module}.{bias}")
+        LinearPart(f"{module}.{name}", which, 3, by_head, None if bias is None else f"{module}.{bias}")
         for which, bias in enumerate(biases)
     )
     return AttentionLayout(module, query, key, value, output, norm, **more)
