@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
     from lorgnette.lens import lenses
     from lorgnette.looking.look import look
+    from lorgnette.looking.merging import merge
+    from lorgnette.looking.shards import Shard
     from lorgnette.models.families.verified import families
     from lorgnette.models.tapping import tapped
     from lorgnette.reporting import Comparison, Report
@@ -58,6 +60,7 @@ __all__ = [
     "Result",
     "Results",
     "Runs",
+    "Shard",
     "Site",
     "Subject",
     "Tap",
@@ -82,6 +85,7 @@ __all__ = [
     "lenses",
     "load",
     "look",
+    "merge",
     "patched",
     "prompt",
     "prune",
@@ -112,6 +116,7 @@ _HOME = {
     "Result": "lorgnette.results",
     "Results": "lorgnette.results",
     "Runs": "lorgnette.training.functions",
+    "Shard": "lorgnette.looking.shards",
     "Site": "lorgnette.attending",
     "Subject": "lorgnette.subject",
     "Tap": "lorgnette.attending",
@@ -134,6 +139,7 @@ _HOME = {
     "lenses": "lorgnette.lens",
     "load": "lorgnette.subject",
     "look": "lorgnette.looking.look",
+    "merge": "lorgnette.looking.merging",
     "patched": "lorgnette.bare.interventions",
     "prune": "lorgnette.training.functions",
     "report": "lorgnette.reporting.functions",

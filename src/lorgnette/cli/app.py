@@ -20,6 +20,7 @@ from lorgnette.cli.induced import induced
 from lorgnette.cli.lens import lens
 from lorgnette.cli.list import list_
 from lorgnette.cli.look import look
+from lorgnette.cli.merge import merge
 from lorgnette.cli.new import new
 from lorgnette.cli.probe import probe
 from lorgnette.cli.prune import prune
@@ -158,6 +159,7 @@ def _flowing(text: str) -> str:
 _COMMANDS: dict[Callable[..., None], str] = {
     check: "Look",
     look: "Look",
+    merge: "Look",
     lens: "Look",
     trace: "Look",
     induced: "Look",

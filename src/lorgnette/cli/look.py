@@ -26,6 +26,7 @@ def look(
     out: options.Out = None,
     resume: options.Resume = False,
     keep: options.Keep = None,
+    shard: options.Shard = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     split: options.Split = None,
@@ -58,11 +59,13 @@ def look(
       lorgnette look ./my-chat-model -c chats.jsonl --chat --lens weights --lens norms
       lorgnette look run/checkpoint-* -c texts.txt --lens weights,roles --out runs/curves
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
+      lorgnette look ./my-model -c texts.txt --shard 3/64 --out parts/3
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     if len(model) > 1 and keep is not None:
         raise typer.BadParameter("--keep is for one model, not for several checkpoints.")
+    share = None if shard is None else _share(shard, out, model)
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus
@@ -92,6 +95,24 @@ def look(
                       labels=renamed, seed=seed, command=command, resume=resume)  # fmt: skip
         return
     subject = opening.load(model[0])
+    if share is not None:
+        written = run(
+            subject,
+            texts,
+            chosen,
+            batch_tokens=batch_tokens,
+            truncate=truncate,
+            out=out,
+            resume=resume,
+            labels=renamed,
+            keep=keep,
+            seed=seed,
+            command=command,
+            shard=share,
+        )
+        counts = written.counts
+        typer.echo(f"Shard {shard}: {counts.texts:,} texts, {counts.tokens:,} tokens, in {out}")
+        return
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
         subject,
@@ -109,9 +130,25 @@ def look(
     from lorgnette.reporting import Report
 
     page = Report(results)
-    _show(results, page)
+    show(results, page)
     if out is not None and is_first():  # under torchrun, once
         write_report(page, tokenized, out)
+
+
+def _share(shard: str, out: Path | None, models: list[str]) -> tuple[int, int]:
+    """3/64 as numbers."""
+    from lorgnette.errors import UserError
+    from lorgnette.looking.texts import Share
+
+    number, _, of = shard.partition("/")
+    if not all(part.isascii() and part.isdigit() for part in (number, of)):
+        raise UserError(f"--shard is written as 3/64, the third of 64 shards. Got {shard[:40]!r} instead.")
+    if out is None:
+        raise typer.BadParameter("--shard needs --out, the folder of this shard.")
+    if len(models) > 1:
+        raise typer.BadParameter("--shard is for one model, not for several checkpoints.")
+    share = Share.given((int(number), int(of)))
+    return share.number, share.of
 
 
 def _look_by_step(
@@ -136,7 +173,7 @@ def _look_by_step(
         refuse_other_folder(folder, [])
     results = look_by_step(steps, texts, lenses, opened, out=folder, **options)
     page = Report(results)
-    _show(results, page, table=False)
+    show(results, page, table=False)
     if folder is not None and is_first():  # under torchrun, once
         results.save(folder)
         drop_steps(folder)
@@ -163,7 +200,7 @@ def write_report(page: "Report", texts: "TokenizedTexts", folder: Path) -> None:
     out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
-def _show(results: "Results", page: "Report", *, table: bool = True) -> None:
+def show(results: "Results", page: "Report", *, table: bool = True) -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out

@@ -192,6 +192,14 @@ Keep = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder for the results.", rich_help_panel=_RUN)]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the interrupted run in --out.", rich_help_panel=_RUN)]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        help="Analyse this share of the texts (3/64: the third of 64) and write it to --out; `merge` joins all shares.",
+        metavar="I/N",
+        rich_help_panel=_RUN,
+    ),
+]
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per batch.", rich_help_panel=_RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", rich_help_panel=_RUN)]
 

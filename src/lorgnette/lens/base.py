@@ -1,5 +1,6 @@
 """The base class of all lenses, and the whole contract between a lens and whoever runs it."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
@@ -60,6 +61,15 @@ class Lens(torchmetrics.Metric):
     """
     full_state_update: bool | None = False
     _update_count: int
+
+    made_with: Mapping[str, object]
+    """The arguments that it was made with, by name: another process makes the same lens of them."""
+
+    def __new__(cls, *arguments: object, **options: object) -> "Lens":
+        lens = super().__new__(cls)
+        names = list(inspect.signature(cls.__init__).parameters)[1:]
+        object.__setattr__(lens, "made_with", {**dict(zip(names, arguments, strict=False)), **options})
+        return lens
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)

@@ -69,13 +69,7 @@ def name_of(corpus: Any) -> str:
 def provenance_of(
     subject: Subject, corpus: Any, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
 ) -> Provenance:
-    notes = []
-    if counts.empty:
-        notes.append(f"{counts.empty} texts without tokens were skipped")
-    if counts.untranslated:
-        notes.append(
-            f"{counts.untranslated} texts have no translation and are missing from decoder and cross-attention"
-        )
+    notes = counts.notes()
     if subject.missing:
         notes.append(f"missing from the checkpoint, and skipped: {', '.join(subject.missing)}")
     if skipped := getattr(corpus, "skipped", None):

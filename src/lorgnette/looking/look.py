@@ -3,14 +3,17 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, overload
 
 import torch
 
+from lorgnette import __version__
 from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
+from lorgnette.lens.whole_model import WholeModel
 from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
 from lorgnette.looking.conclusion import computed_of, concluded, name_of, provenance_of
@@ -20,9 +23,11 @@ from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar
-from lorgnette.looking.resume import BEFORE, LOOK, Keeper
+from lorgnette.looking.resume import BEFORE, LOOK, Keeper, states_of
 from lorgnette.looking.runs import Run
-from lorgnette.looking.texts import Counts, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
+from lorgnette.looking.shards import LensRecipe, Look, Shard, refuse_other, refuse_unshardable
+from lorgnette.looking.texts import Counts, Share, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
+from lorgnette.models.loading import tensors_hash
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
 from lorgnette.subject import Subject, refuse_no_subject
@@ -30,6 +35,7 @@ from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json
 
 
+@overload
 def look(
     subject: Subject,
     corpus: Texts | TokenizedTexts,
@@ -44,7 +50,41 @@ def look(
     keep: str | None = None,
     seed: int | None = None,
     command: str | None = None,
-) -> Results:
+    shard: None = None,
+) -> Results: ...
+@overload
+def look(
+    subject: Subject,
+    corpus: Texts | TokenizedTexts,
+    lenses: Sequence[Lens | str] | Lens | str = DEFAULT,
+    *,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    labels: Mapping[str, str] | None = None,
+    keep: str | None = None,
+    seed: int | None = None,
+    command: str | None = None,
+    shard: tuple[int, int],
+) -> Shard: ...
+def look(
+    subject: Subject,
+    corpus: Texts | TokenizedTexts,
+    lenses: Sequence[Lens | str] | Lens | str = DEFAULT,
+    *,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    labels: Mapping[str, str] | None = None,
+    keep: str | None = None,
+    seed: int | None = None,
+    command: str | None = None,
+    shard: tuple[int, int] | None = None,
+) -> Results | Shard:
     """Analyse a subject with these lenses, in one pass over a corpus: the command `lorgnette look`.
 
         >>> found = lo.look(subject, texts, ["weights", "norms:sample=0"], progress=False)
@@ -64,10 +104,15 @@ def look(
 
     `keep="texts"` keeps the numbers of each text, for lenses whose means are over texts (see `Results.texts`): value
     and weight as 32-bit floats, at most 2²⁵ per lens (268 MB). Ids of texts must be unique.
+
+    `shard=(3, 64)` analyses the third of 64 shares of the texts and returns (with `out`: writes) a `Shard`; `lo.merge`
+    makes the results of all texts from all 64. The corpus is the same for every shard.
     """
-    texts = _texts(subject, corpus, truncate)
+    texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
     left_out: dict[str, str] | None = None
     if wants_all(lenses):
+        if shard is not None:
+            raise UserError("Not possible with --shard yet: all lenses. Name those that you want.")
         lenses, left_out = every_lens(texts, labels, _try)
     chosen = with_needed(chosen_lenses(lenses))
     whole = whole_model(texts, chosen, labels)
@@ -81,10 +126,6 @@ def look(
         if lens.per_text is not None and (size := _size(corpus)) is not None:
             lens.per_text.refuse_many(size)
     weights = subject.weights_hash  # once: it reads all of them
-    run = Run(out, texts, chosen, weights)
-    others = run.others()
-    if resume and (done_before := run.finished()) is not None:
-        return done_before
     passing: dict[str, Any] = {
         "batch_tokens": batch_tokens,
         "progress": progress,
@@ -92,6 +133,12 @@ def look(
         "resume": resume,
         "weights": weights,
     }
+    if shard is not None:
+        return _shard(texts, chosen, whole, passing, labels, keep, seed, command)
+    run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
+    others = run.others()
+    if resume and (done_before := run.finished()) is not None:
+        return done_before
     _prepare(texts, chosen, **passing)
     counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
     provenance = provenance_of(subject, corpus, counts, weights, seed, command)
@@ -101,6 +148,56 @@ def look(
         results.save(out)
         keeper.clear()
     return results
+
+
+def _shard(
+    texts: TokenizedTexts,
+    chosen: Sequence[Lens],
+    whole: Sequence[WholeModel],
+    passing: dict[str, Any],
+    labels: Mapping[str, str] | None,
+    keep: str | None,
+    seed: int | None,
+    command: str | None,
+) -> Shard:
+    """The states after a share of the texts, with what `merge` needs to know of them."""
+    refuse_unshardable(chosen)
+    assert texts.share is not None
+    looking, out, weights = [*chosen, *whole], passing["out"], passing["weights"]
+    about = Look(
+        library=__version__,
+        weights=weights,
+        dtype=texts.subject.precision,
+        corpus=texts.fingerprint,
+        truncate=texts.truncate,
+        labels=None if labels is None else dict(labels),
+        keep=keep,
+        seed=seed,
+        shards=texts.share.of,
+        lenses=tuple(map(LensRecipe.of, looking)),
+        whole=bool(whole),
+    )
+    there = None if out is None else refuse_other(out, about, texts.share)
+    if there is not None and passing["resume"]:
+        return there
+    counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+    states = states_of(looking)
+    states = {name: state.cpu() for name, state in states.items()}
+    origin = provenance_of(texts.subject, texts.corpus, Counts(), weights, seed, command)
+    fingerprint = texts.fingerprint  # of a stream, known only now
+    made = Shard(
+        look=replace(about, corpus=fingerprint),
+        share=texts.share,
+        counts=counts,
+        provenance=replace(origin, corpus_fingerprint=fingerprint),
+        paths=tuple(sorted(paths)),
+        digest=tensors_hash(states),
+        states=states,
+    )
+    if out is not None and keeper is not None:
+        made.save(out)
+        keeper.clear()
+    return made
 
 
 def _passed(
@@ -120,11 +217,13 @@ def _passed(
     if out is not None:
         keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights, batch_tokens, passes.step), ranks, name)
     done = keeper.restore(lenses) if keeper is not None and resume else 0
-    bars = progress_bar("looking", _size(texts.corpus), enabled=progress and ranks.first)
+    size, share = _size(texts.corpus), texts.share
+    size = size if size is None or share is None else share.part(size)
+    bars = progress_bar("looking", size, enabled=progress and ranks.first)
     with bars as bar:
         counts = _through(texts, passes, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
     passes.close()
-    if counts.texts == 0:
+    if counts.texts == 0 and share is None:  # a shard may have none, if texts are few
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
     return counts, keeper, passes.driver.paths
 
@@ -234,13 +333,15 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **o
         lens.take(results)
 
 
-def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool) -> TokenizedTexts:
+def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool, share: Share | None) -> TokenizedTexts:
     refuse_no_subject(subject, "look")
     if not isinstance(truncate, bool):
         raise UserError(f"truncate must be True or False. Got {shown(truncate)} instead.")
     if isinstance(corpus, TokenizedTexts):
-        return corpus
-    return TokenizedTexts(subject, corpus, truncate=truncate)
+        if share is None:
+            return corpus
+        return TokenizedTexts(subject, corpus.corpus, truncate=corpus.truncate, share=share)
+    return TokenizedTexts(subject, corpus, truncate=truncate, share=share)
 
 
 def _size(corpus: Any) -> int | None:
@@ -258,4 +359,5 @@ def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, ba
         "batch_tokens": batch_tokens,
         "windows": [texts.subject.device.type, step],
         "truncate": texts.truncate,
+        "shard": None if texts.share is None else str(texts.share),
     }

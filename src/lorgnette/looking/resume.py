@@ -5,12 +5,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import hidden, written_whole
@@ -58,7 +59,9 @@ class Keeper:
             batches, fingerprint = about["batches"], dict(about["fingerprint"])
             if about["hash"] != _hash(tensors, batches):
                 raise ValueError("its numbers are not those that were written")
-            self._refuse_unlike(lenses, tensors, batches)
+            if not isinstance(batches, int) or batches < 0:
+                raise ValueError(f"{batches!r} batches")
+            refuse_unlike(lenses, tensors)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise UserError(
                 f"The state that the interrupted run saved in {self.folder} is damaged ({reason(error)}). Run "
@@ -74,17 +77,6 @@ class Keeper:
             lens.states.restore({name: tensors[f"{number}.{name}"] for name in lens.states.tensors()})
         return int(batches)
 
-    @staticmethod
-    def _refuse_unlike(lenses: Sequence[Lens], tensors: dict[str, Any], batches: object) -> None:
-        """States of other shapes or types would give other numbers, or fail much later."""
-        if not isinstance(batches, int) or batches < 0:
-            raise ValueError(f"{batches!r} batches")
-        for number, lens in enumerate(lenses):
-            for name, state in lens.states.tensors().items():
-                stored = tensors[f"{number}.{name}"]
-                if stored.dtype != state.dtype or stored.dim() != state.dim():
-                    raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
-
     def due(self, lenses: Sequence[Lens], batches: int) -> None:
         """Keep the states if it is time."""
         if time.monotonic() - self.last >= EVERY:
@@ -99,11 +91,7 @@ class Keeper:
             print(f"lorgnette: {error} Until then --resume has less to go on from.", file=sys.stderr)
 
     def keep(self, lenses: Sequence[Lens], batches: int) -> None:
-        tensors = {
-            f"{number}.{name}": state.contiguous()
-            for number, lens in enumerate(lenses)
-            for name, state in lens.states.tensors().items()
-        }
+        tensors = states_of(lenses)
         metadata = {"batches": batches, "fingerprint": self.fingerprint, "hash": _hash(tensors, batches)}
         with written_whole(self.file) as partial:
             save_file(tensors, partial, metadata={"lorgnette": json.dumps(metadata)})
@@ -111,6 +99,24 @@ class Keeper:
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def states_of(lenses: Sequence[Lens]) -> dict[str, Tensor]:
+    """The states of several lenses, as they are written: by the number of the lens and their name."""
+    return {
+        f"{number}.{name}": state.contiguous()
+        for number, lens in enumerate(lenses)
+        for name, state in lens.states.tensors().items()
+    }
+
+
+def refuse_unlike(lenses: Sequence[Lens], tensors: Mapping[str, Tensor]) -> None:
+    """States of other types or dimensions would give other numbers, or fail much later: KeyError or ValueError."""
+    for number, lens in enumerate(lenses):
+        for name, state in lens.states.tensors().items():
+            stored = tensors[f"{number}.{name}"]
+            if stored.dtype != state.dtype or stored.dim() != state.dim():
+                raise ValueError(f"the state {name!r} of {lens.name!r} is of another kind")
 
 
 def _hash(tensors: dict[str, Any], batches: object) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
-from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.results import Results
 from lorgnette.results.folder import INDEX, refuse_other_folder
 
@@ -18,13 +17,18 @@ class Run:
     """One look into a folder (or into none), with lenses that have seen nothing yet."""
 
     def __init__(
-        self, out: str | os.PathLike[str] | None, texts: TokenizedTexts, lenses: Sequence[Lens], weights: str
+        self,
+        out: str | os.PathLike[str] | None,
+        origin: tuple[str, str, str | None],
+        truncate: bool,
+        lenses: Sequence[Lens],
     ) -> None:
+        """`origin`: the hash of the weights, the precision, and what the texts are known by."""
         self.folder: Path | None = None if out is None else Path(out)
         self.names: list[str] = [lens.name for lens in lenses]
-        self.origin: tuple[str, str, str | None] = (weights, texts.subject.precision, texts.fingerprint)
-        self.known: bool = texts.fingerprint is not None  # texts that can be read only once are never the same
-        about = [*self.origin, texts.truncate]
+        self.origin: tuple[str, str, str | None] = origin
+        self.known: bool = origin[2] is not None  # texts that can be read only once are never the same
+        about = [*origin, truncate]
         self.keys = {lens.name: _short([*about, description(lens)]) for lens in lenses} if self.known else {}
 
     def others(self) -> Results:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 from lorgnette.lens.losses import classifies
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import refuse_no_text, texts_of
@@ -29,20 +29,53 @@ Texts = Corpus | Iterable[object] | Mapping[str, object] | str
 """Whatever `lo.corpus` takes: a corpus, a name, a data set, a table, texts."""
 
 
+@dataclass(frozen=True)
+class Share:
+    """The texts of one shard: number `number` of the corpus, counted from 1, and every `of`-th after it.
+
+    So no process needs to know how many texts there are, and none tokenises those of the others.
+    """
+
+    number: int = 1
+    of: int = 1
+
+    @staticmethod
+    def given(shard: object) -> "Share":
+        """From (3, 64): the third of 64 shards."""
+        pair = tuple(shard) if isinstance(shard, tuple | list) else ()
+        if len(pair) != 2 or not all(isinstance(one, int) and not isinstance(one, bool) for one in pair):
+            raise UserError(f"shard must be two whole numbers, such as (3, 64). Got {shown(shard)} instead.")
+        number, of = pair
+        if not 1 <= number <= of:
+            raise UserError(f"There is no shard {number} of {of}: shards count from 1 to the number of shards.")
+        return Share(number, of)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def part(self, texts: int) -> int:
+        """How many of so many texts belong to it."""
+        return len(range(self.number - 1, texts, self.of))
+
+
 class TokenizedTexts:
-    """The texts of a corpus, tokenised for a subject. Iterating gives them in the order of the corpus."""
+    """The texts of a corpus, or a share of them, tokenised for a subject. Iterating keeps the order of the corpus."""
 
     subject: Subject
     truncate: bool
     keep: int
 
-    def __init__(self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD) -> None:
+    def __init__(
+        self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD, share: Share | None = None
+    ) -> None:
         refuse_no_subject(subject, "look")
         self.subject, self.corpus, self.truncate, self.keep = subject, texts_of(corpus), truncate, keep
+        self.share: Share | None = share
         self.words: bool = False
         """Whether somebody will want to know their words: found as they are cut into tokens."""
         self._first: list[Encoded] = []
         self._whole = False
+        self._read, self._read_through = hashlib.sha256(), False
         self.classes: int | None = None
         """How many classes labels may name; None as long as nobody reads them."""
 
@@ -71,8 +104,8 @@ class TokenizedTexts:
 
     @property
     def fingerprint(self) -> str | None:
-        """What the texts are known by; None if they can be read only once."""
-        return fingerprint_of(self.corpus)
+        """What the texts are known by; None if they can be read only once, unless a shard has read them."""
+        return self._read.hexdigest()[:16] if self._read_through else fingerprint_of(self.corpus)
 
     def __iter__(self) -> Iterator[Encoded]:
         for encoded in self._encoded():
@@ -88,19 +121,29 @@ class TokenizedTexts:
         if self._whole:
             yield from self._first
             return
-        items, count = iter(self.corpus), 0
+        share = self.share or Share()
+        items, count = islice(enumerate(self._items(), 1), share.number - 1, None, share.of), 0
         for encoded in self._first:
             next(items, None)
             count += 1
             yield encoded
         while some := list(islice(items, TOGETHER)):
-            examples = [_example(item, count + number) for number, item in enumerate(some, 1)]
+            examples = [_example(item, number) for number, item in some]
             for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate, words=self.words):
                 if len(self._first) == count < self.keep:
                     self._first.append(encoded)
                 count += 1
                 yield encoded
         self._whole = count == len(self._first)
+
+    def _items(self) -> Iterator[Example | str]:
+        """What the corpus has. Shards of what can be read only once are known by what each of them has read of it."""
+        hashing = self.share is not None and self.once
+        for number, item in enumerate(self.corpus):
+            if hashing:
+                self._read.update(("\n" * bool(number) + repr(item)).encode())
+            yield item
+        self._read_through = hashing
 
 
 def _example(item: Example | str, number: int) -> Example:
@@ -133,6 +176,12 @@ class Counts:
         self.tokens += sum(text.tokens for text in batch)
         self.truncated += sum(text.cut for text in batch)
         self.untranslated += sum(text.target is not None and text.example.target is None for text in batch)
+
+    def notes(self) -> list[str]:
+        """What a reader should know of the texts."""
+        empty = [f"{self.empty} texts without tokens were skipped"]
+        alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
+        return [*(empty if self.empty else []), *(alone if self.untranslated else [])]
 
 
 class UniqueIds:

@@ -1,0 +1,192 @@
+"""The results of a look from its shards: the states merged, then concluded as `look` does."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from lorgnette import __version__
+from lorgnette.errors import UserError, shown
+from lorgnette.lens import get
+from lorgnette.lens.base import Lens
+from lorgnette.lens.states import description
+from lorgnette.lens.whole_model import WholeModel
+from lorgnette.looking.choosing import chosen_lenses, with_needed
+from lorgnette.looking.conclusion import concluded
+from lorgnette.looking.driver import refuse_used
+from lorgnette.looking.resume import refuse_unlike
+from lorgnette.looking.runs import Run
+from lorgnette.looking.shards import LensRecipe, Look, Shard, joined_provenance
+from lorgnette.looking.texts import Counts
+from lorgnette.results import Results
+from lorgnette.subject import Subject, load
+
+TOGETHER = 16
+"""Shards whose states are in memory at a time."""
+_NAMED = 12
+"""Missing shards that are named, at most."""
+
+
+def merge(
+    parts: Iterable[Shard | str | os.PathLike[str]],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    subject: Subject | Callable[[], Subject] | None = None,
+    lenses: Sequence[Lens | str] | Lens | str | None = None,
+    command: str | None = None,
+) -> Results:
+    """The results of a look from all its shards: the command `lorgnette merge`.
+
+        >>> shards = [lo.look(subject, texts, "weights", shard=(i, 2), progress=False) for i in (1, 2)]
+        >>> lo.merge(shards, subject=subject)["weights"].provenance.texts == len(texts)
+        True
+
+    `parts` are folders that `look(…, shard=(i, n), out=folder)` wrote, or what it returned, in any order. They must be
+    all shards of one look, each once: the same weights, texts, lenses, options and version of Lorgnette. The results
+    are those of one process, to rounding; counts are equal, and samples have the same items. With `out`, they are
+    written there.
+
+    A lens may need the model for its conclusion, so it is loaded once more, from where the shards found it; `subject`
+    gives it, or a function that loads it, if it is elsewhere. `lenses`: those of the look, if they were made in Python
+    from what JSON cannot hold.
+    """
+    shards = _whole(_opened(parts))
+    look = shards[0].look
+    chosen, whole = _lenses(look, _subject(shards, subject), lenses)
+    counts = _counts(shards)
+    for lens in chosen:
+        if lens.per_text is not None:
+            lens.per_text.refuse_many(counts.texts)
+    run = Run(out, (look.weights, look.dtype, look.corpus), look.truncate, chosen)
+    others = run.others()
+    _take_in([*chosen, *whole], shards)
+    _refuse_same_ids(chosen)
+    provenance = joined_provenance(shards, counts, command or " ".join(sys.argv))
+    results = concluded(chosen, provenance, whole, None, {path for shard in shards for path in shard.paths})
+    if out is not None:
+        results = run.joined(others, results)
+        results.save(out)
+    return results
+
+
+def _opened(parts: Iterable[Shard | str | os.PathLike[str]]) -> list[Shard]:
+    if isinstance(parts, Shard | str | os.PathLike) or not isinstance(parts, Iterable):
+        raise UserError(f"merge takes the shards of a look as a list. Got {shown(parts)} instead.")
+    shards = [part if isinstance(part, Shard) else Shard.open(Path(part)) for part in parts]
+    if not shards:
+        raise UserError("No shard was given. `lorgnette look … --shard 1/4 --out parts/1` writes one.")
+    return shards
+
+
+def _whole(shards: Sequence[Shard]) -> list[Shard]:
+    """The shards in order, once they are known to be all of one look, each once."""
+    usual = Counter(repr(shard.look) for shard in shards).most_common(1)[0][0]
+    first = next(shard for shard in shards if repr(shard.look) == usual)
+    for shard in shards:
+        if differences := first.look.differences(shard.look):
+            raise UserError(f"{shard} does not belong to the same look as {first}: it has {differences}.")
+    if first.look.library != __version__:
+        raise UserError(
+            f"The shards were written by Lorgnette {first.look.library}, and this is {__version__}. Merge them with "
+            f"the version that wrote them (pip install lorgnette=={first.look.library})."
+        )
+    by_number: dict[int, Shard] = {}
+    for shard in shards:
+        if shard.share.number in by_number:
+            raise UserError(f"Shard {shard.share} is there twice: {by_number[shard.share.number]} and {shard}.")
+        by_number[shard.share.number] = shard
+    missing = [number for number in range(1, first.share.of + 1) if number not in by_number]
+    if missing:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        names = ", ".join(f"{number}/{first.share.of}" for number in missing[:_NAMED])
+        raise UserError(
+            f"Missing: shard {names}{more}. Run look with --shard {missing[0]}/{first.share.of}, then merge."
+        )
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | None) -> Subject:
+    """The model of the look, with the same weights in the same precision."""
+    look, origin = shards[0].look, shards[0].provenance
+    try:
+        loaded = load(origin.model, dtype=look.dtype) if given is None else given
+        subject = loaded if isinstance(loaded, Subject) else loaded()
+    except UserError as error:
+        raise UserError(f"{error} To merge, say where the model of the shards is (--model, subject=…).") from error
+    if subject.weights_hash != look.weights:
+        raise UserError(f"The weights of {subject.name!r} are not those of the shards. Give the same model (--model).")
+    if subject.precision != look.dtype:
+        raise UserError(f"{subject.name!r} is in {subject.precision}, and the shards are in {look.dtype}: load it so.")
+    return subject
+
+
+def _lenses(
+    look: Look, subject: Subject, given: Sequence[Lens | str] | Lens | str | None
+) -> tuple[list[Lens], list[WholeModel]]:
+    """The lenses of the shards, bound to the model."""
+    recipes = look.lenses[: len(look.lenses) - look.whole]
+    chosen = [_made(recipe) for recipe in recipes] if given is None else with_needed(chosen_lenses(given))
+    whole = [WholeModel()] if look.whole else []
+    for lens in [*chosen, *whole]:
+        refuse_used(lens, subject)
+        lens.bind(subject, keep_texts=look.keep is not None and lens in chosen)
+    found = [description(lens) for lens in (*chosen, *whole)]
+    if unlike := [recipe.name for recipe, one in zip(look.lenses, found, strict=False) if recipe.description != one]:
+        raise UserError(
+            f"The lens {unlike[0]!r} is not made here as it was for the shards. Pass it: merge(…, lenses=…)."
+        )
+    if len(found) != len(look.lenses):
+        raise UserError(
+            f"The shards were looked at with {', '.join(each.name for each in recipes)}. Pass these lenses."
+        )
+    return chosen, whole
+
+
+def _made(recipe: LensRecipe) -> Lens:
+    if recipe.options is None:
+        raise UserError(f"The lens {recipe.name!r} has options from Python. Pass it in Python: merge(…, lenses=[…]).")
+    return get(recipe.name, **{name: _tuples(value) for name, value in recipe.options.items()})
+
+
+def _tuples(value: object) -> object:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _counts(shards: Iterable[Shard]) -> Counts:
+    counts = [shard.counts for shard in shards]
+    total = Counts(**{each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)})
+    if total.texts == 0:
+        raise UserError("The shards have no texts.")
+    return total
+
+
+def _take_in(lenses: Sequence[Lens], shards: Sequence[Shard]) -> None:
+    """The states of all shards, some at a time."""
+    for start in range(0, len(shards), TOGETHER):
+        some = []
+        for shard in shards[start : start + TOGETHER]:
+            tensors = shard.tensors()
+            try:
+                refuse_unlike(lenses, tensors)
+            except (KeyError, ValueError) as error:
+                raise UserError(f"The states of {shard} do not fit its header ({error}). Run it again.") from error
+            some.append(tensors)
+        for number, lens in enumerate(lenses):
+            several = [{name: tensors[f"{number}.{name}"] for name in lens.states.tensors()} for tensors in some]
+            if start == 0:
+                lens.states.restore(several[0])
+                several = several[1:]
+            if several:
+                lens.states.take_in([lens.states.tensors(), *several])
+
+
+def _refuse_same_ids(lenses: Iterable[Lens]) -> None:
+    for lens in lenses:
+        ids = Counter([] if lens.per_text is None else lens.per_text.ids())
+        if twice := next((one for one, count in ids.items() if count > 1), None):
+            raise UserError(
+                f"Two texts have the id {twice!r}, and by their ids the numbers of texts are kept apart. Give each an "
+                "id of its own, or leave out --keep texts."
+            )

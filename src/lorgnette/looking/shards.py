@@ -1,0 +1,217 @@
+"""One shard of a look: the states of its lenses after its share of the texts, and what they must agree in to merge."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lorgnette.errors import UserError, reason
+from lorgnette.files import folder_written_whole, recover
+from lorgnette.lens.base import Lens
+from lorgnette.lens.states import description
+from lorgnette.looking.driver import looks
+from lorgnette.looking.processes import ProcessRank
+from lorgnette.looking.texts import Counts, Share
+from lorgnette.models.loading import tensors_hash
+from lorgnette.results.folder import SCHEMA_VERSION, parsed, read
+from lorgnette.results.provenance import Provenance
+from lorgnette.types import Json
+
+FORMAT = "lorgnette-shard"
+HEADER, STATES = "shard.json", "states.safetensors"
+_DIFFERENCES = {
+    "library": "another version of Lorgnette",
+    "weights": "other weights",
+    "dtype": "another precision",
+    "corpus": "other texts",
+    "truncate": "another --truncate",
+    "labels": "other --labels",
+    "keep": "another --keep",
+    "seed": "another --seed",
+    "shards": "another number of shards",
+    "lenses": "other lenses or options",
+    "whole": "labels of another kind",
+}
+
+
+@dataclass(frozen=True)
+class LensRecipe:
+    """How a lens is made again where shards are merged, and how it is known to be the same."""
+
+    name: str
+    options: Json | None
+    """None if they cannot be written as JSON: whoever merges passes the lens."""
+    description: str
+
+    @staticmethod
+    def of(lens: Lens) -> "LensRecipe":
+        """Of a lens that is bound and has seen nothing."""
+        try:
+            options = json.loads(json.dumps(dict(lens.made_with)))
+        except (TypeError, ValueError):
+            options = None
+        return LensRecipe(lens.name, options, description(lens))
+
+
+@dataclass(frozen=True)
+class Look:
+    """What all shards of one look have in common."""
+
+    library: str
+    weights: str
+    dtype: str
+    corpus: str | None
+    truncate: bool
+    labels: Json | None
+    keep: str | None
+    seed: int | None
+    shards: int
+    lenses: tuple[LensRecipe, ...]
+    whole: bool
+    """Whether the last of the lenses measures the whole model (`WholeModel`)."""
+
+    def differences(self, other: "Look") -> str:
+        """In words, what the other has that this has not."""
+        return ", ".join(words for name, words in _DIFFERENCES.items() if getattr(self, name) != getattr(other, name))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A share of the texts of a look as states that merge: what `look(…, shard=(3, 64))` returns and writes.
+
+        >>> shard = lo.look(subject, texts, "weights", shard=(1, 2), progress=False)
+        >>> shard.save("parts/1")
+        >>> lo.Shard.open("parts/1").counts == shard.counts
+        True
+
+    `lo.merge` makes results from all shards of a look.
+    """
+
+    look: Look
+    share: Share
+    counts: Counts
+    provenance: Provenance
+    """With notes about model and corpus, but not about the counts."""
+    paths: tuple[str, ...]
+    """How the statistics of rows were computed on a GPU."""
+    digest: str
+    states: Mapping[str, Tensor] | None = None
+    folder: Path | None = None
+
+    def __str__(self) -> str:
+        return f"shard {self.share}" if self.folder is None else str(self.folder)
+
+    @property
+    def about(self) -> Json:
+        """The header, as it is written."""
+        return {
+            "format": FORMAT,
+            "schema": SCHEMA_VERSION,
+            "shard": [self.share.number, self.share.of],
+            "texts": f"number {self.share.number} of the corpus and every {self.share.of}th after it",
+            "look": asdict(self.look),
+            "counts": asdict(self.counts),
+            "provenance": self.provenance.to_dict(),
+            "paths": list(self.paths),
+            "sha256": self.digest,
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it to a folder, whole or not at all; a folder with anything else is refused."""
+        refuse_other(folder, self.look, self.share)
+        with folder_written_whole(folder, lambda _: {HEADER, STATES}) as partial:
+            save_file(dict(self.tensors()), partial / STATES)
+            (partial / HEADER).write_text(json.dumps(self.about, indent=1, ensure_ascii=False), encoding="utf-8")
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> "Shard":
+        """What its header says; the states are read when they are asked for."""
+        folder = Path(folder)
+        file = folder / HEADER
+        if not file.is_file():
+            raise UserError(f"{folder} is not a shard: it has no {HEADER}. Give folders that look --shard wrote.")
+        about = parsed(read(file), str(file), FORMAT)
+        try:
+            return Shard(
+                look=_look(about["look"]),
+                share=Share.given(about["shard"]),
+                counts=Counts(**about["counts"]),
+                provenance=Provenance.from_dict(about["provenance"]),
+                paths=tuple(about["paths"]),
+                digest=about["sha256"],
+                folder=folder,
+            )
+        except (KeyError, TypeError, ValueError, UserError) as error:
+            raise _damaged(folder, error) from error
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The states; those of a folder are read, and compared with what was written."""
+        if self.states is not None:
+            return self.states
+        assert self.folder is not None
+        try:
+            with safe_open(self.folder / STATES, framework="pt") as stored:
+                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a dict)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise _damaged(self.folder, error) from error
+        if tensors_hash(tensors) != self.digest:
+            raise _damaged(self.folder, "its numbers are not those that were written")
+        return tensors
+
+
+def _look(fields: Json) -> Look:
+    return Look(**{**fields, "lenses": tuple(LensRecipe(**each) for each in fields["lenses"])})
+
+
+def _damaged(folder: Path, error: object) -> UserError:
+    why = reason(error) if isinstance(error, BaseException) else error
+    return UserError(f"The shard {folder} is damaged ({why}). Move it away and run this shard again.")
+
+
+def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share) -> Shard | None:
+    """UserError if a folder holds anything but this shard of this look; the shard, if it holds it."""
+    folder = Path(folder)
+    recover(folder, lambda _: {HEADER, STATES})
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; a folder is needed.")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    if not (folder / HEADER).is_file():
+        raise UserError(f"{folder} exists and is not a shard; nothing was written. Choose another folder.")
+    there = Shard.open(folder)
+    if there.share.number != share.number and there.share.of == share.of:
+        raise UserError(f"{folder} holds shard {there.share}, not {share}; nothing was written. Choose another folder.")
+    if differences := look.differences(there.look):
+        raise UserError(f"{folder} holds a shard of another look ({differences}). Choose another folder.")
+    return there
+
+
+def refuse_unshardable(lenses: Iterable[Lens]) -> None:
+    """UserError if a lens has to know something of the whole corpus before its first batch, or torchrun is at work."""
+    if twice := [lens.name for lens in lenses if looks(lens) and lens.needs()]:
+        raise UserError(
+            f"Not possible with --shard yet: {', '.join(twice)}, which {'reads' if len(twice) == 1 else 'read'} the "
+            "whole corpus once before the analysis. Run without --shard (torchrun shares the work too)."
+        )
+    if ProcessRank.join().world > 1:
+        raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
+
+
+def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> Provenance:
+    """Where the numbers of all shards come from."""
+    origins = [shard.provenance for shard in shards]
+    packages = origins[0].versions
+    fields = origins[0].to_dict()
+    fields["versions"] = {
+        name: " and ".join(sorted({origin.versions.get(name, "?") for origin in origins})) for name in packages
+    }
+    fields["device"] = " and ".join(sorted({str(origin.device) for origin in origins}))
+    fields |= {"texts": counts.texts, "tokens": counts.tokens, "truncated": counts.truncated, "command": command}
+    fields.pop("created")
+    notes = dict.fromkeys(note for origin in origins for note in origin.notes)
+    return Provenance.from_dict({**fields, "notes": [*counts.notes(), *notes, f"merged from {len(shards)} shards"]})

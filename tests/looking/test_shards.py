@@ -1,0 +1,239 @@
+"""Shards: together they give what one process finds, and nothing else is merged."""
+
+import json
+import random
+import shutil
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+import xarray as xr
+from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
+from tiny.subjects import examples, subject
+from typer.testing import CliRunner
+
+import lorgnette as lo
+from lorgnette import lens as lenses
+from lorgnette.cli.app import app
+from lorgnette.errors import UserError
+from lorgnette.looking.shards import HEADER, STATES
+from lorgnette.looking.texts import Share, TokenizedTexts
+
+pytestmark = pytest.mark.usefixtures("few_steps")
+
+TEXTS = examples((9, 4, 1, 6, 12, 3, 7, 8, 2, 5, 11))
+OPTIONS = {
+    "attention-probe": {"steps": 20},
+    "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
+    "synthetic": {"sequences": 3, "length": 5},
+    "gating": {"steps": 1, "seeds": (0,), "batch": 2},
+}
+TWICE = {"roles", "effects", "importance", "agreement", "removal"}
+TREES = ("relations", "trees", "probes", "attention-probe", "coreference", "rationales")
+CLASSIFIER = ("relevance", "gradients", "patching", "gating", "cones", "rationales")
+
+
+def sharded(model, texts, names, of=5, **options):
+    made = [lo.look(model, texts, names(), shard=(i, of), progress=False, **options) for i in range(1, of + 1)]
+    random.Random(0).shuffle(made)
+    return made
+
+
+def assert_same(one, other):
+    assert list(one) == list(other)
+    for name in one:
+        first, second = (each[name].data.drop_vars("seconds_per_text", errors="ignore") for each in (one, other))
+        xr.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+        counts = [each for each in first if str(each).endswith("_count")]
+        assert all(first[each].identical(second[each]) for each in counts)
+
+
+@pytest.mark.parametrize("name", sorted(set(lenses.OURS) - TWICE))
+def test_five_shards_give_what_one_process_finds(name):
+    model = MAKERS["marian"]() if name == "alignment" else classifier() if name in CLASSIFIER else MAKERS["bert"]()
+    texts = TREEBANK if name in TREES else EXAMPLES
+    make = lambda: [lenses.get(name, **OPTIONS.get(name, {}))]  # noqa: E731
+    one = lo.look(model, texts, make(), progress=False)
+    merged = lo.merge(sharded(model, texts, make), subject=model)
+    assert_same(one, merged)
+    before, after = one[name].provenance, merged[name].provenance
+    assert (before.texts, before.tokens, before.notes) == (after.texts, after.tokens, after.notes[:-1])
+    assert after.notes[-1] == "merged from 5 shards"
+
+
+@pytest.mark.parametrize("name", sorted(TWICE))
+def test_lenses_that_read_the_corpus_before_are_refused(name):
+    with pytest.raises(UserError, match="Not possible with --shard yet: "):
+        lo.look(classifier(), EXAMPLES, name, shard=(1, 2), progress=False)
+
+
+def test_several_lenses_with_the_numbers_of_texts():
+    model, names = subject(), lambda: "weights,norms:sample=64,geometry"
+    one = lo.look(model, TEXTS, names(), keep="texts", progress=False)
+    merged = lo.merge(sharded(model, TEXTS, names, keep="texts"), subject=model)
+    assert_same(one, merged)
+    for name in ("weights", "norms"):
+        pd.testing.assert_frame_equal(one.texts(name), merged.texts(name), rtol=1e-6)
+    doubled = [*TEXTS, replace(TEXTS[0], text="w9 w8")]  # in another shard than the first
+    with pytest.raises(UserError, match="Two texts have the id '1'"):
+        lo.merge(sharded(model, doubled, names, keep="texts"), subject=model)
+
+
+def test_no_shard_tokenises_the_texts_of_another(monkeypatch):
+    model = subject()
+    plain = [example.text for example in TEXTS]
+    for corpus in (lambda: plain, lambda: lo.Corpus.of(TEXTS), lambda: iter(plain)):
+        seen = []
+        for number in (1, 2, 3):
+            texts = TokenizedTexts(model, corpus(), share=Share(number, 3))
+            encode = model.encoder.encode_all
+            heard = []
+            with monkeypatch.context() as patched:
+                patched.setattr(
+                    model.encoder,
+                    "encode_all",
+                    lambda some, **k: heard.extend(some) or encode(some, **k),  # noqa: B023
+                )
+                list(texts)
+            assert [example.text for example in heard] == plain[number - 1 :: 3]
+            seen += [(example.id, example.text) for example in heard]
+        assert len(set(seen)) == len(plain)
+
+
+def test_streams_are_known_by_what_was_read():
+    model, plain = subject(), [example.text for example in TEXTS]
+    shards = [lo.look(model, iter(plain), "weights", shard=(i, 2), progress=False) for i in (1, 2)]
+    assert_same(lo.look(model, plain, "weights", progress=False), lo.merge(shards, subject=model))
+    other = lo.look(model, iter([*plain, "w9"]), "weights", shard=(2, 2), progress=False)
+    with pytest.raises(UserError, match="shard 2/2 does not belong to the same look as shard 1/2: it has other texts"):
+        lo.merge([shards[0], other], subject=model)
+
+
+def test_more_shards_than_texts():
+    model = subject()
+    few = TEXTS[:3]
+    merged = lo.merge(sharded(model, few, lambda: "weights,norms"), subject=model)
+    assert_same(lo.look(model, few, "weights,norms", progress=False), merged)
+    bare = subject("gpt2")  # whose texts have no token but their words
+    with pytest.raises(UserError, match="The shards have no texts"):
+        lo.merge(sharded(bare, [""], lambda: "weights", of=2), subject=bare)
+
+
+def test_what_does_not_belong_together_is_named():
+    model = subject()
+    one, two, three = (lo.look(model, TEXTS, "weights", shard=(i, 3), progress=False) for i in (1, 2, 3))
+
+    def line(*shards, **options):
+        with pytest.raises(UserError) as error:
+            lo.merge(shards, **{"subject": model, **options})
+        return str(error.value)
+
+    def other(texts=TEXTS, lens="weights", of=3, look_at=model, **options):
+        return lo.look(look_at, texts, lens, shard=(3, of), progress=False, **options)
+
+    assert line(one, three).startswith("Missing: shard 2/3.")
+    assert line(one, two, three, two) == "Shard 2/3 is there twice: shard 2/3 and shard 2/3."
+    assert line(one, two, other(TEXTS[:-1])).endswith("shard 3/3 does not belong to the same look as shard 1/3: "
+                                                      "it has other texts.")  # fmt: skip
+    assert line(one, two, other(lens="norms")).endswith("it has other lenses or options.")
+    assert line(one, two, other(of=4)).endswith("it has another number of shards.")
+    assert line(one, two, other(look_at=subject(seed=1))).endswith("it has other weights.")
+    assert line(one, two, other(seed=3)).endswith("it has another --seed.")
+    assert "are not those of the shards" in line(one, two, three, subject=subject(seed=1))
+    older = [replace(each, look=replace(each.look, library="0.0.1")) for each in (one, two, three)]
+    assert "were written by Lorgnette 0.0.1" in line(*older)
+    assert "it has another version of Lorgnette" in line(one, two, older[2])
+    assert line() == "No shard was given. `lorgnette look … --shard 1/4 --out parts/1` writes one."
+
+
+@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (-1, 3), (1, 0), 3, "3/4", (1.0, 2), (True, 2), (1, 2, 3)])
+def test_numbers_that_no_shard_has(shard):
+    with pytest.raises(UserError, match=r"^There is no shard|^shard must be two whole numbers"):
+        Share.given(shard)
+
+
+def test_folders_of_shards(tmp_path):
+    model, folder = subject(), tmp_path / "1"
+    look = lambda number=1, **more: lo.look(  # noqa: E731
+        model, more.pop("texts", TEXTS), "weights", shard=(number, 2), out=folder, progress=False, **more
+    )
+    look()
+    written = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert set(written) == {HEADER, STATES}
+    assert json.loads(written[HEADER])["shard"] == [1, 2]
+    for refused, match in (
+        (lambda: look(2), "holds shard 1/2, not 2/2"),
+        (lambda: look(texts=TEXTS[1:]), r"another look \(other texts\)"),
+        (lambda: look(seed=1), r"another look \(another --seed\)"),
+        (lambda: lo.look(model, TEXTS, "weights", out=folder, progress=False), "is not a results folder"),
+        (lambda: lo.merge([folder], subject=model), "Missing: shard 2/2"),
+        (lambda: lo.merge([tmp_path], subject=model), "is not a shard"),
+    ):
+        with pytest.raises(UserError, match=match):
+            refused()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == written
+    assert look(resume=True).folder == folder  # nothing is computed again
+    look()  # the same shard once more
+    (folder / STATES).write_bytes(written[STATES][:-8] + bytes(8))
+    other = lo.look(model, TEXTS, "weights", shard=(2, 2), progress=False)
+    with pytest.raises(UserError, match="is damaged"):
+        lo.merge([folder, other], subject=model, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_shard_goes_on(tmp_path, monkeypatch):
+    from lorgnette.looking.passes import Passes
+
+    model, take = subject(), Passes.take
+    options = {"batch_tokens": 16, "out": tmp_path / "2", "shard": (2, 2), "progress": False}
+
+    def interrupted(self, encoded, batch=None, number=0):
+        if number == 2:
+            raise KeyboardInterrupt
+        take(self, encoded, batch, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Passes, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lo.look(model, TEXTS, "weights", **options)
+    with pytest.raises(UserError, match=r"differs from this one \(.*shard\)"):
+        lo.look(model, TEXTS, "weights", **{**options, "shard": (1, 2)}, resume=True)
+    taken = []
+    monkeypatch.setattr(Passes, "take", lambda self, *given: taken.append(given[2]) or take(self, *given))
+    second = lo.look(model, TEXTS, "weights", **options, resume=True)
+    assert taken[0] == 2
+    whole = lo.look(model, TEXTS, "weights", **{**options, "out": None})
+    assert second.counts == whole.counts
+    assert all(torch.equal(second.tensors()[name], state) for name, state in whole.tensors().items())
+
+
+def test_the_commands(tmp_path):
+    model = classifier(torch.float32)
+    model.model.save_pretrained(tmp_path / "model")
+    model.tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(example.text for example in EXAMPLES))
+    base = ["look", str(tmp_path / "model"), "-c", str(tmp_path / "texts.txt"), "--lens", "weights,norms:sample=16"]
+    base += ["--dtype", "float64"]
+
+    def run(*words, code=0):
+        done = CliRunner().invoke(app, list(map(str, words)))
+        assert done.exit_code == code, done.output
+        return done.output
+
+    run(*base, "--out", tmp_path / "one")
+    for number in (1, 2):
+        assert f"Shard {number}/2: " in run(*base, "--shard", f"{number}/2", "--out", tmp_path / "parts" / str(number))
+    for shard in ("3/2", "x", "1/", "0/2"):
+        run(*base, "--shard", shard, "--out", tmp_path / "none", code=1)
+    run(*base, "--shard", "1/2", code=2)
+    parts = [tmp_path / "parts" / "2", tmp_path / "parts" / "1"]
+    run("merge", parts[0], "--out", tmp_path / "merged", code=1)
+    assert not (tmp_path / "merged").exists()
+    run("merge", *parts, "--out", tmp_path / "merged")
+    assert (tmp_path / "merged" / "report.html").is_file()
+    assert_same(lo.Results.load(tmp_path / "one"), lo.Results.load(tmp_path / "merged"))
+    run("compare", tmp_path / "one", tmp_path / "merged")
+    shutil.move(tmp_path / "model", tmp_path / "moved")
+    run("merge", *parts, "--out", tmp_path / "again", code=1)
+    run("merge", *parts, "--out", tmp_path / "again", "--model", tmp_path / "moved")
