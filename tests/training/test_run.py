@@ -35,6 +35,19 @@ def finished(tmp_path_factory):
     return out
 
 
+def test_checkpoints_are_kept_if_asked_for(tmp_path):
+    """Each opens by itself, so that `look` can follow the training; the best of them are the weights of the run."""
+    trained = train(settings(tmp_path / "run", evaluate_every=4, epochs=1, keep_checkpoints=True))
+    steps = [entry["step"] for entry in trained.curve]
+    kept = {step: lo.load(str(tmp_path / "run" / f"checkpoint-{step}")) for step in steps}
+    assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == sorted(
+        f"checkpoint-{step}" for step in steps
+    )
+    assert len({subject.weights_hash for subject in kept.values()}) == len(steps) > 1
+    assert kept[trained.record["best"]["step"]].weights_hash == lo.load(str(tmp_path / "run")).weights_hash
+    assert kept[steps[0]].trace("the film was good") is not None
+
+
 def test_a_run_is_an_ordinary_checkpoint_with_its_record(finished):
     trained = Trained.load(finished)
     assert not list(finished.parent.glob(".*"))

@@ -82,6 +82,14 @@ class TrainOptions:
         str, option(_RUN, help="Metric that selects the best epoch: loss, cross_entropy, accuracy or bleu.")
     ] = "loss"
     keep_last: Annotated[bool, option(_RUN, "--keep-last", help="Keep the last weights instead of the best.")] = False
+    keep_checkpoints: Annotated[
+        bool,
+        option(
+            _RUN,
+            "--keep-checkpoints",
+            help="Keep the weights of every evaluation too, in OUT/checkpoint-STEP, for look OUT/checkpoint-*.",
+        ),
+    ] = False
     evaluate_every: Annotated[
         int | None, option(_RUN, help="Steps between evaluations (and checkpoints).", show_default="an epoch", min=1)
     ] = None

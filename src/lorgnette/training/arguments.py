@@ -48,7 +48,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
         eval_strategy=when,
         save_strategy=when,
         **steps,
-        save_total_limit=2,
+        save_total_limit=None if settings.keep_checkpoints else 2,
         load_best_model_at_end=not settings.keep_last,
         metric_for_best_model=f"eval_{settings.select}",
         greater_is_better=settings.select in ("accuracy", "bleu"),

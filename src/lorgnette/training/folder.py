@@ -83,10 +83,14 @@ class RunFolder:
 
     def checkpoint(self) -> Path | None:
         """The last checkpoint that was written to the end."""
+        return next(reversed(self.checkpoints()), None)
+
+    def checkpoints(self) -> list[Path]:
+        """All checkpoints that were written to the end, by step."""
         if not (self.work / _RUN).is_file():
-            return None
+            return []
         whole = [path for path in self.work.glob("checkpoint-*") if _is_whole(path)]
-        return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+        return sorted(whole, key=lambda path: int(path.name.split("-")[1]))
 
     def anchor(self, checkpoint: Path) -> None:
         """Makes a checkpoint name the best one where it lies now, if the folder was moved.

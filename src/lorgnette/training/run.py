@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -182,7 +183,7 @@ def _trained(
     record["resumed"] = resumed
     if processes().is_main_process:
         with quiet():
-            _write(settings.folder, model, ready, record, run)
+            _write(settings.folder, model, ready, record, run, keep_checkpoints=settings.keep_checkpoints)
     del trainer
     gc.collect()
 
@@ -303,11 +304,26 @@ def learnt_nothing(validation: Json) -> list[str]:
     ]
 
 
-def _write(folder: Path, model: PreTrainedModel, ready: Prepared, record: Json, run: RunFolder) -> None:
+def _write(
+    folder: Path, model: PreTrainedModel, ready: Prepared, record: Json, run: RunFolder, *, keep_checkpoints: bool
+) -> None:
     with folder_written_whole(folder, lambda _: set()) as partial:
         model.save_pretrained(partial)
         ready.write(partial, record)
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if keep_checkpoints:
+            _write_checkpoints(partial, run)
         for logs in run.work.glob("runs"):
             logs.rename(partial / "runs")
     run.end()
+
+
+def _write_checkpoints(folder: Path, run: RunFolder) -> None:
+    """The weights at every evaluation, each in a folder that opens by itself: checkpoint-500 with its tokenizer."""
+    rest = {RECORD, "config.json", "generation_config.json"}
+    tokenizer = [file for file in folder.iterdir() if file.suffix != ".safetensors" and file.name not in rest]
+    for checkpoint in run.checkpoints():
+        kept = folder / checkpoint.name
+        kept.mkdir()
+        for file in (*tokenizer, *checkpoint.glob("*.safetensors*"), *checkpoint.glob("*config.json")):
+            shutil.copy(file, kept / file.name)

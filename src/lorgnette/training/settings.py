@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from lorgnette.training.penalties import Penalty
 
 SELECTIONS: Final = ("loss", "cross_entropy", "accuracy", "bleu")
-_NOT_THE_RUN = ("out", "resume", "progress", "command")  # may differ between a run and its continuation
+_NOT_THE_RUN = (
+    "out",
+    "resume",
+    "progress",
+    "command",
+    "keep_checkpoints",
+)  # may differ between a run and its continuation
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class TrainingSettings:
     select       which validation number is best: "loss" (penalties included), "cross_entropy", "accuracy" or, of
                  translations, "bleu"
     keep_last    the weights of the last step are kept, not the best ones; `patience` still says when to stop
+    keep_checkpoints    the weights at every evaluation are kept too, in checkpoint-STEP below `out`, for `look`
     epochs       at most so many; None: 20 for presets and translators, 3 to fine-tune a classifier
     learning_rate, warmup    the step size, and the steps over which it grows (below 1: their share of all steps);
                  None: 1e-3 for presets, and 2e-5 with a tenth of warm-up to fine-tune a classifier
@@ -77,6 +84,7 @@ class TrainingSettings:
     patience: int = 5
     select: str = "loss"
     keep_last: bool = False
+    keep_checkpoints: bool = False
     evaluate_every: int | None = None
     max_length: int | None = None
     validation: float = 0.1
