@@ -152,8 +152,8 @@ def piece_ranks(
         encoded = subject.tokenize(example, truncate=True)
         for side, pieces in enumerate((encoded.source, encoded.target)):
             if pieces is not None:
-                words = [piece for piece, special in zip(pieces.ids, pieces.special, strict=True) if not special]
-                counts[side] += torch.bincount(torch.tensor(words, dtype=torch.int64), minlength=size)
+                words = torch.from_numpy(pieces.ids[~pieces.special])
+                counts[side] += torch.bincount(words, minlength=size)
     tables = []
     for side in counts.tolist():
         ranks = ranks_of(dict(enumerate(side)), source)

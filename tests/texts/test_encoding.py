@@ -142,10 +142,10 @@ def test_a_tokenizer_that_takes_a_text_for_one_word():
     encoder = Encoder(tokenizer, bert().model.config, None)
     side = encoder.encode(Example("x", "the cat  sat.")).source
     assert side.words == ("the", "cat", "sat.")
-    assert side.word == [0] * 4 + [1] * 4 + [2] * 6
+    assert side.word.tolist() == [0] * 4 + [1] * 4 + [2] * 6
     side = encoder.encode(Example("x", "the cat", pair="cat sat.")).source
     assert side.words == ("the", "cat", "cat", "sat.")
-    assert side.word == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 5
+    assert side.word.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 5
 
 
 def test_punctuation_in_pieces_of_bytes():
@@ -188,8 +188,8 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
             return [*ids, 1]
 
     target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
-    assert target.ids == [0, 23, 22, 21]
-    assert target.word == [-1, 0, 1, 2]
+    assert target.ids.tolist() == [0, 23, 22, 21]
+    assert target.word.tolist() == [-1, 0, 1, 2]
 
 
 def test_special_tokens_that_are_typed_are_words():
@@ -209,8 +209,8 @@ def test_special_tokens_that_are_typed_are_words():
             return [*ids, 1]
 
     slow = Encoder(Slow(), marian().model.config, None).encode(Example("x", "a </s> b")).source
-    assert slow.special == [False, False, False, True]
-    assert slow.word == [0, 1, 2, -1]
+    assert slow.special.tolist() == [False, False, False, True]
+    assert slow.word.tolist() == [0, 1, 2, -1]
     fast = bert().encode([Example("x", "The [SEP] cat")])
     assert fast.source.pieces[0] == ("[CLS]", "the", "[SEP]", "cat", "[SEP]")
     assert fast.source.special[0].tolist() == [True, False, False, False, True]
@@ -228,6 +228,22 @@ def test_padding_is_the_configs_where_the_tokenizer_has_none():
     assert batch.inputs["input_ids"][1, 1:].tolist() == [7, 7]
 
 
+PAIRS = [
+    Example("pair", "A dog ran.", pair="It was good."),
+    Example("empty pair", "A dog ran.", pair=""),
+    Example("long pair", "cat " * 40, pair="A dog, not a cat, sat " * 30),
+    Example("half given", "a cat", pair="don't  sit", words=("a", "cat")),
+    Example("given", "x", pair="y", words=("The", "cat.", "🙂", "not,ran"), extra={"pair_start": 2}),
+]
+
+
+def told(encoded):
+    """All that is known of an example, as plain values."""
+    sides = [side for side in (encoded.source, encoded.target) if side is not None]
+    rows = [[row.tolist() for row in (side.ids, side.special, side.word)] for side in sides]
+    return encoded.example.id, rows, [(side.words, side.types, side.cut, side.parts) for side in sides]
+
+
 @pytest.mark.parametrize("maker", [bert, gpt2, marian])
 def test_together_as_one_by_one(maker):
     encoder = maker().encoder
@@ -236,10 +252,11 @@ def test_together_as_one_by_one(maker):
         Example("words", "x", words=("The", "cat.", "🙂", "not,ran")),
         Example("empty", ""),
         Example("long", "cat " * 12),
-        *([] if maker is marian else [Example("pair", "A dog ran.", pair="It was good.")]),
+        *([] if maker is marian else PAIRS),
         Example("target", "good", target="le chat"),
     ]
-    assert encoder.encode_all(examples) == [encoder.encode(example) for example in examples]
-    assert encoder.encode_all(examples, words=True) == [encoder.encode(example) for example in examples]
+    each = [told(encoder.encode(example, truncate=True)) for example in examples]
+    for words in (False, True):
+        assert [told(encoded) for encoded in encoder.encode_all(examples, truncate=True, words=words)] == each
     with pytest.raises(UserError, match="half a character"):
         encoder.encode_all([*examples, Example("half", "\ud800")])

@@ -21,10 +21,10 @@ def test_words_of_the_pair_follow_those_of_the_text(tmp_path):
     side = encoded(tmp_path, example)
     assert side.words == words
     # [CLS] cat ##s do n ' t sleep . [SEP] a cat do n ' t [SEP]
-    assert side.word == [-1, 0, 0, 1, 2, 2, 2, 3, 4, -1, 5, 6, 7, 8, 8, 8, -1]
+    assert side.word.tolist() == [-1, 0, 0, 1, 2, 2, 2, 3, 4, -1, 5, 6, 7, 8, 8, 8, -1]
 
 
 def test_a_pair_without_gold_words_of_its_own_is_split_by_the_tokenizer(tmp_path):
     side = encoded(tmp_path, Example("1", "a cat", pair="do n't", words=("a", "cat")))
     assert side.words == ("a", "cat", "do", "n", "'", "t")
-    assert side.word == [-1, 0, 1, -1, 2, 3, 4, 5, -1]
+    assert side.word.tolist() == [-1, 0, 1, -1, 2, 3, 4, 5, -1]

@@ -136,7 +136,7 @@ def test_a_pair_is_cut_as_look_cuts_it_with_and_without_a_rationale(separating):
     seen = ["[CLS]", "a", "man", "not", "[SEP]", "nobody", "sleeps", ".", "[SEP]"]
     assert pieces(separating, 9, [pair]) == pieces(separating, 9, [pair], gold=rationale) == [seen]
     side = Encoder(separating, CONFIG, 9).encode(pair, truncate=True).source
-    assert separating.convert_ids_to_tokens(side.ids) == seen
+    assert separating.convert_ids_to_tokens(side.ids.tolist()) == seen
 
 
 def test_what_is_cut_is_counted():

@@ -70,9 +70,9 @@ def _read(vocabulary: _Vocabulary, name: str, data: str | None, limit: int | Non
     found = []
     for number, example in enumerate(corpus(name, split="test", data=data, limit=limit)):
         side = encoder.encode(example).source  # the stored tokenizer puts no <cls> there
-        if len(side.ids) >= longest:
-            raise ValueError(f"the test text {example.id!r} has {len(side.ids)} tokens, more than {longest}")
-        ids, word = torch.tensor([config.cls_token_id, *side.ids]), torch.tensor([-1, *side.word])
+        if len(side) >= longest:
+            raise ValueError(f"the test text {example.id!r} has {len(side)} tokens, more than {longest}")
+        ids, word = torch.tensor([config.cls_token_id, *side.ids.tolist()]), torch.tensor([-1, *side.word.tolist()])
         found.append(Text(number, ids, word, example))
     return tuple(found)
 

@@ -22,19 +22,19 @@ def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded
     if not encoder.tokenizer.is_fast:
         raise UserError(f"{type(encoder.tokenizer).__name__} has no character offsets, so it cannot continue a text.")
     prompt = encoded.source
-    text, ends = _spoken(encoder.tokenizer, prompt.ids, ids)
+    own = prompt.ids.tolist()
+    text, ends = _spoken(encoder.tokenizer, own, ids)
     special = [number in encoder.specials for number in ids]
     word, words = _words(encoder, text, ends, special)
     shifted = [-1 if number < 0 else number + len(prompt.words) for number in word]
-    parts = prompt.parts or [PROMPT] * len(prompt)
-    side = Side(
-        [*prompt.ids, *ids],
-        [*prompt.special, *special],
-        [*prompt.word, *shifted],
+    side = Side.of(
+        [*own, *ids],
+        [*prompt.special.tolist(), *special],
+        [*prompt.word.tolist(), *shifted],
         (*prompt.words, *words),
-        None if prompt.types is None else [*prompt.types, *([prompt.types[-1]] * len(ids))],
-        parts=[*parts, *([GENERATED] * len(ids))],
     )
+    side.types = None if prompt.types is None else [*prompt.types, *([prompt.types[-1]] * len(ids))]
+    side.parts = [*(prompt.parts or [PROMPT] * len(prompt)), *([GENERATED] * len(ids))]
     return replace(encoded, example=replace(encoded.example, text=encoded.example.text + text), source=side)
 
 

@@ -1,7 +1,7 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
-from lorgnette.texts.sides import Encoded, Row, Side, WordMap, positions_within, uncut
+from lorgnette.texts.sides import Encoded, Row, Sequences, Side, SideWords, WordMap, positions_within
 from lorgnette.texts.token_kinds import TokenKinds
-from lorgnette.texts.word_maps import by_offset, of_sequence, word_maps
+from lorgnette.texts.word_maps import word_maps
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 if TYPE_CHECKING:
@@ -49,32 +49,33 @@ class Encoder:
         `words`: find their words too, from the same call.
         """
         fast = self.tokenizer.is_fast and not self.translates
-        together = [e for e in examples if fast and e.pair is None and not e.parts and MESSAGES not in e.extra]
+        together = [e for e in examples if fast and not e.parts and MESSAGES not in e.extra]
         for example in together:
             refuse_half_characters(example)
-        texts = [example.text if example.words is None else " ".join(example.words) for example in together]
+        texts = [Sequences.of(example) for example in together]
         try:
-            cut = self._cut(texts, offsets=words)
+            cuts = self._cut(texts, offsets=words)
         except Exception:  # one of them cannot be cut: it is named when each is tried by itself
-            cut, together = [], []
-        whole = self._whole(cut, [(text, example.words) for text, example in zip(texts, together, strict=False)])
+            cuts, texts, together = [], [], []
+        whole = self._whole(cuts, texts)
         if words:
-            self._find_words(whole, cut)
+            for side, found in zip(whole, word_maps(cuts, texts), strict=True):
+                side.text.found = found
         sides = {id(example): self._fit(example, side, truncate) for example, side in zip(together, whole, strict=True)}
         return [
             Encoded(example, sides[id(example)]) if id(example) in sides else self.encode(example, truncate=truncate)
             for example in examples
         ]
 
-    def _cut(self, texts: list[str], *, offsets: bool) -> "list[Encoding]":
-        """Texts without pairs, cut in one call; straight from the library where transformers adds nothing.
+    def _cut(self, texts: Sequence[Sequences], *, offsets: bool) -> "list[Encoding]":
+        """Texts and pairs, cut together; straight from the library where transformers adds nothing.
 
         Without the places of the pieces in the text, which words need, it takes half the time.
         """
         if not texts:
             return []
         if not self._direct:
-            return self.tokenizer(texts).encodings
+            return [self.tokenizer(text.text, text.pair).encodings[0] for text in texts]
         backend = self.tokenizer.backend_tokenizer
         # Set only where they differ: another thread may be cutting, and a tokenizer in use must not be changed.
         if backend.truncation is not None:
@@ -83,7 +84,8 @@ class Encoder:
             backend.no_padding()
         if backend.encode_special_tokens != self.tokenizer.split_special_tokens:
             backend.encode_special_tokens = self.tokenizer.split_special_tokens
-        return backend.encode_batch(texts) if offsets else backend.encode_batch_fast(texts)
+        given = [text.text if text.pair is None else (text.text, text.pair) for text in texts]
+        return backend.encode_batch(given) if offsets else backend.encode_batch_fast(given)
 
     @cached_property
     def _direct(self) -> bool:
@@ -94,99 +96,63 @@ class Encoder:
             getattr(own, name) is getattr(PreTrainedTokenizerFast, name) for name in ("__call__", "_encode_plus")
         )
 
-    def _whole(self, cuts: "Sequence[Encoding]", texts: Sequence[tuple[str, tuple[str, ...] | None]]) -> list[Side]:
-        """Texts without pairs, some with given words; their word maps are made when they are wanted."""
+    def _whole(self, cuts: "Sequence[Encoding]", texts: Sequence[Sequences]) -> list[Side]:
+        """Texts and pairs as they were cut; their word maps are made when they are wanted."""
         stops = list(accumulate(map(len, cuts), initial=0))
         ids = np.fromiter(chain.from_iterable(cut.ids for cut in cuts), np.int64, stops[-1])
         special = np.frombuffer(b"".join(bytes(cut.special_tokens_mask) for cut in cuts), np.uint8).astype(bool)
         typed = "token_type_ids" in self.tokenizer.model_input_names
         return [
-            Side.later(
-                {"ids": ids[start:stop], "special": special[start:stop]},
+            Side(
+                ids[start:stop],
+                special[start:stop],
+                SideWords(text, self._word_maps),
                 cut.type_ids if typed else None,
-                partial(self._words_of, *text),
+                None if text.pair is None else parts_of(cut.offsets, cut.sequence_ids, (), text.text),
             )
             for cut, text, (start, stop) in zip(cuts, texts, pairwise(stops), strict=True)
         ]
 
-    def _words_of(self, text: str, words: tuple[str, ...] | None) -> WordMap:
-        """The word map of one text that has no pair."""
-        return word_maps(self._cut([text], offsets=True), [(text, words)])[0]
-
-    def _find_words(self, sides: Sequence[Side], cuts: "Sequence[Encoding]") -> None:
-        """Make the word maps of texts without pairs, now and together."""
-        found = word_maps(cuts, [vars(side)["_words"].args for side in sides])
-        for side, (word, spans) in zip(sides, found, strict=True):
-            side.know_words(word, spans)
+    def _word_maps(self, texts: Sequence[Sequences]) -> list[WordMap]:
+        """The word maps of several texts, in one call of the tokenizer."""
+        return word_maps(self._cut(texts, offsets=True), texts)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
         """Make the word maps of several sides, in one call of the tokenizer."""
-        waiting = [side for side in map(uncut, sides) if "_words" in vars(side) and "word_spans" not in vars(side)]
-        texts = [vars(side)["_words"].args[0] for side in waiting]
-        self._find_words(waiting, self._cut(texts, offsets=True))
+        waiting = [side.text for side in sides if side.text.found is None]
+        for text, found in zip(waiting, self._word_maps([text.sequences for text in waiting]), strict=True):
+            text.found = found
         return sides
 
     def _encode(self, example: Example, truncate: bool) -> Encoded:
         example = written(example, self.tokenizer)
-        source = self._side(example, example.text, example.pair, example.words, truncate)
+        source = self._fit(example, self._side(Sequences.of(example), example.parts), truncate)
         if not self.translates:
             return Encoded(example, source)
         return Encoded(example, source, self._target(example, truncate))
 
-    def _side(
-        self, example: Example, text: str, pair: str | None, words: tuple[str, ...] | None, truncate: bool
-    ) -> Side:
-        if self.tokenizer.is_fast:
-            side = self._fast(
-                text, pair, words, None if pair is None else example.extra.get("pair_start"), example.parts
+    def _side(self, text: Sequences, spans: tuple[Span, ...] = ()) -> Side:
+        return self._fast(text, spans) if self.tokenizer.is_fast else self._slow(text)
+
+    def _fast(self, text: Sequences, spans: tuple[Span, ...]) -> Side:
+        bare = any(span.name == TEMPLATE for span in spans)  # the template brings its own special tokens
+        cuts = self.tokenizer(text.text, text.pair, add_special_tokens=not bare).encodings
+        (side,), ((word, words),) = self._whole(cuts, [text]), word_maps(cuts, [text])
+        if spans:
+            side.parts = parts_of(cuts[0].offsets, cuts[0].sequence_ids, spans, text.text)
+        if bare and side.parts is not None:
+            named = zip(side.parts, side.ids.tolist(), strict=True)
+            side.special = np.array(
+                [part == TEMPLATE and number in self.specials for part, number in named], dtype=bool
             )
-        else:
-            side = self._slow(text, pair, words)
-        return self._fit(example, side, truncate)
+        side.text.found = np.where(side.special, -1, word), words
+        return side
 
-    def _fast(
-        self,
-        text: str,
-        pair: str | None,
-        words: tuple[str, ...] | None,
-        pair_start: int | None = None,
-        spans: tuple[Span, ...] = (),
-    ) -> Side:
-        pair_words: tuple[str, ...] = ()
-        if words is not None and pair_start is not None:  # the gold words go on through the pair
-            words, pair_words = words[:pair_start], words[pair_start:]
-            pair = " ".join(pair_words)
-        text = text if words is None else " ".join(words)
-        bare = {"add_special_tokens": False} if any(span.name == TEMPLATE for span in spans) else {}
-        encoding = self.tokenizer(text, pair, return_special_tokens_mask=True, return_offsets_mapping=True, **bare)
-        special = [bool(flag) for flag in encoding["special_tokens_mask"]]
-        owner = encoding.sequence_ids()
-        parts = parts_of(encoding["offset_mapping"], owner, spans, text)
-        if bare and parts is not None:  # the template brings its own special tokens
-            special = [p == TEMPLATE and i in self.specials for p, i in zip(parts, encoding["input_ids"], strict=True)]
-        if words is None:
-            first, names = of_sequence(encoding, 0, text)
-        else:
-            first = by_offset(encoding["offset_mapping"], owner, words).tolist()
-            names = words
-        word = [-1 if flag or o == 1 else w for flag, o, w in zip(special, owner, first, strict=True)]
-        if pair is not None:
-            if pair_words:
-                second = by_offset(encoding["offset_mapping"], owner, pair_words, 1).tolist()
-                more = pair_words
-            else:
-                second, more = of_sequence(encoding, 1, pair)
-            word = [w if o != 1 else len(names) + s for w, o, s in zip(word, owner, second, strict=True)]
-            names += more
-        return Side(encoding["input_ids"], special, word, names, encoding.get("token_type_ids"), parts=parts)
-
-    def _slow(self, text: str, pair: str | None, words: tuple[str, ...] | None) -> Side:
-        if pair is not None:
+    def _slow(self, text: Sequences) -> Side:
+        if text.pair is not None:
             raise UserError(f"{type(self.tokenizer).__name__} takes one text, not a pair. Use a corpus without pairs.")
-        given = words is not None
-        parts = tuple(words) if words is not None else tuple(text.split())
-        encoding = self.tokenizer(" ".join(parts) if given else text)
-        return self._by_mark(encoding["input_ids"], parts)
+        parts = tuple(text.text.split()) if text.words is None else text.words
+        return self._by_mark(self.tokenizer(text.text)["input_ids"], parts)
 
     def _by_mark(self, ids: list[int], parts: tuple[str, ...], which: str = "text") -> Side:
         """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word.
@@ -208,7 +174,7 @@ class Encoder:
             word = [-1] * len(ids)
             word[start : start + len(inner)] = [n for n, part in enumerate(per_word) for _ in part]
             special = [w < 0 for w in word]
-        return Side(list(ids), special, word, parts)
+        return Side.of(ids, special, word, parts)
 
     def _target(self, example: Example, truncate: bool) -> Side:
         """The decoder's input: the reference shifted right behind the start token; without one, the start alone."""
@@ -216,14 +182,16 @@ class Encoder:
         if start is None:
             raise UserError("The model's config has no decoder_start_token_id, so its decoder cannot run.")
         if example.target is None:
-            return Side([start], [True], [-1], ())
-        ids = self.tokenizer(text_target=example.target)["input_ids"]
-        side = self._by_mark(ids, tuple(example.target.split()), "text_target") if not self.tokenizer.is_fast else None
-        if side is None:
-            side = self._fast(example.target, None, None)
+            return Side.of([start], [True], [-1], ())
+        if self.tokenizer.is_fast:
+            side = self._fast(Sequences(example.target), ())
+        else:
+            cut = self.tokenizer(text_target=example.target)["input_ids"]
+            side = self._by_mark(cut, tuple(example.target.split()), "text_target")
         # The last piece (the end of the sentence) is predicted, never read.
-        side = Side([start, *side.ids[:-1]], [True, *side.special[:-1]], [-1, *side.word[:-1]], side.words)
-        return self._fit(example, side, truncate)
+        ids, special, word = (row[:-1].tolist() for row in (side.ids, side.special, side.word))
+        shifted = Side.of([start, *ids], [True, *special], [-1, *word], side.words)
+        return self._fit(example, shifted, truncate)
 
     def _fit(self, example: Example, side: Side, truncate: bool) -> Side:
         if self.limit is None or len(side) <= self.limit:
@@ -234,7 +202,7 @@ class Encoder:
                 f"The text{name} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
                 "look or serve cut it (--truncate; cuts are counted and said)."
             )
-        return side.at(positions_within(side.special, self.limit))
+        return side.at(positions_within(side.special.tolist(), self.limit))
 
     def collate(self, encoded: list[Encoded], step: int = 1) -> Batch:
         """Pad to the longest, or the next multiple of `step` that the model takes, and build the masks."""
@@ -268,15 +236,15 @@ class Encoder:
 
     def _tokens(self, sides: list[Side], rows: str = "vocab_size", step: int = 1) -> Tokens:
         width = self.width(max(map(len, sides), default=0), step)
-        ids = _padded([side.row("ids") for side in sides], self.padding, width)
+        ids = _padded([side.ids for side in sides], self.padding, width)
         self.refuse_unknown([int(ids.max())] if ids.numel() else [], rows)
         lengths = torch.tensor([len(side) for side in sides])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        special = _padded([side.row("special") for side in sides], False, width)
+        special = _padded([side.special for side in sides], False, width)
         kinds = self.kinds.of(ids, mask, special) | part_masks([side.parts for side in sides], ids.shape[1])
         text = TokenTexts(
-            word=lambda: _padded([side.row("word") for side in self._with_words(sides)], -1, width),
-            pieces=lambda: tuple(tuple(map(self._piece, side.ids)) for side in sides),
+            word=lambda: _padded([side.word for side in self._with_words(sides)], -1, width),
+            pieces=lambda: tuple(tuple(map(self._piece, side.ids.tolist())) for side in sides),
             words=lambda: tuple(side.words for side in self._with_words(sides)),
             spans=lambda: tuple(side.word_spans for side in self._with_words(sides)),
         )

@@ -1,16 +1,36 @@
 """One text, and one example, as ids: the tokenizer's work before it is padded into a batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 from lorgnette.texts.example import Example
 
 T = TypeVar("T")
+
+
+class Sequences(NamedTuple):
+    """What the tokenizer is given: one text or two, and the words of each where the corpus comes with words."""
+
+    text: str
+    pair: str | None = None
+    words: tuple[str, ...] | None = None
+    pair_words: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(example: Example) -> "Sequences":
+        """The words of a corpus that comes in words, else the raw text; a second text that is empty is none."""
+        words, pair_words = example.words, None
+        start = None if example.pair is None else example.extra.get("pair_start")
+        if words is not None and start is not None:  # the gold words go on through the pair
+            words, pair_words = words[:start], words[start:]
+        text = example.text if words is None else " ".join(words)
+        pair = example.pair if pair_words is None else " ".join(pair_words)
+        return Sequences(text, pair, words, pair_words) if pair else Sequences(text, words=words)
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,14 @@ class WordSpans:
     def __len__(self) -> int:
         return len(self.start)
 
+    def followed_by(self, other: "WordSpans") -> "WordSpans":
+        """These words, then those of another text."""
+        start, stop = (
+            np.concatenate([mine, theirs + len(self.text)])
+            for mine, theirs in ((self.start, other.start), (self.stop, other.stop))
+        )
+        return WordSpans(self.text + other.text, start, stop)
+
     def names(self) -> tuple[str, ...]:
         """The words as strings."""
         return tuple(map(self.text.__getitem__, map(slice, self.start.tolist(), self.stop.tolist())))
@@ -43,77 +71,98 @@ WordMap = tuple[Int[np.ndarray, " _"], WordSpans]
 Row = Shaped[np.ndarray, " _"]
 
 
-@dataclass(frozen=True)
-class Side:
-    """One text of one example as ids, unpadded."""
+class SideWords:
+    """The words of one text and the word of each of its pieces: known, or found when somebody first asks.
 
-    ids: list[int]
-    special: list[bool]
-    word: list[int]
-    words: tuple[str, ...]
-    types: list[int] | None = None
-    cut: bool = False
-    parts: list[str] | None = None
-    """the name of the part that each piece belongs to, where a text has parts"""
+    Many lenses never ask for words, and finding them takes longer than cutting a text into tokens. `find` gives the
+    word maps of several texts at once.
+    """
 
-    def __len__(self) -> int:
-        return len(vars(self).get("_rows", vars(self))["ids"])
+    def __init__(self, sequences: Sequences, find: Callable[[Sequence[Sequences]], Sequence[WordMap]]) -> None:
+        self.sequences, self._find = sequences, find
+        self.found: WordMap | None = None
 
     @staticmethod
-    def later(rows: "Mapping[str, Row]", types: list[int] | None, words: "partial[WordMap]") -> "Side":
-        """A side with `ids` and `special` as arrays, which become lists when somebody reads them.
+    def of(word: Sequence[int], words: Sequence[str]) -> "SideWords":
+        """Of words that are known."""
+        made = SideWords(Sequences(""), lambda texts: [])
+        made.found = np.array(word, dtype=np.int64), WordSpans.of(words)
+        return made
 
-        Its words are looked up when somebody first asks for them: many lenses never do.
-        """
-        side = object.__new__(Side)
-        vars(side).update(types=types, cut=False, parts=None, _rows=dict(rows), _words=words)
-        return side
+    @property
+    def map(self) -> WordMap:
+        """The word of each piece, and the words."""
+        if self.found is None:
+            (self.found,) = self._find([self.sequences])
+        return self.found
 
-    def __getattr__(self, name: str) -> Any:
-        """Asked only for what is not there yet."""
-        known = vars(self)
-        if name == "word_spans" and "words" in known:
-            known[name] = WordSpans.of(self.words)
-        elif "_rows" not in known or name not in ("ids", "special", "word", "words", "word_spans"):
-            raise AttributeError(name)
-        elif name == "word_spans":
-            self.know_words(*known["_words"]())
-        else:
-            known[name] = self.word_spans.names() if name == "words" else self.row(name).tolist()
-        return known[name]
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The words as strings."""
+        return self.map[1].names()
 
-    def know_words(self, word: Int[np.ndarray, " piece"], spans: WordSpans) -> None:
-        """Words of a side that was made without them."""
-        vars(self)["_rows"]["word"], vars(self)["word_spans"] = word, spans
 
-    def row(self, name: str) -> "Row":
-        """`ids`, `special` or `word` as an array."""
-        if "_rows" not in vars(self):
-            return np.array(getattr(self, name), dtype=bool if name == "special" else np.int64)
-        _ = self.word_spans if name == "word" else None  # found together
-        return vars(self)["_rows"][name]
+class Side:
+    """One text of one example as ids, unpadded; what is left of it where it was cut."""
+
+    def __init__(
+        self,
+        ids: Int[np.ndarray, " piece"],
+        special: Bool[np.ndarray, " piece"],
+        text: SideWords,
+        types: list[int] | None = None,
+        parts: list[str] | None = None,
+        places: list[int] | None = None,
+    ) -> None:
+        self.ids = ids
+        self.special = special
+        """What the tokenizer added: [CLS], [SEP], </s> …"""
+        self.text = text
+        """The words of the whole text."""
+        self.types = types
+        self.parts = parts
+        """The name of the part that each piece belongs to, where a text has parts."""
+        self.places = places
+        """Which pieces of the whole text these are; None: all of them."""
+
+    @staticmethod
+    def of(ids: Sequence[int], special: Sequence[bool], word: Sequence[int], words: Sequence[str]) -> "Side":
+        """A whole text whose words are known."""
+        return Side(np.array(ids, dtype=np.int64), np.array(special, dtype=bool), SideWords.of(word, words))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def cut(self) -> bool:
+        """Whether something of the text is missing."""
+        return self.places is not None
+
+    @property
+    def word(self) -> Int[np.ndarray, " piece"]:
+        """Index of the word that a piece belongs to; −1 for special tokens."""
+        whole = self.text.map[0]
+        return whole if self.places is None else whole[self.places]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the text, also those that were cut."""
+        return self.text.names
+
+    @property
+    def word_spans(self) -> WordSpans:
+        """The words as places in their text."""
+        return self.text.map[1]
 
     def at(self, places: list[int]) -> "Side":
         """Some of the pieces: what is left of a text that was cut."""
         types, parts = (None if row is None else _picked(row, places) for row in (self.types, self.parts))
-        rows = {name: self.row(name)[places] for name in ("ids", "special")}
-        side = Side.later(rows, types, partial(_picked_words, self, places))
-        vars(side).update(cut=True, parts=parts)
-        return side
+        whole = places if self.places is None else _picked(self.places, places)
+        return Side(self.ids[places], self.special[places], self.text, types, parts, whole)
 
 
 def _picked(row: list[T], places: list[int]) -> list[T]:
     return [row[place] for place in places]
-
-
-def _picked_words(side: Side, places: list[int]) -> WordMap:
-    return side.row("word")[places], side.word_spans
-
-
-def uncut(side: Side) -> Side:
-    """The whole side that a cut one was made from."""
-    words = vars(side).get("_words")
-    return words.args[0] if words is not None and words.func is _picked_words else side
 
 
 @dataclass(frozen=True)
@@ -133,7 +182,7 @@ class Encoded:
         return self.source.cut or bool(self.target and self.target.cut)
 
 
-def positions_within(special: list[bool], limit: int) -> list[int]:
+def positions_within(special: Sequence[bool], limit: int) -> list[int]:
     """Positions that stay when a text is cut: all specials, and the longest part between two of them is cut first.
 
     So a text still closes with [SEP] or </s>, and of a pair the longer text gives way, not the second.

@@ -7,41 +7,56 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Int, UInt32
 
-from lorgnette.texts.sides import WordMap, WordSpans
+from lorgnette.texts.sides import Sequences, WordMap, WordSpans
 from lorgnette.texts.word_forms import codes_of
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
-    from transformers import BatchEncoding
 
 Offsets = Sequence[tuple[int, int]]
 """Where each piece begins and ends in its text."""
 
 
-def word_maps(cuts: "Sequence[Encoding]", texts: Sequence[tuple[str, tuple[str, ...] | None]]) -> list[WordMap]:
-    """The word maps of texts without pairs, some with given words, from how they were cut.
+def word_maps(cuts: "Sequence[Encoding]", texts: Sequence[Sequences]) -> list[WordMap]:
+    """The word maps of texts and pairs, some with given words, from how they were cut.
 
-    What the tokenizer adds to a text has no word, so that nobody need ask for its special tokens.
+    What the tokenizer adds to a text has no word, so that nobody need ask for its special tokens. The words of a pair
+    are numbered through: those of the text, then those of its second text.
     """
-    free = [number for number, (_, words) in enumerate(texts) if words is None]
+    halves = [
+        (number, which, text, words)
+        for number, both in enumerate(texts)
+        for which, (text, words) in enumerate(((both.text, both.words), (both.pair, both.pair_words)))
+        if text is not None
+    ]
+    free = [(number, which, text) for number, which, text, words in halves if words is None]
     found = by_tokenizer(
-        [texts[number][0] for number in free],
-        [cuts[number].word_ids for number in free],
-        (cuts[number].offsets for number in free),
+        [text for _, _, text in free],
+        [_numbers(cuts[number], which, texts[number]) for number, which, _ in free],
+        (cuts[number].offsets for number, _, _ in free),
     )
-    maps = dict(zip(free, found, strict=True))
-    for number, (cut, (_, words)) in enumerate(zip(cuts, texts, strict=True)):
+    maps = {(number, which): own for (number, which, _), own in zip(free, found, strict=True)}
+    for number, which, _, words in halves:
         if words is not None:
-            maps[number] = by_offset(cut.offsets, cut.sequence_ids, words), WordSpans.of(words, " ")
-    return [maps[number] for number in range(len(texts))]
+            placed = by_offset(cuts[number].offsets, cuts[number].sequence_ids, words, which)
+            maps[number, which] = placed, WordSpans.of(words, " ")
+    return [
+        maps[number, 0] if both.pair is None else _numbered_through(maps[number, 0], maps[number, 1])
+        for number, both in enumerate(texts)
+    ]
 
 
-def of_sequence(encoding: "BatchEncoding", which: int, text: str) -> tuple[list[int], tuple[str, ...]]:
-    """The words of one text of a pair."""
-    owned = zip(encoding.word_ids(), encoding.sequence_ids(), strict=True)
-    numbers = [number if owner == which else None for number, owner in owned]
-    word, words = by_tokenizer([text], [numbers], [encoding["offset_mapping"]])[0]
-    return word.tolist(), words.names()
+def _numbers(cut: "Encoding", which: int, text: Sequences) -> Sequence[int | None]:
+    """The tokenizer's word of each piece of the first or second text; None for pieces of the other."""
+    if text.pair is None:
+        return cut.word_ids
+    owned = zip(cut.word_ids, cut.sequence_ids, strict=True)
+    return [number if owner == which else None for number, owner in owned]
+
+
+def _numbered_through(first: WordMap, second: WordMap) -> WordMap:
+    (word, words), (more, others) = first, second
+    return np.where(more >= 0, more + len(words), word), words.followed_by(others)
 
 
 def by_tokenizer(

@@ -19,8 +19,8 @@ from lorgnette.models.loading import Loaded, load_model
 from lorgnette.models.marian_small import TRANSLATORS
 from lorgnette.models.opening import Checkpoint, UnknownModel, known_names
 from lorgnette.texts import Example
+from lorgnette.texts.sides import Sequences
 from lorgnette.texts.vectors import read_vectors
-from lorgnette.training.data import text_and_pair
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -158,7 +158,7 @@ class PresetBuilder:
                 raise UserError("vocabulary 'vectors' needs vectors: set embeddings to glove or to a path.")
             return build_tokenizer(vocabulary=self.vectors[0], max_vocabulary=settings.max_vocabulary, **options)
         return build_tokenizer(
-            (part for example in texts() for part in text_and_pair(example) if part is not None),
+            (text for example in texts() for text in Sequences.of(example)[:2] if text is not None),
             max_vocabulary=settings.max_vocabulary,
             min_count=settings.min_count,
             **options,

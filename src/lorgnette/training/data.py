@@ -59,26 +59,15 @@ class Reader:
     def _item(self, example: Example, side: Side) -> Item:
         if not len(side):
             raise UserError(f"the text {example.id!r} has no tokens: remove empty texts.")
-        row = side.row("ids")
-        self._encoder.refuse_unknown([int(row.max())])
+        self._encoder.refuse_unknown([int(side.ids.max())])
         # int32: half the memory of what the model will get
-        item: Item = {"input_ids": torch.from_numpy(row.astype(np.int32)), "labels": example.label}
+        item: Item = {"input_ids": torch.from_numpy(side.ids.astype(np.int32)), "labels": example.label}
         if side.types is not None:
             item["token_type_ids"] = torch.tensor(side.types)
         for name, values_of in self.maps.items():
             values = values_of(example, side.words)
-            item[name] = torch.tensor([float(values[word]) if word >= 0 else 0.0 for word in side.word])
+            item[name] = torch.tensor([float(values[word]) if word >= 0 else 0.0 for word in side.word.tolist()])
         return item
-
-
-def text_and_pair(example: Example) -> tuple[str, str | None]:
-    """What is tokenised: the words of a corpus that comes tokenised, else the raw text (as `Encoder` does)."""
-    start = example.extra.get("pair_start")
-    if example.words is None:
-        return example.text, example.pair
-    if start is None:
-        return " ".join(example.words), example.pair
-    return " ".join(example.words[:start]), " ".join(example.words[start:])
 
 
 class Items(Dataset[Item]):
