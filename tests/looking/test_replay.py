@@ -39,11 +39,11 @@ def looked(name: str, lenses: str, lengths: tuple[int, ...], device: str) -> lo.
 def alike(one: lo.Results, other: lo.Results) -> None:
     assert list(one) == list(other)
     for name in one:
-        # Effective ranks come from roots of eigenvalues, some of which are small.
-        ranks = [variable for variable in one[name].data if "effective_rank" in variable]
+        # Effective ranks come from roots of eigenvalues, q from small differences: some rounding is seen in both.
+        ranks = [variable for variable in one[name].data if "effective_rank" in variable or variable.endswith("_q")]
         mine, theirs = one[name].data, other[name].data
         xr.testing.assert_allclose(mine.drop_vars(ranks), theirs.drop_vars(ranks), rtol=1e-5, atol=1e-6)
-        xr.testing.assert_allclose(mine[ranks], theirs[ranks], rtol=1e-4)
+        xr.testing.assert_allclose(mine[ranks], theirs[ranks], rtol=1e-3)
 
 
 @ON_A_GPU

@@ -54,17 +54,20 @@ def at_state(state: int, number: str = "where") -> str:
     return f"after layer {{{number}}}" if state else "in the embeddings"
 
 
-def significant_heads(sizes: Estimate, sure: xr.DataArray, values: xr.DataArray | None = None) -> tuple[str, str]:
+def significant_heads(
+    sizes: Estimate, sure: xr.DataArray, values: xr.DataArray | None = None, q: xr.DataArray | None = None
+) -> tuple[str, str]:
     """The largest of the heads that are `sure`, by name, and what to add on how the first compares with all others.
 
-    `sizes` rank the heads; `values` are printed for them if they differ (an effect may be negative). Where the largest
-    number of all is not significant, the addition says so.
+    `sizes` rank the heads; `values` are printed for them if they differ (an effect may be negative), and `q` says how
+    sure it is that each differs from the largest. Where the largest of all is not significant, the addition says so.
     """
     signed = sizes.value if values is None else values
     some = heads(sizes.value.where(sure))[:NAMED]
     if not some:
         return "", ""
-    best, names = head_extreme(xr.Dataset({"x": sizes.value, "x_se": sizes.se, "x_count": sizes.count}), "x")
+    paired = {} if q is None else {"x_top_q": q}
+    best, names = head_extreme(xr.Dataset({"x": sizes.value, "x_se": sizes.se, "x_count": sizes.count, **paired}), "x")
     top = names[best.place]
     if top != f"{some[0].layer}.{some[0].head}":
         one = heads(sizes.value)[0]

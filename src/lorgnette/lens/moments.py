@@ -17,6 +17,7 @@ from lorgnette.lens.states import zeros
 
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
+    from lorgnette.lens.pairs import Pairs
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class Moments(Part["_Held"]):
         shape = (len(self.variables), *lead, *sizes)
         lens.state(self.state, zeros(8, *shape), merged, on_device=True, in_place=False)
         self.held: list[_Held] = []
+        self.pairs: list[Pairs] = []
         if lens.per_text is not None:
             lens.per_text.join(self, shape)
 
@@ -112,6 +114,11 @@ class Moments(Part["_Held"]):
                 where = (index,) if self.places.heads is None else (index, slice(0, value.shape[1]))
             pair = value.double(), weight.expand(value.shape).double()
             self.lens.per_text.add(self, self.variables.index(name), where, *pair, rows)
+
+    def commit(self) -> None:
+        for each in self.pairs:
+            each.take(self.held)
+        super().commit()
 
     def kind_of(self, item: "_Held") -> Hashable:
         """Values of the same variables and shape are taken in together; those of several sites are so already."""

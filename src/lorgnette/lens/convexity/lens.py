@@ -12,6 +12,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.convexity.formulas import Cone, angle, cone
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -61,6 +62,7 @@ class Convexity(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.moments: Moments = Moments(self, tuple(_DESCRIPTIONS))
+        self.pairs: Pairs = Pairs(self.moments, "distance")
         self.sums("no_mean", len(self.sites), self.heads)
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -78,7 +80,7 @@ class Convexity(Lens):
 
     def compute(self) -> Result:
         """Distance, cosine, angle, the cone and how much of it is used, by head."""
-        variables = self.moments.arrays()
+        variables = self.moments.arrays() | self.pairs.q()
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
         variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")

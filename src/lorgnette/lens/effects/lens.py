@@ -23,6 +23,7 @@ from lorgnette.lens.effects.answers import Answers, OutputLayer
 from lorgnette.lens.effects.goal import TARGETS, Goal, checked, goal_of
 from lorgnette.lens.losses import masked, task_of
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.statistics.rank_agreement import correlations, ranked
@@ -99,6 +100,7 @@ class Effects(Lens):
             )
         names = ("direct", "by_gradient", "total") if self.total else ("direct", "by_gradient")
         self.of_heads: Moments = Moments(self, names)
+        self.pairs: list[Pairs] = [Pairs(self.of_heads, name) for name in names if name in ("direct", "total")]
         self.of_layers: Moments = Moments(self, "feed_forward", at="layer")
         self.of_terms: Moments = Moments(self, "terms", {axes.TERM: TERMS}, at="corpus")
         self.of_logit: Moments = Moments(self, "logit", at="corpus")
@@ -183,6 +185,8 @@ class Effects(Lens):
         for name, text in _DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text.format(logit=words)
+        for pairs in self.pairs:
+            variables |= pairs.q(size=True)
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
         return result

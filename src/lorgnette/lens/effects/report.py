@@ -79,7 +79,9 @@ def findings(result: Result) -> Iterator[Finding]:
         if not cells or cells[0].value == 0:  # an encoder has no direct path to a translation
             continue
         found, sure = Estimate.of(data, name), _q(data, name) < LEVEL
-        named, doubt = significant_heads(Estimate(abs(found.value), found.se, found.count), sure, found.value)
+        named, doubt = significant_heads(
+            Estimate(abs(found.value), found.se, found.count), sure, found.value, data.get(f"{name}_top_q")
+        )
         count = int(sure.sum())
         numbers = {"count": count, "heads": len(cells), "named": named}
         if not named:

@@ -14,6 +14,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.gradients.graph import Graph
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -54,6 +55,7 @@ class Gradients(Lens):
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)
         self.moments: Moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
+        self.pairs: Pairs = Pairs(self.moments, "gradient", {axes.CATEGORY: "all"})
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         if self.task == "masked":
@@ -96,7 +98,7 @@ class Gradients(Lens):
 
     def compute(self) -> Result:
         """The mean size of the gradient, by kind of key."""
-        variables = self.moments.arrays()
+        variables = self.moments.arrays() | self.pairs.q()
         variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}

@@ -15,6 +15,7 @@ from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -108,6 +109,7 @@ class Importance(Lens):
         self.sensitivity: Moments = Moments(self, "sensitivity")
         changes = [f"{metric}_change" for metric in self.metrics]
         self.changes: Moments = Moments(self, changes, {axes.ABLATION: self.ablations})
+        self.pairs: Pairs | None = Pairs(self.changes, "loss_change") if self.ablations else None
         self.intact: Moments = Moments(self, self.metrics, at="corpus")
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -161,6 +163,8 @@ class Importance(Lens):
                 text = f"{metric} without the head minus {metric} with it; loss: {TASKS[self.task]}"
                 variables[f"{metric}_change"].attrs["description"] = text
         variables["sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}"
+        if self.pairs is not None:
+            variables |= self.pairs.q()
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed}
         return result

@@ -111,7 +111,7 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     cells = heads(measured.value)
     needed = (q_values(measured) < LEVEL) & (measured.value > 0)
-    named, doubt = significant_heads(measured, needed)
+    named, doubt = significant_heads(measured, needed, q=_apart(result))
     numbers = {"count": int(needed.sum()), "heads": len(cells), "named": named}
     how = {"mean": "Mean-ablating", "zero": "Zero-ablating"}[str(replacement(result))]
     words = (
@@ -130,6 +130,12 @@ def q_values(change: Estimate) -> xr.DataArray:
     p: xr.DataArray = change.p
     stacks = p[STACK].values if STACK in p.dims else ()
     return xr.concat([false_discovery(p.sel({STACK: s})) for s in stacks], STACK) if len(stacks) else false_discovery(p)
+
+
+def _apart(result: Result) -> xr.DataArray | None:
+    """How sure it is that each head differs from the one whose removal costs most."""
+    q = result.data.get("loss_change_top_q")
+    return None if q is None else q.sel({ABLATION: replacement(result)}, drop=True)
 
 
 def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:

@@ -14,6 +14,7 @@ from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import require_head
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -64,6 +65,7 @@ class Relevance(Lens):
         require_head(subject)
         self.of_heads: Moments = Moments(self, "relevance")
         self.of_layers: Moments = Moments(self, "layer_share", at="layer")
+        self.pairs: tuple[Pairs, ...] = (Pairs(self.of_heads, "relevance"), Pairs(self.of_layers, "layer_share"))
         self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -93,6 +95,8 @@ class Relevance(Lens):
             "relevance of the tokens of a kind, over that of all tokens of source and target and of what is added to "
             "their vectors, regardless of sign"
         )
+        for pairs in self.pairs:
+            variables |= pairs.q()
         result = self.result(variables)
         result.data.attrs |= {"method": self.method, "target": str(self.target)}
         return result

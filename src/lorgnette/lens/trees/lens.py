@@ -14,6 +14,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.statistics.hashing import text_key
@@ -94,6 +95,7 @@ class Trees(Lens):
         self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
         self.edges: EdgeScores = EdgeScores(subject, self.scores)
         self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
+        self.pairs: Pairs = Pairs(self.of_heads.scores, "uas", {axes.WAY: "to_head"})
         self.of_baselines: _Shares = _Shares(self, BASELINES, "corpus")
         self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
         self.skipped: NameSet = NameSet(self, "skipped_texts")
@@ -174,7 +176,7 @@ class Trees(Lens):
             variables |= {f"{prefix}{name}": array for name, array in shares.arrays().items()}
             for name, about in _DESCRIPTIONS.items():
                 variables[prefix + name].attrs["description"] = about + _OF[prefix]
-        result = self.result(variables)
+        result = self.result(variables | self.pairs.q())
         visible, unseen, lost, rootless = (int(n) for n in self.words)
         counted = {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         counted["words_in_texts_without_their_root"] = rootless

@@ -7,6 +7,7 @@ from lorgnette.attending import Call
 from lorgnette.attending.sweep import Wanted
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.lens.weights.means import WeightMeans
 from lorgnette.results import Result
@@ -51,6 +52,8 @@ class Weights(Lens):
 
     def allocate(self, subject: Subject) -> None:
         self.means = WeightMeans(self, self.by, self.kinds)
+        self.confidence_pairs: Pairs = Pairs(self.means.moments, "confidence")
+        self.entropy_pairs: Pairs = Pairs(self.means.moments, "entropy_normalised")
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         return (self.means.wanted(call, batch),)
@@ -63,4 +66,7 @@ class Weights(Lens):
         variables = self.means.moments.cells() | self.means.masses.cells()
         for name, text in _DESCRIPTIONS.items():
             variables[name].attrs["description"] = text
+        tested = self.confidence_pairs.q()
+        tested |= self.entropy_pairs.q(layers=True) | self.entropy_pairs.q(layers=True, largest=False)
+        variables |= {name: array.variable for name, array in tested.items()}
         return self.result(variables, self.means.masses.labels())
