@@ -89,7 +89,7 @@ def test_without_a_head_the_text_may_change_and_the_effect_is_on_the_same_text()
     [
         ("bert", 3, "cannot continue"),
         ("marian", 3, "is a translation model"),
-        ("gpt2", 0, "at least one token"),
+        ("gpt2", 0, "whole number, at least 1"),
         ("gpt2", 60, "cannot go on for 60"),
     ],
 )
