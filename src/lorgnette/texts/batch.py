@@ -129,6 +129,10 @@ class Tokens:
         self.cache: dict[Hashable, Any] = {}
         """What was worked out from these tensors."""
 
+    def __repr__(self) -> str:
+        texts, positions = self.ids.shape
+        return f"Tokens({texts} texts, {positions} positions)"
+
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
         """What is worked out from the tokens: made by the first who asks, kept for the others."""
         if name not in self.cache:
