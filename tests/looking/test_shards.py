@@ -1,9 +1,12 @@
 """Shards: together they give what one process finds, and nothing else is merged."""
 
 import json
+import os
 import random
 import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -208,6 +211,20 @@ def test_an_interrupted_shard_goes_on(tmp_path, monkeypatch):
     assert all(torch.equal(second.tensors()[name], state) for name, state in whole.tensors().items())
 
 
+def commands_of(script, given, folder):
+    """The commands that a script runs, without running them: starting Python for each would take most of a minute."""
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python"
+    made = r"""[ "$3" = look ] && mkdir -p "$(echo "$*" | sed 's/.*--out \([^ ]*\).*/\1/')" """
+    python.write_text(f'#!/bin/sh\necho "$*" >> {folder}/told\n{made}|| true\n')
+    python.chmod(0o755)
+    path = os.pathsep.join((str(python.parent), os.environ["PATH"]))
+    subprocess.run([str(script), *map(str, given)], check=True, env={**os.environ, "PATH": path}, timeout=60)
+    lines = [line.split() for line in (folder / "told").read_text().splitlines()]
+    assert all(words[:2] == ["-m", "lorgnette"] for words in lines)
+    return [words[2:] for words in lines]
+
+
 def test_the_commands(tmp_path):
     model = classifier(torch.float32)
     model.model.save_pretrained(tmp_path / "model")
@@ -234,6 +251,13 @@ def test_the_commands(tmp_path):
     assert (tmp_path / "merged" / "report.html").is_file()
     assert_same(lo.Results.load(tmp_path / "one"), lo.Results.load(tmp_path / "merged"))
     run("compare", tmp_path / "one", tmp_path / "merged")
+    script = Path(__file__).parents[2] / "examples" / "scale" / "xargs.sh"
+    told = commands_of(script, [tmp_path / "model", tmp_path / "texts.txt", tmp_path / "x", 2, 2, "weights"], tmp_path)
+    assert [words[0] for words in told] == ["look", "look", "merge"]
+    for words in told:
+        run(*words)
+    by_xargs, in_one = (lo.Results.load(tmp_path / name)["weights"].data["entropy"] for name in ("x", "one"))
+    xr.testing.assert_allclose(by_xargs, in_one, rtol=1e-5)  # in 32 bits
     shutil.move(tmp_path / "model", tmp_path / "moved")
     run("merge", *parts, "--out", tmp_path / "again", code=1)
     run("merge", *parts, "--out", tmp_path / "again", "--model", tmp_path / "moved")
