@@ -106,9 +106,10 @@ def _refuse_language_model(settings: PruningSettings) -> None:
         return
     checkpoint = opened(training)
     names = [] if checkpoint.folder is None else checkpoint.config().architectures or []
-    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+    if checkpoint.gguf is not None or any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+        kind = names[0] if names else "a GGUF file"
         raise UserError(
-            f"{training.model!r} is a language model ({names[0]}), and prune takes classifiers and translation models. "
+            f"{training.model!r} is a language model ({kind}), and prune takes classifiers and translation models. "
             "Rank its heads with `lorgnette look --lens importance`, and remove them with "
             'lorgnette.training.remove_heads(subject, ["3.7", …]).'
         )
