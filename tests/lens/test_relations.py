@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tiny import TREEBANK, bert, gpt2, marian, planted, subject
@@ -13,7 +14,7 @@ from lorgnette.lens.relations.lens import Relations, best_heads
 from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import Estimate
+from lorgnette.statistics.estimate import Estimate, paired_error
 from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.relation_names import UNIVERSAL
 from lorgnette.syntax.relations import WAYS
@@ -204,3 +205,26 @@ def test_stacks_that_read_another_text_say_nothing():
     decoder = result.data.sel(stack=["decoder"])
     assert not len(best_heads(Result("relations", decoder, result.provenance)))
     assert [finding.numbers["relations"] for finding in findings_of(result)] == [1]
+
+
+def test_gains_over_the_best_offset_are_paired_by_text():
+    results = look(bert(), TREEBANK, [Relations()], progress=False, keep="texts")
+    data, texts = results["relations"].data, results.text_numbers["relations"]
+    for relation in ("all", "nsubj", "det"):
+        offsets = texts.sel(relation=relation, part="held_out")
+        best = int(np.argmax(data.offset_accuracy.sel(relation=relation, part="development").fillna(-1.0).values))
+        for way in WAYS:
+            for layer, head in ((1, 1), (2, 3)):
+                at = {"relation": relation, "way": way, "stack": "encoder", "layer": layer, "head": head}
+                numbers = [offsets["offset_accuracy"][..., best], offsets["offset_accuracy_weight"][..., best]]
+                mine = texts.sel(at).sel(part="held_out")
+                numbers += [mine["accuracy"], mine["accuracy_weight"]]
+                error, count = paired_error(*(np.nan_to_num(part.values)[:, None] for part in numbers))
+                cell = data.sel(at)
+                assert int(cell.gain_count) == count[0]
+                assert float(cell.gain_se) == pytest.approx(error[0], abs=1e-6, nan_ok=True)
+                base = data.offset_accuracy.sel(relation=relation, part="held_out")[best]
+                wanted = float(cell.accuracy.sel(part="held_out") - base)
+                assert float(cell.gain) == pytest.approx(wanted, nan_ok=True)
+    table = best_heads(results["relations"], least=1)
+    assert (table.gain_se.notnull() == (table.texts > 1)).all()

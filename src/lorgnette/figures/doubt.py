@@ -94,6 +94,11 @@ def head_extreme(
     return extreme(found, q=flat["q"].values if "q" in flat else None), names
 
 
+def difference(data: xr.Dataset, name: str, select: Mapping[str, Selected], one: Estimate, other: Estimate) -> Estimate:
+    """One number minus another of the same texts: variable `name` where the lens has paired them, else a bound."""
+    return Estimate.of(data, name, select) if name in data else one.minus_correlated(other)
+
+
 def significantly_above(means: Estimate, bound: "Estimate | float") -> int:
     """How many of these means lie above a bound, at a false discovery rate of 5 % over all of them."""
     return int((false_discovery(means.minus_correlated(bound).p_above) < LEVEL).sum())

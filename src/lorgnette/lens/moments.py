@@ -195,10 +195,10 @@ class Moments(Part["_Held"]):
 
     def values(self) -> dict[str, Shaped[np.ndarray, "*cell"]]:
         """The same as bare numbers."""
-        statistics = torch.stack(_statistics(self._sums())).numpy()  # [statistic variable …]: laid out at once
+        laid_out = torch.stack(statistics(self.sums())).numpy()  # [statistic variable …]: laid out at once
         if self.places is not None:
-            statistics = self.places.laid_out(statistics, lead=2)
-        means, errors, counts = statistics
+            laid_out = self.places.laid_out(laid_out, lead=2)
+        means, errors, counts = laid_out
         whole = np.nan_to_num(counts).astype("int64")
         out: dict[str, np.ndarray] = {}
         for number, name in enumerate(self.variables):  # "...": a number of the corpus is an array too
@@ -215,10 +215,10 @@ class Moments(Part["_Held"]):
 
     def weights(self) -> dict[str, xr.DataArray]:
         """Σ w of every variable: how many queries a share is over, say."""
-        sums = zip(self.variables, self._sums()[WEIGHT], strict=True)
+        sums = zip(self.variables, self.sums()[WEIGHT], strict=True)
         return {name: self.laid_out(weight).fillna(0) for name, weight in sums}
 
-    def _sums(self) -> Float[Tensor, "sum variable *cell"]:
+    def sums(self) -> Float[Tensor, "sum variable *cell"]:
         self.commit()
         return getattr(self.lens, self.state).cpu()
 
@@ -270,7 +270,7 @@ def _added(
     return torch.cat([pivot[None], sums[1:] + batch])
 
 
-def _statistics(sums: Float[Tensor, "sum *cell"]) -> tuple[Tensor, Tensor, Tensor]:
+def statistics(sums: Float[Tensor, "sum *cell"]) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, standard error (NaN below two texts) and number of texts."""
     _, n, w, wm, wd, ww, wwd, wwdd = sums
     mean, off = wm / w, wd / w

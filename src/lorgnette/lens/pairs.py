@@ -121,7 +121,7 @@ class Pairs:
                 values = contrasts @ np.nan_to_num(mean[part])
                 known = contrasts.any(1) & (count[part] * (contrasts != 0)).any(1)
                 least = np.array([count[part][row != 0].min() if row.any() else 0.0 for row in contrasts])
-                found = _extreme_q(values, contrasts @ covariance[part] @ contrasts.T, least, known, largest)
+                found = extreme_q(values, contrasts @ covariance[part] @ contrasts.T, least, known, largest)
                 out[part, sites] = found.reshape(out[part, sites].shape)
                 texts[part, sites] = np.where(np.isnan(found), 0, least).reshape(out[part, sites].shape)
         lead = "layer_" if layers else ""
@@ -149,7 +149,7 @@ class Pairs:
 
     def _estimates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """By slice: means, their covariance (without n/(n−1)) and the number of texts of every cell."""
-        sums = self.moments._sums()[:, self.moments.variables.index(self.variable)]
+        sums = self.moments.sums()[:, self.moments.variables.index(self.variable)]
         _, n, weight, total = (self._flat(sums[row][None])[:, 0] for row in (0, COUNT, WEIGHT, TOTAL))
         state = getattr(self.moments.lens, self.state).cpu()
         mean = total / weight
@@ -168,7 +168,7 @@ class Pairs:
         return whole.max(HEAD)
 
 
-def _extreme_q(
+def extreme_q(
     values: Float[np.ndarray, " row"],
     covariance: Float[np.ndarray, "row row2"],
     count: Float[np.ndarray, " row"],

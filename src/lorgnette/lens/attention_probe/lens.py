@@ -151,18 +151,23 @@ class AttentionProbe(Lens):
         shares = np.full((len(FEATURES), len(DECODINGS), len(SCORES), 3), np.nan)
         shares[..., 2] = 0
         weight = torch.zeros(2, len(self.parsing), self.heads, dtype=torch.float64)
+        over = shares.copy()
+        following = _next_word([g for _, gold in late for g in gold])
         if early and late:
             for number, name in enumerate(FEATURES):
                 if name not in self.features:
                     continue
                 untrained = FEATURES[name](self.sentences.heads, self.table.shape[1])
                 probe = trained(untrained, [s for s, _ in early], rate=self.rate, steps=self.steps, seed=self.seed)
-                shares[number] = _scored(probe, late)
+                shares[number], over[number] = _scored(probe, late, following)
                 if isinstance(probe, AttentionOnly):
                     weight = probe.own.detach().view(2, len(self.parsing), self.heads)
-        return self._result(shares, _next_word([g for _, gold in late for g in gold]), weight, bool(early and late))
+        base = _ratio(*following)
+        return self._result(shares, over, base, weight, bool(early and late))
 
-    def _result(self, shares: np.ndarray, following: np.ndarray, weight: Tensor, complete: bool) -> Result:
+    def _result(
+        self, shares: np.ndarray, over: np.ndarray, following: np.ndarray, weight: Tensor, complete: bool
+    ) -> Result:
         variables: dict[str, xr.DataArray] = {}
         labels = {axes.FEATURES: list(FEATURES), axes.DECODING: list(DECODINGS)}
         for number, name in enumerate(SCORES):
@@ -171,6 +176,8 @@ class AttentionProbe(Lens):
                 base = xr.DataArray(following[number, cell])
                 whole = cell == 2
                 variables[name + tail] = array.astype("int64") if whole else array
+                gain = xr.DataArray(over[:, :, number, cell], dims=tuple(labels), coords=labels)
+                variables[f"{name}_over_next{tail}"] = gain.astype("int64") if whole else gain
                 variables[f"head_is_next_{name}{tail}"] = base.astype("int64") if whole else base
         by_site = torch.zeros(len(self.sites), self.heads, 2, dtype=torch.float64)
         for number, site in enumerate(self.parsing):
@@ -192,8 +199,10 @@ class AttentionProbe(Lens):
         return result
 
 
-def _scored(probe: torch.nn.Module, late: list[tuple[Sentences, list[Sentence]]]) -> np.ndarray:
-    """[decoding score (share, standard error, texts)] over the held-out texts."""
+def _scored(
+    probe: torch.nn.Module, late: list[tuple[Sentences, list[Sentence]]], following: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """[decoding score (share, standard error, texts)] over held-out texts; the same beyond the next word."""
     right: dict[str, list[np.ndarray]] = {name: [] for name in DECODINGS}
     counts = []
     for batch, sentences in late:
@@ -211,13 +220,15 @@ def _scored(probe: torch.nn.Module, late: list[tuple[Sentences, list[Sentence]]]
                 correct, counted = agreement(tree, sentence.gold, sentence.punctuation)
                 right[name].append(correct[0].sum(0))
             counts.append(counted.sum(0))
-    return np.stack([_ratio(np.stack(right[name]), np.stack(counts)) for name in DECODINGS])
+    by_way = [np.stack(right[name]) for name in DECODINGS]
+    found, beyond = ([_ratio(each - less, np.stack(counts)) for each in by_way] for less in (0, following[0]))
+    return np.stack(found), np.stack(beyond)
 
 
-def _next_word(sentences: list[Sentence]) -> np.ndarray:
-    """The same for "the head is the next word"; it does not know the root, and is not given it."""
+def _next_word(sentences: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
+    """Words that "the head is the next word" gets right and words counted, [text score]; it is not given the root."""
     if not sentences:
-        return np.array([[np.nan, np.nan, 0]] * len(SCORES))
+        return np.zeros((0, len(SCORES))), np.zeros((0, len(SCORES)))
     right, counts = [], []
     for sentence in sentences:
         tree = head_is_next(len(sentence.gold), len(sentence.gold) - 1)
@@ -226,7 +237,7 @@ def _next_word(sentences: list[Sentence]) -> np.ndarray:
         correct, counted = agreement(tree[None], sentence.gold, sentence.punctuation)
         right.append(correct[0].sum(0))
         counts.append(counted.sum(0))
-    return _ratio(np.stack(right), np.stack(counts))
+    return np.stack(right), np.stack(counts)
 
 
 def _ratio(right: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import altair as alt
 
 from lorgnette.axes import DECODING, FEATURES
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import FUNCTION, LensReport
@@ -42,7 +43,8 @@ def findings(result: Result) -> Iterator[Finding]:
         return
     following = Estimate.of(result.data, "head_is_next_uas")
     numbers = {"uas": float(uas.value), "half": float(uas.half), "next": float(following.value)}
-    told = uas.minus_correlated(following).significant()
+    at = {FEATURES: "attention", DECODING: "argmax"}
+    told = difference(result.data, "uas_over_next", at, uas, following).significant()
     yield Finding(
         "A trained combination of all heads attaches {uas:.0%} ± {half:.0%} of held-out words correctly (95 % CI over "
         f"texts); attaching to the next word is correct for {{next:.0%}}{told}.",

@@ -62,6 +62,7 @@ class Coreference(Lens):
         by_rule = {axes.BASELINE: RULES, **by_kind}
         self.of_heads: Moments = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
         self.of_rules: Moments = Moments(self, "baseline_accuracy", by_rule, at="corpus")
+        self.over_rules: Moments = Moments(self, "over_baseline", by_rule)
         self.sums("counted", len(ALL_KINDS), len(PARTS))
         self.sums("mentions", 3)  # all, with an antecedent in the text, of these without a piece
 
@@ -75,6 +76,9 @@ class Coreference(Lens):
         attention = between_words(weights, batch.source.word, self.visible.shape[1])[0].cpu()
         if self.tasks:
             values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
+            over = values[:, :, None, CANDIDATES.index("mentions")] - self.rules[:, None]  # [text head rule kind]
+            over = over[..., None].expand(*over.shape, len(PARTS))
+            self.over_rules.add(site, list(self.tasks), over_baseline=(over, self.weights[:, None, None]))
             values = values[..., None].expand(*values.shape, len(PARTS))
             self.of_heads.add(site, list(self.tasks), accuracy=(values, self.weights[:, None, None]))
 
@@ -103,8 +107,8 @@ class Coreference(Lens):
             each = torch.stack([tasks.counts for tasks in self.tasks.values()])
             self.weights: Tensor = each[..., None] * in_parts(batch, self.development)[list(self.tasks), None]
             self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
-            rules = torch.stack([tasks.rules for tasks in self.tasks.values()])[..., None]
-            rules = rules.expand(*rules.shape[:-1], len(PARTS))
+            self.rules: Tensor = torch.stack([tasks.rules for tasks in self.tasks.values()])
+            rules = self.rules[..., None].expand(*self.rules.shape, len(PARTS))
             self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.weights[:, None]))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -113,7 +117,8 @@ class Coreference(Lens):
 
     def compute(self) -> Result:
         """`accuracy` by head, candidates, kind and part; `baseline_accuracy` by rule, kind and part."""
-        variables = self.of_heads.arrays() | self.of_rules.arrays()
+        variables = self.of_heads.arrays() | self.of_rules.arrays() | self.over_rules.arrays()
+        variables["over_baseline"].attrs["description"] = "accuracy of the head among mentions minus that of the rule"
         variables["pairs"] = xr.DataArray(
             self.counted.numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
         )

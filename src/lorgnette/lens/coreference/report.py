@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, HeadValue, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
@@ -32,13 +33,16 @@ def findings(result: Result) -> Iterator[Finding]:
     if not ranked or bool(held_out.isnull().all()):
         return
     best = ranked[0]
-    at = {KIND: "all", PART: "held_out"}
+    at: dict[str, str | int] = {KIND: "all", PART: "held_out"}
     found = Estimate.of(result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head})
     rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name})
              for name in ("nearest", "head_match")}  # fmt: skip
     numbers: Json = {"best": str(HeadValue(best.layer, best.head, float(found.value))), "half": float(found.half)}
     numbers |= {name: float(rule.value) for name, rule in rules.items()}
-    told = {name: found.minus_correlated(rule).significant().removeprefix("; ") for name, rule in rules.items()}
+    told = {}
+    for name, rule in rules.items():
+        where = {**at, BASELINE: name, LAYER: best.layer, HEAD: best.head}
+        told[name] = difference(result.data, "over_baseline", where, found, rule).significant().removeprefix("; ")
     said = {name: f" ({words})" if words else "" for name, words in told.items()}
     yield Finding(
         "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "

@@ -106,6 +106,7 @@ class Effects(Lens):
         self.of_logit: Moments = Moments(self, "logit", at="corpus")
         if self.total:
             self.of_ranks: Moments = Moments(self, "alike", {axes.SIGNAL: CHEAP}, at="corpus")
+            self.apart: Moments = Moments(self, "alike_difference", at="corpus")
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One pass and its gradient, one along the direct path, then one per site with a copy for every head."""
@@ -175,12 +176,14 @@ class Effects(Lens):
             known.append(rho.isfinite())
         weight = torch.stack(known, -1).to(exists) * exists[:, None]
         self.of_ranks.add(alike=(torch.stack(columns, -1), weight))
+        one, other = (CHEAP.index(name) for name in ("by_gradient", "direct"))
+        self.apart.add(alike_difference=(columns[one] - columns[other], weight[:, one] * weight[:, other]))
 
     def compute(self) -> Result:
         """Effects of heads and feed-forward parts, the terms of the logit, and how well the cheap effects rank."""
         variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_terms.arrays() | self.of_logit.arrays()
         if self.total:
-            variables |= self.of_ranks.arrays() | _ranks_of_means(variables)
+            variables |= self.of_ranks.arrays() | self.apart.arrays() | _ranks_of_means(variables)
         words = TARGETS.get(self.target[0], f"logit of {' minus '.join(self.target)}")
         for name, text in _DESCRIPTIONS.items():
             if name in variables:

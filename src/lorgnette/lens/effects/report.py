@@ -8,6 +8,7 @@ import xarray as xr
 
 from lorgnette.axes import SIGNAL, TERM
 from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
@@ -109,7 +110,7 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
             f"{name}_low": float(one.value) - half,
             f"{name}_high": float(one.value) + half,
         }
-    told = found["by_gradient"].minus_correlated(found["direct"]).significant()
+    told = difference(data, "alike_difference", {}, found["by_gradient"], found["direct"]).significant()
     d = f".{decimals(*(float(one.half) for one in found.values()))}f"
     yield Finding(
         f"Within a text, the gradient ranks all heads like their total effects with ρ = {{by_gradient:{d}}} (95 % CI "

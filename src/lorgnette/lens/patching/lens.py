@@ -16,10 +16,10 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.effects.goal import Goal
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import extreme_q
 from lorgnette.lens.patching.pairs import counterparts, pair_key, question
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
-from lorgnette.statistics.bootstrap import bootstrap_draws, percentile_interval
 from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
@@ -28,7 +28,7 @@ from lorgnette.texts.batch import Batch
 
 _DESCRIPTIONS = {
     "effect": "(patched − corrupt) / (clean − corrupt) of the mean logit differences: 0 the head changes nothing, 1 it "
-    "brings back all; 95 % bootstrap interval over pairs",
+    "brings back all; 95 % interval over pairs",
     "patched": "logit difference of the counterpart with this head's output from the text, mean over pairs",
     "change": "patched minus corrupt logit difference, mean over pairs",
     "change_q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
@@ -45,7 +45,7 @@ class Patching(Lens):
     """Head patching on minimal pairs: the counterpart's pass with one head's output of the text (Vig et al. 2020).
 
         D = logit(answer) − logit(other)         of the text (clean), of its counterpart (corrupt), of the patched pass
-        effect_h = Σ (D_patched(h) − D_corrupt) / Σ (D_clean − D_corrupt)          sums over pairs, bootstrap over pairs
+        effect_h = Σ (D_patched(h) − D_corrupt) / Σ (D_clean − D_corrupt)          sums over pairs, t over pairs
 
     The corpus has a `counterpart` for each text, with as many tokens, and perhaps `answer` and `other`: classes of a
     classifier, tokens that a language model says behind the text (a masked one at its mask, a translation model behind
@@ -139,8 +139,24 @@ class Patching(Lens):
         count = variables["change_count"].where(grids["effect"].notnull(), 0)
         change, spread = variables["change"], self.grid(torch.from_numpy(error))
         q = false_discovery(Estimate(change, spread, len(np.unique(pair))).p)
+        top = self._apart(changes, pair, np.sign(whole.mean()))
+        grids |= {"change_top_q": top, "change_top_q_count": top.notnull() * count}
         grids |= {"change_se": spread, "difference_se": xr.DataArray(clustered_error(whole, pair))}
         return grids | {"effect_count": count, "change_q": q, "change_q_count": count.where(q.notnull(), 0)}
+
+    def _apart(self, changes: Float[np.ndarray, "text site head"], pair: np.ndarray, sign: float) -> xr.DataArray:
+        """How sure it is that each head differs from the one that brings back most of its stack, paired over pairs."""
+        out = np.full(changes.shape[1:], np.nan)
+        for stack in self.by_head.stacks:
+            sites = [number for number, site in enumerate(self.sites) if site.name == stack]
+            own = sign * changes[:, sites].reshape(len(changes), -1)
+            known = np.asarray(np.isfinite(own).all(0))
+            own = np.where(known, own, 0.0)
+            terms = np.stack([summed(each - each.mean(), pair) for each in own.T]) / max(len(own), 1)
+            count = np.full(len(terms), float(terms.shape[1]))
+            means = own.sum(0) / max(len(own), 1)
+            out[sites] = extreme_q(means, terms @ terms.T, count, known, largest=True).reshape(len(sites), -1)
+        return self.grid(torch.from_numpy(out))
 
 
 def summed(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, " text"]) -> Float[np.ndarray, " pair"]:
@@ -163,16 +179,9 @@ def clustered_error(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, 
 
 
 def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:
-    """Σ change / Σ whole with its 95 % interval over pairs; NaN where the texts do not differ."""
-
-    def ratio(drawn: Float[np.ndarray, "2 *draw pair"], axis: int = -1) -> Float[np.ndarray, "*draw"]:
-        sums = drawn.sum(axis)
-        return np.asarray(sums[0] / np.where(sums[1] == 0, np.nan, sums[1]))
-
+    """Σ change / Σ whole with its 95 % interval over pairs, linearised; NaN where the texts do not differ."""
     if whole.sum() == 0:
         return float("nan"), float("nan"), float("nan")
-    both = np.stack([change, whole])
-    if len(change) < 2:
-        return float(ratio(both)), float("nan"), float("nan")
-    drawn = bootstrap_draws(both, ratio)
-    return float(ratio(both)), *percentile_interval(drawn[np.isfinite(drawn)])
+    value = change.sum() / whole.sum()
+    residuals = Estimate.mean(change - value * whole)
+    return float(value), *Estimate(value, residuals.se / abs(whole.mean()), len(whole)).interval

@@ -12,7 +12,8 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import Moments, statistics
+from lorgnette.lens.pairs import MOST_CELLS
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import NameSet
@@ -84,6 +85,9 @@ class Relations(Lens):
         }
         self.of_heads: Moments = Moments(self, "accuracy", by_way)
         self.of_offsets: Moments = Moments(self, "offset_accuracy", by_offset, at="corpus")
+        self.paired: bool = len(self.sites) * self.heads <= MOST_CELLS
+        if self.paired:  # Σ w² of the shares of a head and of an offset, of held-out texts
+            self.sums("products", len(self.sites), self.heads, len(self.relations), len(WAYS), len(OFFSETS))
         self.sums("pairs", len(self.relations), len(PARTS))
         self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
         self.skipped: NameSet = NameSet(self, "skipped_texts")
@@ -103,6 +107,11 @@ class Relations(Lens):
         shares = self._by_relation(relation_hits(rows, peaks(attention.mT, words), self.trees.governor))
         values = shares[..., None].expand(*shares.shape, len(PARTS))
         self.of_heads.add(call.site, accuracy=(values, self.weights[:, None]))
+        if self.paired:
+            held_out = self.weights[:, :, 0, PARTS.index("held_out")]  # [text relation]
+            mine, theirs = shares * held_out[:, None, :, None], self.by_offset * held_out[..., None]
+            products = torch.einsum("thrw,tro->hrwo", mine, theirs)
+            self.products[self.position[call.site], : len(products)] += products.to(self.products)
         return rows, shares
 
     def _by_relation(self, hits: Shaped[Tensor, "batch head word way"]) -> Float[Tensor, "batch head relation way"]:
@@ -120,7 +129,8 @@ class Relations(Lens):
         self.counts: Tensor = self.members.sum(1)
         counted = self.counts[..., None] * in_parts(batch, self.development)[:, None]  # [batch relation part]
         self.weights: Tensor = counted[:, :, None]
-        shares = self._offset_shares()[..., None]
+        self.by_offset: Tensor = self._offset_shares()
+        shares = self.by_offset[..., None]
         self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
         self.pairs += counted.sum(0).to(self.pairs)
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
@@ -141,6 +151,8 @@ class Relations(Lens):
     def compute(self) -> Result:
         """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
         variables = self.of_heads.arrays() | self.of_offsets.arrays()
+        if self.paired:
+            variables |= self._gains()
         variables["pairs"] = xr.DataArray(self.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
         variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
         variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
@@ -150,6 +162,40 @@ class Relations(Lens):
         result.data.attrs |= {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
+
+    def _gains(self) -> dict[str, xr.DataArray]:
+        """`gain` of a head over the best offset (chosen on the development part), in the held-out part, paired by text.
+
+        With M = Σ w m / W, cov = (Σ w² m m' − M' Σ w² m − M Σ w² m' + M M' Σ w²) / W² and
+
+            se²(M − M') = se² + se'² − 2 n/(n−1) cov
+        """
+        part = PARTS.index("held_out")
+        head, offset = (_sums_of(moments)[..., part] for moments in (self.of_heads, self.of_offsets))
+        chosen = _sums_of(self.of_offsets)[MEAN, ..., PARTS.index("development")].nan_to_num(-1.0).argmax(-1)
+        at = chosen[None, :, None].expand(len(offset), -1, 1)
+        offset = offset.gather(-1, at)  # [sum relation 1]: against every way
+        crossed = self.products.gather(-1, chosen[:, None, None].expand(*self.products.shape[:-1], 1))[..., 0]
+        other = offset[MEAN] * head[SQUARES_OF_VALUES] + head[MEAN] * offset[SQUARES_OF_VALUES]
+        covariance = (crossed - other + head[MEAN] * offset[MEAN] * head[SQUARES]) / head[TOTAL_WEIGHT] ** 2
+        n = head[TEXTS]
+        spread = head[ERROR] ** 2 + offset[ERROR] ** 2 - 2 * n / (n - 1) * covariance
+        numbers = {"gain": head[MEAN] - offset[MEAN], "gain_se": spread.clamp(min=0).sqrt()}
+        rest = {axes.RELATION: list(self.relations), axes.WAY: list(WAYS)}
+        out = {name: self.grid(values, rest) for name, values in numbers.items()}
+        out["gain_count"] = self.grid(n, rest).fillna(0).astype("int64")
+        out["gain"].attrs["description"] = "held-out accuracy minus that of the offset that is best in development"
+        return out
+
+
+TEXTS, TOTAL_WEIGHT, MEAN, ERROR, SQUARES, SQUARES_OF_VALUES = range(6)
+
+
+def _sums_of(moments: Moments) -> Float[Tensor, "sum *cell"]:
+    """n, Σ w, mean, its error, Σ w² and Σ w² m of the only variable."""
+    pivot, n, weight, *_, squares, of_differences, _ = (each[0] for each in moments.sums())
+    mean, error, _ = statistics(moments.sums()[:, 0])
+    return torch.stack([n, weight, mean, error, squares, of_differences + pivot * squares])
 
 
 def in_parts(batch: Batch, development: float) -> Float[Tensor, "text part"]:
@@ -163,8 +209,8 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
 
     Columns: relation, way, stack, layer, head, development, accuracy (held out) with low and high (95 %), se and texts,
     pairs (held out), offset and baseline (chosen and tested in the same way) with baseline_low, baseline_high and
-    baseline_se. Relations with fewer than `least` pairs in either part are left out. `offset` is from the word that
-    asks to the one it should find.
+    baseline_se, and gain_se, the paired error of accuracy − baseline. Relations with fewer than `least` pairs in either
+    part are left out. `offset` is from the word that asks to the one it should find.
     """
     import pandas as pd
 
@@ -180,6 +226,9 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
             best = best_cell(Estimate.of(here, "accuracy", {axes.WAY: way}), pairs)
             offset = int(base[axes.OFFSET]) * (-1 if way == "to_dependent" else 1)
             baseline = {"offset": offset, "baseline": base["accuracy"]}
+            if "gain_se" in here:
+                place = {dim: best[dim] for dim in (axes.STACK, axes.LAYER, axes.HEAD) if dim in best}
+                baseline["gain_se"] = float(here["gain_se"].sel({axes.WAY: way, **place}))
             baseline |= {f"baseline_{name}": base[name] for name in ("low", "high", "se")}
             rows.append({"relation": str(relation), "way": way, **best, "pairs": pairs, **baseline})
     return pd.DataFrame(rows)

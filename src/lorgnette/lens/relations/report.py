@@ -76,7 +76,8 @@ def findings(result: Result) -> Iterator[Finding]:
         Estimate(*(best[name].to_numpy(dtype=float) for name in names))
         for names in (("accuracy", "se", "texts"), ("baseline", "baseline_se", "texts"))
     )
-    gain = head.minus_correlated(offset)
+    paired = "gain_se" in best
+    gain = head.minus_paired(offset, best.gain_se.to_numpy()) if paired else head.minus_correlated(offset)
     ahead = best[(gain.value > 0) & (false_discovery(gain.p) < LEVEL)]
     top = ahead.assign(gain=ahead.accuracy - ahead.baseline).nlargest(NAMED, "gain")
     named = ", ".join(

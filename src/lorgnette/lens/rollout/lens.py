@@ -72,6 +72,7 @@ class Rollout(Lens):
         by_measure = {axes.MEASURE: MEASURES}
         self.shares: Moments = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
         self.entropies: Moments = Moments(self, "entropy", by_measure, at="layer")
+        self.apart: Moments = Moments(self, "share_difference", {axes.CATEGORY: SHARES}, at="layer")
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         if call.site not in self.rolling:
@@ -118,10 +119,14 @@ class Rollout(Lens):
         mean = torch.stack([mean.double() for mean in means], 1)  # [text measure column]
         self.entropies.add(site, entropy=(mean[..., 0], weights))
         self.shares.add(site, share=(mean[..., 1:], weights[..., None] * has[:, None]))
+        one, other = (MEASURES.index(measure) for measure in ("weights", "norms"))
+        both = weights[:, one] * (weights[:, other] > 0)
+        self.apart.add(site, share_difference=((mean[:, one] - mean[:, other])[:, 1:], both[:, None] * has))
 
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""
-        variables = self.shares.arrays() | self.entropies.arrays()
+        variables = self.shares.arrays() | self.entropies.arrays() | self.apart.arrays()
+        variables["share_difference"].attrs["description"] = "share by weights minus that by norms, of the same texts"
         variables["share"].attrs["description"] = "share of the input tokens of a category in a state, mean over tokens"
         variables["entropy"].attrs["description"] = (
             "entropy in nats of the shares of all input tokens, mean over tokens"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY, LAYER, MEASURE
+from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals
 from lorgnette.figures.lens_report import READING, Compared, LensReport
@@ -36,7 +37,7 @@ def findings(result: Result) -> Iterator[Finding]:
     at = {CATEGORY: "self", LAYER: last[LAYER].item()}
     found = {name: Estimate.of(result.data, "share", {**at, MEASURE: name}) for name in ("weights", "norms")}
     numbers |= {f"{name}_half": float(one.half) for name, one in found.items()}
-    told = found["weights"].minus_correlated(found["norms"]).significant()
+    told = difference(result.data, "share_difference", at, found["weights"], found["norms"]).significant()
     d = f".{decimals(*(100 * float(one.half) for one in found.values()), least=0)}%"
     yield Finding(
         f"After layer {{layer}}, a token's own input makes up {{weights:{d}}} ± {{weights_half:{d}}} of its state "

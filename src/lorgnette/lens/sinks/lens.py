@@ -112,6 +112,7 @@ class Sinks(Lens):
         if self.effect:
             self.task = task_of(subject)
             self.changes: Moments = Moments(self, "loss_change", {axes.CHANGE: tuple(CHANGES)}, at="corpus")
+            self.apart: Moments = Moments(self, [f"{what}_difference" for what in ("value", "key")], at="corpus")
             self.intact: Moments = Moments(self, "loss", at="corpus")
 
     def update(self, call: Call, batch: Batch) -> None:
@@ -180,6 +181,10 @@ class Sinks(Lens):
                 keys = {site: middle_keys(sink, batch.keys(site).mask) for site, sink in self.sinks.items()}
             changes.append(self._losses(batch, labels, Removed(keys, what))[0] - intact)
         self.changes.add(loss_change=(torch.stack(changes, -1), (exists * some)[:, None]))
+        by_name = dict(zip(CHANGES, changes, strict=True))
+        for what in ("value", "key"):
+            apart = by_name[f"sink_{what}"] - by_name[f"middle_{what}"]
+            self.apart.add(**{f"{what}_difference": (apart, exists * some)})
         self.sinks = {}
 
     def _losses(
@@ -195,7 +200,7 @@ class Sinks(Lens):
         if bool((learnt := self.learnt.arrays())["learnt_count"].any()):
             variables |= learnt
         if self.effect:
-            variables |= self.intact.arrays() | self.changes.arrays()
+            variables |= self.intact.arrays() | self.changes.arrays() | self.apart.arrays()
         for name, text in _DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
-from lorgnette.figures.doubt import extreme, significantly_above
+from lorgnette.figures.doubt import difference, extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import HALF, Finding, decimals, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
@@ -94,7 +94,7 @@ def _without(result: Result) -> Iterator[Finding]:
                  for whose in ("sink", "middle")}  # fmt: skip
         for whose, one in found.items():
             numbers |= {whose: float(one.value), f"{whose}_half": float(one.half)}
-        told = found["sink"].minus_correlated(found["middle"]).significant()
+        told = difference(result.data, f"{what}_difference", {}, found["sink"], found["middle"]).significant()
         d = f".{decimals(*(float(one.half) for one in found.values()), least=3)}f"
         yield Finding(
             f"{words} of the sinks changes the loss by {{sink:+{d}}} ± {{sink_half:{d}}} (intact: {{loss:.3f}}), of "

@@ -97,6 +97,7 @@ class Trees(Lens):
         self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
         self.pairs: Pairs = Pairs(self.of_heads.scores, "uas", {axes.WAY: "to_head"})
         self.of_baselines: _Shares = _Shares(self, BASELINES, "corpus")
+        self.over_next: Moments = Moments(self, "uas_over_next")
         self.sums("words", 4)  # seen, without a piece, in broken trees, in texts whose root has no piece
         self.skipped: NameSet = NameSet(self, "skipped_texts")
 
@@ -119,6 +120,9 @@ class Trees(Lens):
         values, weights = (torch.from_numpy(np.stack([text[which] for text in judged])) for which in (0, 1))
         texts = [sentence.text for sentence, _ in self.sentences]
         self.of_heads.add(site, values[:, :-1], weights[:, None, None], texts)
+        uas = SCORES.index("uas")
+        over = values[:, :-1, WAYS.index("to_head"), uas] - self.next_word[:, None]
+        self.over_next.add(site, texts, uas_over_next=(over, weights[:, None, uas].expand_as(over)))
         self.of_layers.add(site, values[:, -1], weights[:, None], texts)
 
     def _begin(self, batch: Batch) -> None:
@@ -147,6 +151,7 @@ class Trees(Lens):
             counts.append(judged[0][1])
         if rows:
             values, weights = torch.from_numpy(np.stack(rows)), torch.from_numpy(np.stack(counts))
+            self.next_word: Tensor = values[:, BASELINES.index("head_is_next"), SCORES.index("uas")]
             self.of_baselines.add(None, values, weights[:, None], [s.text for s, _ in self.sentences])
 
     def _judged(
@@ -176,7 +181,11 @@ class Trees(Lens):
             variables |= {f"{prefix}{name}": array for name, array in shares.arrays().items()}
             for name, about in _DESCRIPTIONS.items():
                 variables[prefix + name].attrs["description"] = about + _OF[prefix]
-        result = self.result(variables | self.pairs.q())
+        variables |= self.over_next.arrays() | self.pairs.q()
+        variables["uas_over_next"].attrs["description"] = (
+            "UAS to heads minus that of attaching every word to the next one"
+        )
+        result = self.result(variables)
         visible, unseen, lost, rootless = (int(n) for n in self.words)
         counted = {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         counted["words_in_texts_without_their_root"] = rootless

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lorgnette.axes import BASELINE, WAY
-from lorgnette.figures.doubt import head_extreme, significantly_above
+from lorgnette.figures.doubt import difference, head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import Estimate
+from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 
 
 def figures(result: Result) -> list[Figure]:
@@ -29,13 +29,17 @@ def findings(result: Result) -> Iterator[Finding]:
     if not ranked:
         return
     chain, random = (float(result.data.baseline_uas.sel({BASELINE: name})) for name in ("head_is_next", "random_tree"))
-    following = Estimate.of(data, "baseline_uas", {BASELINE: "head_is_next"})
+    uas_of, next_of = (
+        Estimate.of(data, "uas", {WAY: "to_head"}),
+        Estimate.of(data, "baseline_uas", {BASELINE: "head_is_next"}),
+    )
+    gain = difference(data, "uas_over_next", {}, uas_of, next_of)
     numbers = {
         "best": str(ranked[0]),
         "mean": float(uas.mean()),
         "next": chain,
         "random": random,
-        "above": significantly_above(Estimate.of(data, "uas", {WAY: "to_head"}), following),
+        "above": int((false_discovery(gain.p_above) < LEVEL).sum()),
         "heads": len(ranked),
     }
     best, names = head_extreme(data, "uas", {WAY: "to_head"})

@@ -1,0 +1,76 @@
+"""What two numbers of a lens differ by on the same texts: against the numbers of each text, one pair at a time."""
+
+import numpy as np
+import pytest
+from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2
+from tiny import examples as random_texts
+
+import lorgnette as lo
+from lorgnette.lens.attention_probe.lens import _ratio
+from lorgnette.statistics.estimate import paired_error
+
+
+def check(data, texts, name, at, one, other, of_one, of_other):
+    """`name` at a place is variable `one` there minus `other`, with the error of a paired test."""
+    parts = [
+        np.nan_to_num(texts[variable].sel(where).values)[:, None]
+        for variable, where in (
+            (other, of_other),
+            (f"{other}_weight", of_other),
+            (one, of_one),
+            (f"{one}_weight", of_one),
+        )
+    ]
+    error, count = paired_error(*parts)
+    cell = data.sel(at)
+    wanted = float(data[one].sel(of_one)) - float(data[other].sel(of_other))
+    assert float(cell[name]) == pytest.approx(wanted, abs=1e-6)
+    assert float(cell[f"{name}_se"]) == pytest.approx(error[0], abs=1e-6)
+    assert int(cell[f"{name}_count"]) == count[0] > 1
+
+
+def test_rollout_by_weights_and_by_norms():
+    results = lo.look(bert(), EXAMPLES, ["rollout"], progress=False, keep="texts")
+    data, texts = results["rollout"].data, results.text_numbers["rollout"]
+    for layer in (1, 3):
+        at = {"stack": "encoder", "layer": layer, "category": "self"}
+        sides = [{**at, "measure": measure} for measure in ("weights", "norms")]
+        check(data, texts, "share_difference", at, "share", "share", *sides)
+
+
+def test_sinks_and_the_middle_token():
+    results = lo.look(
+        gpt2(), random_texts((9, 12, 7, 15, 11)), ["sinks:effect=true,threshold=0.1"], progress=False, keep="texts"
+    )
+    data, texts = results["sinks"].data, results.text_numbers["sinks"]
+    for what in ("value", "key"):
+        sides = [{"change": f"{whose}_{what}"} for whose in ("sink", "middle")]
+        check(data, texts, f"{what}_difference", {}, "loss_change", "loss_change", *sides)
+
+
+def test_cheap_effects():
+    results = lo.look(classifier(), EXAMPLES, ["effects"], progress=False, keep="texts")
+    data, texts = results["effects"].data, results.text_numbers["effects"]
+    sides = [{"signal": name} for name in ("by_gradient", "direct")]
+    check(data, texts, "alike_difference", {}, "alike", "alike", *sides)
+
+
+def test_trees_and_the_next_word():
+    results = lo.look(bert(), TREEBANK, ["trees"], progress=False, keep="texts")
+    data, texts = results["trees"].data, results.text_numbers["trees"]
+    at = {"stack": "encoder", "layer": 2, "head": 3}
+    value = texts["uas_over_next"].sel(at).values
+    assert float(data["uas_over_next"].sel(at)) == pytest.approx(
+        float(data["uas"].sel(at).sel(way="to_head") - data["baseline_uas"].sel(baseline="head_is_next")), abs=1e-6
+    )
+    head = texts["uas"].sel(at).sel(way="to_head").values
+    assert np.isfinite(value).sum() == np.isfinite(head).sum() > 1
+
+
+def test_a_probe_and_the_next_word_are_a_ratio_of_what_one_finds_and_the_other_does_not():
+    draw = np.random.default_rng(0)
+    counts = draw.integers(1, 9, size=(20, 1)).astype(float)
+    right, following = (draw.binomial(counts.astype(int), share).astype(float) for share in (0.6, 0.5))
+    mean, error, texts = _ratio(right - following, counts)[0]
+    wanted, count = paired_error(following / counts, counts, right / counts, counts)
+    assert (mean, error, texts) == pytest.approx(((right - following).sum() / counts.sum(), wanted[0], count[0]))
