@@ -10,7 +10,7 @@ from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
-from lorgnette.contributions.pairs import Pairs
+from lorgnette.contributions.pairs import TokenPairs
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 from lorgnette.attending.sweep import Wanted
@@ -106,10 +106,12 @@ def test_weights_of_drawn_pairs():
     index = [torch.randint(0, size, (50,), generator=make).to(DEVICE) for size in (2, 3, 9, 11, 1)]
     number = torch.rand(50, dtype=torch.float64, generator=make).to(DEVICE)
     log_sum = torch.logsumexp(query.double() @ key.double().mT * 0.4, -1) / np.log(2)
-    mine = pair_kernels.weighed(Pairs(*index, number, number), scores, log_sum.float(), norms)
+    mine = pair_kernels.weighed(TokenPairs(*index, number, number), scores, log_sum.float(), norms)
     text, head, row, column, _ = index
     close(mine[1], softmax(dense(scores)).double()[text, head, row, column])
     close(mine[2], norms.double()[text, head, column])
     assert torch.equal(mine[0], number)
     grouped = replace(scores, key=key[:, :1])
-    assert torch.equal(pair_kernels.weighed(Pairs(*index, number, number), grouped, log_sum.float(), norms)[1], mine[1])
+    assert torch.equal(
+        pair_kernels.weighed(TokenPairs(*index, number, number), grouped, log_sum.float(), norms)[1], mine[1]
+    )

@@ -14,7 +14,7 @@ from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.centred import CentredCall
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
-from lorgnette.contributions.pairs import Pairs
+from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -38,7 +38,7 @@ class LayerNorms:
     query: Tensor
     key: Tensor
     _norms: "_Received | OnChip | None"
-    _pairs: Pairs | None
+    _pairs: TokenPairs | None
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class LayerNorms:
     def _show(self, context: Float[Tensor, "text head row dim"], texts: slice, rows: slice) -> None:
         self._shown = (context, texts, rows)
 
-    def wants(self, *, pairs: Pairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
+    def wants(self, *, pairs: TokenPairs | None, pairwise: bool, watchers: Iterable[Watcher]) -> tuple[Wanted, ...]:
         """What each key receives, own weights, sums of the norms of pairs.
 
         Norms of a head by kind of token need no more: Σ_i α_ij ‖f(x_j)‖ is ‖f(x_j)‖ times what j receives.
@@ -156,7 +156,7 @@ class LayerNorms:
         show = None if self.centred else self._show  # the sweep shows the context of the values as they are
         return (replace(rows, block=block, context_block=show) if watching else rows,)
 
-    def _wants_on_chip(self, pairs: Pairs | None) -> tuple[Wanted, ...]:
+    def _wants_on_chip(self, pairs: TokenPairs | None) -> tuple[Wanted, ...]:
         """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""
         self._pairs = pairs
         return (Wanted(received=self.asking, offsets=(0,) if self.compares else (), log_sum=True, context=True),)

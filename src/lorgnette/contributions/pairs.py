@@ -13,7 +13,7 @@ _LOG2E = 1.4426950408889634
 
 
 @dataclass
-class Pairs:
+class TokenPairs:
     """Sampled pairs of one call: which they are, their random numbers, and their weights once they are known."""
 
     text: Int[Tensor, " pair"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.attending.scores import Scores
-from lorgnette.contributions.pairs import Pairs, visible
+from lorgnette.contributions.pairs import TokenPairs, visible
 from lorgnette.lens.norms.pair_sample import NUMBER
 from lorgnette.statistics.hash_sample import moved
 from lorgnette.statistics.hashing import UNIT, bar
@@ -143,7 +143,7 @@ def _weigh(
 
 
 def weighed(
-    pairs: Pairs, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
+    pairs: TokenPairs, scores: Scores, log_sum: Float[Tensor, "text head query"], norms: Float[Tensor, "text head key"]
 ) -> Float[Tensor, "what pair"]:
     """Number, weight and norm of every pair, of scores without softcap and bias."""
     query, key = (part if part.stride(-1) == 1 else part.contiguous() for part in (scores.query, scores.key))
@@ -264,7 +264,7 @@ class DrawnPairs:
         """Whether these are the pairs of this batch."""
         return self.sample is sample and self._batch() is batch and self.tokens is tokens
 
-    def pairs(self, site: Site, scores: Scores) -> Pairs:
+    def pairs(self, site: Site, scores: Scores) -> TokenPairs:
         """Those of one site."""
         at = self.sites.index(site)
         mine = slice(self.ends[at - 1] if at else 0, self.ends[at])
@@ -272,7 +272,7 @@ class DrawnPairs:
         number = self.number[mine]
         if scores.allowed is not None:  # nothing else is hidden: see `padded_only`
             number = torch.where(visible(scores, text, head, query, key), number, torch.inf)
-        return Pairs(text, head, query, key, self.kind[mine], number, number)
+        return TokenPairs(text, head, query, key, self.kind[mine], number, number)
 
     def note(self, state: Tensor) -> None:
         """The sample has changed: its new limits set out for this side."""

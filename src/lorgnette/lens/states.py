@@ -97,10 +97,15 @@ class States:
 
 def description(lens: "Lens") -> str:
     """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
-    plain = {k: v for k, v in vars(lens).items() if isinstance(v, str | int | float | tuple) and k[0] != "_"}
-    settings = {k: repr(v) for k, v in plain.items() if k not in ("bound", "sites", "training")}
+    plain = {name: value for name, value in vars(lens).items() if _is_plain(value) and name[0] != "_"}
+    settings = {name: repr(value) for name, value in plain.items() if name not in ("bound", "sites", "training")}
     shapes = sorted((name, list(state.shape)) for name, state in lens.states.tensors().items())
     return f"{lens.name} {sorted(settings.items())} {shapes}"
+
+
+def _is_plain(value: object) -> bool:
+    """A number, a text, or a tuple of such: what reads the same in another process."""
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, str | int | float)
 
 
 def zeros(*shape: int) -> Float[Tensor, "*shape"]:

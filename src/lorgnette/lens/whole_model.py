@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +31,7 @@ class WholeModel(Lens):
     def allocate(self, subject: Subject) -> None:
         self.answers: Waiting[tuple[Batch, Tensor]] = Waiting(self, self._take, on_cpu=True)
         self.moments: Moments = Moments(self, ("loss", "accuracy"), at="corpus")
+        self.sums("beyond", 1)  # labels that are none of the classes
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         self.answers.add((batch, outputs.logits.detach()))
@@ -42,6 +44,7 @@ class WholeModel(Lens):
     def _compare(self, batch: Batch, logits: Float[Tensor, "text label"]) -> None:
         given = [-1 if example.label is None else example.label for example in batch.examples]
         labels = torch.tensor(given, device=logits.device)
+        self.beyond += (labels >= logits.shape[-1]).sum().to(self.beyond)
         known = (labels >= 0) & (labels < logits.shape[-1])
         labels = labels.where(known, 0)
         right = (logits.argmax(-1) == labels).double()
@@ -49,12 +52,12 @@ class WholeModel(Lens):
         self.moments.add(loss=(F.cross_entropy(logits, labels, reduction="none"), weight), accuracy=(right, weight))
 
     def compute(self) -> Result:
-        return self.result(self.moments.arrays())
+        return self.result(self.moments.arrays() | {"beyond": xr.DataArray(int(self.beyond.sum()))})
 
 
 def attributes(result: Result) -> Json:
-    """What stands beside the numbers of other lenses; nothing if no text has a label."""
+    """What stands beside the numbers of other lenses; nothing if no text has a label, or some are of other classes."""
     texts = int(result.data["accuracy_count"])
-    if not texts:
+    if not texts or int(result.data["beyond"]):
         return {}
     return {WHOLE_MODEL: {**{name: float(result.data[name]) for name in ("accuracy", "loss")}, "texts": texts}}

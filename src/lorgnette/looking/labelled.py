@@ -22,4 +22,6 @@ def whole_model(texts: TokenizedTexts, lenses: Sequence[Lens], labels: Mapping[s
         if needed:
             raise
         return []  # the labels are not this model's: it has no accuracy on them
+    if not needed:
+        texts.classes = None  # no lens uses them: labels of other classes only mean that there is no accuracy
     return [WholeModel()] if classifies(texts.subject) else []

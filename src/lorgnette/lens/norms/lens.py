@@ -16,7 +16,7 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import VARIANTS, LayerNorms
 from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
 from lorgnette.contributions.output_share import OutputShares
-from lorgnette.contributions.pairs import Pairs
+from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
@@ -346,7 +346,7 @@ class _CallNorms(NamedTuple):
     """What the lens makes of one call before its rows are swept, and reads after it."""
 
     layer: LayerNorms
-    pairs: Pairs | None
+    pairs: TokenPairs | None
     measures: dict[str, Alti | GlobEnc]
     output: OutputShares | None
     wanted: tuple[Wanted, ...]

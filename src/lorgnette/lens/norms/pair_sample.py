@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
-from lorgnette.contributions.pairs import Pairs, visible
+from lorgnette.contributions.pairs import TokenPairs, visible
 from lorgnette.errors import Unreplayable
 from lorgnette.kernels import pair_kernels
 from lorgnette.lens.base import Lens
@@ -94,7 +94,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         drawn = self.drawn_for(batch)
         return drawn is not None and drawn.outgrown
 
-    def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> Pairs:
+    def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> TokenPairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
         asking, read = batch.queries(site), batch.keys(site)
         kinds = read.kinds(self.kinds).transpose(1, 2)  # [text kind key]
@@ -124,7 +124,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
             raised = np.where(below * UNIT > 1, np.inf, below * 4)
             below = np.where(short, np.minimum(full, raised), below)
 
-    def add(self, site: Site, pairs: Pairs, norms: Float[Tensor, "text head key"]) -> None:
+    def add(self, site: Site, pairs: TokenPairs, norms: Float[Tensor, "text head key"]) -> None:
         """Take the pairs of one call into the sample, once the batch has gone through."""
         values = pairs.values
         if values is None:
@@ -197,7 +197,7 @@ class _Groups:
         self.read = kinds.flatten(0, 1).sum(-1).numpy()
         self.sizes = self.heads * self.asked * self.read
 
-    def pairs(self, group: np.ndarray, index: np.ndarray, number: np.ndarray) -> Pairs:
+    def pairs(self, group: np.ndarray, index: np.ndarray, number: np.ndarray) -> TokenPairs:
         """Decode; pairs that the mask forbids are not there."""
         text = group // self.kinds
         rest, nth_key = np.divmod(index, np.maximum(self.read[group], 1))
@@ -210,7 +210,7 @@ class _Groups:
         if not is_visible.all():
             indices, drawn = [each[is_visible] for each in indices], drawn[is_visible]
         of_text, of_head, query, key, kind = indices
-        return Pairs(of_text, of_head, query, key, kind, drawn, torch.zeros_like(drawn))
+        return TokenPairs(of_text, of_head, query, key, kind, drawn, torch.zeros_like(drawn))
 
 
 def visible_pairs(

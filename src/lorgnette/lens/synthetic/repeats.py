@@ -16,7 +16,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Sequences:
+class RepeatedSequences:
     """Some random tokens twice, and the control: the same second half behind other tokens, so that nothing repeats."""
 
     repeated: Int[Tensor, "sequence token"]
@@ -41,7 +41,7 @@ class Sequences:
         }
 
 
-def sequences(subject: Subject, count: int, length: int, seed: int) -> Sequences:
+def sequences(subject: Subject, count: int, length: int, seed: int) -> RepeatedSequences:
     """`count` sequences of `length` different random tokens and the same again, as the tokenizer closes a text."""
     tokenizer = subject.tokenizer
     specials = tokenizer("")["input_ids"]
@@ -59,10 +59,10 @@ def sequences(subject: Subject, count: int, length: int, seed: int) -> Sequences
     first, other = drawn[:, :room], drawn[:, room:]
     ends = [torch.tensor(ids, dtype=torch.int64).expand(count, -1) for ids in (front, back)]
     repeated, control = (torch.cat([ends[0], half, first, ends[1]], 1) for half in (first, other))
-    return Sequences(repeated, control, slice(len(front), len(front) + 2 * room))
+    return RepeatedSequences(repeated, control, slice(len(front), len(front) + 2 * room))
 
 
-def repeat_scores(subject: Subject, made: Sequences) -> dict[Site, Float[Tensor, "sequence head test both"]]:
+def repeat_scores(subject: Subject, made: RepeatedSequences) -> dict[Site, Float[Tensor, "sequence head test both"]]:
     """Mean weight on the pairs of each test, of the repeated sequences and of their control, for every self-attention.
 
     The control of `previous`, which random tokens have as well, is an even share of what a query sees.
