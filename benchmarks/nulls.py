@@ -9,7 +9,7 @@ other far more than heads do, as in every corpus.
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,11 +193,12 @@ def _signals(draw: np.random.Generator, texts: int) -> bool:
     return bool((Removal._tested(Estimate(*parts)) < LEVEL).any())
 
 
-def _chance(draw: np.random.Generator, draws: int) -> bool:
-    """Five signals that choose heads at random, among so many random sets."""
-    names, dims = [*"abcde", RANDOM], (axes.STACK, axes.SIGNAL, axes.SHARE)
-    change = xr.DataArray(draw.normal(size=(1, 6, 3)), dims=dims, coords={axes.STACK: ["encoder"], axes.SIGNAL: names})
-    drawn = xr.DataArray(draw.normal(size=(1, 3, draws)), dims=(axes.STACK, axes.SHARE, axes.DRAW))
+def _chance(draw: np.random.Generator, draws: int, signals: str = "abcde") -> bool:
+    """Signals that choose heads at random, among so many random sets."""
+    names, dims = [*signals, RANDOM], (axes.STACK, axes.SIGNAL, axes.SHARE)
+    numbers, labels = draw.normal(size=(1, len(names), 1)), {axes.STACK: ["encoder"], axes.SIGNAL: names}
+    change = xr.DataArray(numbers, dims=dims, coords=labels)
+    drawn = xr.DataArray(draw.normal(size=(1, 1, draws)), dims=(axes.STACK, axes.SHARE, axes.DRAW))
     drawn = drawn.assign_coords({axes.STACK: ["encoder"]})
     return bool((Removal._against_chance(change, drawn, -1) < LEVEL).any())
 
@@ -314,6 +315,7 @@ NULLS = (
     Null("largest of 12, sum of errors", "geometry, probes, cones", _largest_unpaired),
     Null("8 equal explanations", "rationales", _explanations),
     Null("5 equal signals", "removal", _signals),
+    Null("1 random signal and chance", "removal", partial(_chance, signals="a"), (8, 20, 100), "random sets"),
     Null("5 random signals and chance", "removal", _chance, (8, 20, 100), "random sets"),
     Null("4 relations, head and offset", "relations", _relations, (10, 50)),
     Null("patched heads, pairs both ways", "patching", _patched, (3, 10, 50), "pairs"),

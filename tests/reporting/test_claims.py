@@ -727,8 +727,8 @@ def _(match, data):
 @says(
     "removal",
     rf"Without 50 % of the heads, (accuracy|loss) goes from ({NUMBER}) to ({NUMBER}) if (\w+) chooses them and "
-    rf"to ({NUMBER}) if chance does \(mean of (\d+) random sets; p = ({NUMBER}), by rank among them and "
-    r"corrected over signals and shares\)\.( So few sets .*?\.)?( (?:All|None|The|\d+).*?worse(?:; the rest "
+    rf"to ({NUMBER}) if chance does \(mean of (\d+) random sets, of which (\d+) do as well; "
+    rf"p = ({NUMBER}), corrected over signals\)\.( So few sets .*?\.)?( (?:All|None|The|\d+).*?worse(?:; the rest "
     r"do not differ significantly)?\.)?( The heads were ranked on the same texts, which favours signals that "
     r"use the loss\.)?",
 )
@@ -741,25 +741,27 @@ def _(match, data):
     assert match[4] == best
     for place, value in ((2, 0.0), (3, float(change.sel(signal=best))), (5, float(change.sel(signal="random")))):
         prints(match[place], 0.8 + value)
-    assert float(match[7]) == pytest.approx(float(data[f"{metric}_chance_p"].sel(share=0.5, signal=best)), rel=0.06)
+    assert float(match[8]) == pytest.approx(float(data[f"{metric}_chance_p"].sel(share=0.5, signal=best)), rel=0.06)
     assert int(match[6]) == data.sizes["draw"]
-    assert bool(match[8]) == (1 / (1 + data.sizes["draw"]) >= 0.05)
+    mine, drawn = float(change.sel(signal=best)), data[f"{metric}_draw"].sel(share=0.5).values.ravel()
+    assert int(match[7]) == sum(sign * each >= sign * mine for each in drawn)
+    assert bool(match[9]) == (1 / (1 + data.sizes["draw"]) >= 0.05)
     p = data[f"{metric}_difference_p"].sel(share=0.5, signal=best)
     worse = sum(float(p.sel(signal_b=name)) < 0.05 for name in names if name != best)
     others = len(names) - 1
     if not others:
-        assert not match[9]
+        assert not match[10]
     elif not worse:
-        assert match[9] == f" None of the {others} other signals is significantly worse."
+        assert match[10] == f" None of the {others} other signals is significantly worse."
     elif worse == others:
-        assert match[9] in (
+        assert match[10] in (
             f" All {others} other signals are significantly worse.",
             " The other is significantly worse.",
         )
     else:
-        assert match[9].startswith(f" {worse} of the {others} other")
-        assert "the rest do not differ" in match[9]
-    assert bool(match[10]) == (data.attrs["ranked_on"] == "the same texts")
+        assert match[10].startswith(f" {worse} of the {others} other")
+        assert "the rest do not differ" in match[10]
+    assert bool(match[11]) == (data.attrs["ranked_on"] == "the same texts")
 
 
 @says(

@@ -36,7 +36,7 @@ _DESCRIPTIONS = {
     "{}_difference": "{} without the heads by one signal minus that by the other, over the same texts",
     "{}_difference_p": "p of that difference (paired t test over texts), corrected over pairs and shares of a stack",
     "{}_draw": "{} without one random set of heads minus {} with them",
-    "{}_chance_p": "p that a random set does as well, by rank among the draws; corrected over signals and shares",
+    "{}_chance_p": "p that a random set does as well, by rank among the draws; corrected over signals",
 }
 
 
@@ -255,7 +255,7 @@ class Removal(Lens):
 
     @staticmethod
     def _against_chance(change: xr.DataArray, drawn: xr.DataArray, better: int) -> xr.DataArray:
-        """p of every signal, corrected over the signals and shares of a stack.
+        """p of every signal, corrected over the signals of a stack at each share.
 
         A signal that says nothing chooses a random set, so its rank among the random sets is uniform. The mean of the
         sets would be no match for it: one set is better or worse than their mean however little it means.
@@ -263,7 +263,8 @@ class Removal(Lens):
         signals = change.where(change[axes.SIGNAL] != RANDOM)
         as_good = ((drawn - signals) * better >= 0).sum(axes.DRAW)
         p = ((1 + as_good) / (1 + drawn.sizes[axes.DRAW])).where(signals.notnull() & drawn.notnull().all(axes.DRAW))
-        return xr.concat([false_discovery(p.sel({axes.STACK: each})) for each in p[axes.STACK].values], axes.STACK)
+        p = p.transpose(axes.STACK, axes.SHARE, axes.SIGNAL)
+        return p.copy(data=np.stack([[false_discovery(row) for row in stack] for stack in p.values]))
 
     @staticmethod
     def _tested(difference: Estimate) -> xr.DataArray:

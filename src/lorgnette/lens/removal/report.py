@@ -73,7 +73,8 @@ def findings(result: Result) -> Iterator[Finding]:
     if not names:
         return
     signals = change.sel({SIGNAL: names})
-    best = names[int((np.argmax if metric == "accuracy" else np.argmin)(signals.values))]
+    sign = 1 if metric == "accuracy" else -1
+    best = names[int(np.argmax(sign * signals.values))]
     p = result.data[f"{metric}_difference_p"].sel(at | {SIGNAL: best})
     worse = sum(float(p.sel({SIGNAL_B: name})) < LEVEL for name in names if name != best)
     intact, random = float(result.data[metric]), float(change.sel({SIGNAL: RANDOM}))
@@ -82,11 +83,12 @@ def findings(result: Result) -> Iterator[Finding]:
         "left": intact + float(signals.sel({SIGNAL: best})), "random": intact + random, "others": len(names) - 1,
         "p": float(result.data[f"{metric}_chance_p"].sel(at | {SIGNAL: best})),
         "draws": result.data.sizes[DRAW],
+        "as_good": int((sign * (result.data[f"{metric}_draw"].sel(at) - signals.sel({SIGNAL: best})) >= 0).sum()),
     }  # fmt: skip
     words = (
         "Without {share:.0%} of the heads, {metric} goes from {intact:.3f} to {left:.3f} if {best} "
-        "chooses them and to {random:.3f} if chance does (mean of {draws} random sets; p = {p:.2g}, by rank among them "
-        "and corrected over signals and shares)."
+        "chooses them and to {random:.3f} if chance does (mean of {draws} random sets, of which {as_good} do as well; "
+        "p = {p:.2g}, corrected over signals)."
     )
     if 1 / (1 + numbers["draws"]) >= LEVEL:
         words += f" So few sets can never show that a signal is better than chance: take at least {FEWEST_DRAWS}."
