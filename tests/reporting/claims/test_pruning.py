@@ -1,0 +1,139 @@
+"""Heads that can go: importance, removal."""
+
+import pytest
+
+from claims.numbers import (
+    HEAD_NAMES,
+    NAMED,
+    NUMBER,
+    PER_HEAD,
+    are_named,
+    by_head,
+    discovered,
+    is_beside,
+    p_values,
+    prints,
+    triples,
+)
+from claims.rules import check_sentences, says
+
+
+def importance(draw):
+    draw.sizes |= {"ablation": ["mean", "zero"]}
+    low = draw.rng.choice([-1, 0, 0.5])
+    variables = draw.mean("loss_change", (*PER_HEAD, "ablation"), low, 1, missing=True)
+    if draw.rng.random() < 0.3:
+        variables["loss_change_se"][1][...] *= 20  # nobody is significant
+    return draw.result("importance", variables | draw.mean("sensitivity", PER_HEAD, missing=True))
+
+
+def raising(data):
+    means = triples(data, "loss_change", ablation="mean")
+    return means, {name for name in discovered(p_values(means)) if means[name][0] > 0}
+
+
+@says(
+    "importance",
+    r"Mean-ablating single heads raises the loss significantly for (\d+) of (\d+) heads \(false discovery "
+    rf"rate 5 %\); the largest increases are those of ({NAMED})(.*)\.",
+)
+def _(match, data):
+    means, sure = raising(data)
+    assert (int(match[1]), int(match[2])) == (len(sure), len(means))
+    positive = {name: (m, se, n) if m > 0 else (0.0, se, n) for name, (m, se, n) in means.items()}
+    are_named(match[3], {name: means[name][0] for name in sure})
+    if "larger, but not significant" not in match[4]:
+        first = match[3].split(" ")[0]
+        assert first == max(positive, key=lambda name: positive[name][0])
+        is_beside(match[4].removeprefix("; the first is"), means, first)
+    else:
+        assert max(means, key=lambda name: means[name][0]) not in sure
+
+
+@says(
+    "importance", r"Mean-ablating single heads raises the loss significantly for none of (\d+) heads \((\d+) texts?\)\."
+)
+def _(match, data):
+    means, sure = raising(data)
+    assert not sure
+    assert int(match[1]) == len(means)
+    assert int(match[2]) == data["loss_change_count"].max()
+
+
+@says(
+    "importance",
+    r"(\d+) of (\d+) heads can be ablated individually without a significant increase in loss\. Least needed "
+    rf"\(their order is not tested\): ((?:{HEAD_NAMES}(?:, )?)+)\.",
+)
+def _(match, data):
+    means, sure = raising(data)
+    free = [name for name in means if name not in sure]
+    assert (int(match[1]), int(match[2])) == (len(free), len(means))
+    need = by_head(data["sensitivity"])
+    assert match[3].split(", ") == sorted(free, key=lambda name: need[name])[:5]
+
+
+@says("importance", r"No head can be ablated without a significant increase in loss\.")
+def _(match, data):
+    means, sure = raising(data)
+    assert set(means) == sure
+
+
+def removal(draw):
+    names = ["random", "sharpness", "norm", "gradient"][: draw.rng.integers(2, 5)]
+    draw.sizes |= {"signal": names, "signal_b": names, "share": [0.25, 0.5, 0.75]}
+    draw.sizes |= {"draw": list(range(int(draw.rng.choice([8, 20]))))}
+    metric = str(draw.rng.choice(["accuracy", "loss"]))
+    p = draw.rng.choice([0.01, 0.5], draw.shape(("stack", "share", "signal", "signal_b")))
+    variables = {metric: ((), 0.8)} | draw.mean(f"{metric}_change", ("stack", "signal", "share"), -0.5, 0.5)
+    variables |= {f"{metric}_difference_p": (("stack", "share", "signal", "signal_b"), p)}
+    variables |= {f"{metric}_chance_p": (("stack", "share", "signal"), draw.rng.random((1, 3, len(names))))}
+    variables |= {
+        f"{metric}_draw": (("stack", "share", "draw"), draw.rng.random(draw.shape(("stack", "share", "draw"))))
+    }
+    return draw.result("removal", variables, {"ranked_on": str(draw.rng.choice(["other texts", "the same texts"]))})
+
+
+@says(
+    "removal",
+    rf"Without 50 % of the heads, (accuracy|loss) goes from ({NUMBER}) to ({NUMBER}) if (\w+) chooses them and "
+    rf"to ({NUMBER}) if chance does \(mean of (\d+) random sets, of which (\d+) do as well; "
+    rf"p = ({NUMBER}), corrected over signals\)\.( So few sets .*?\.)?( (?:All|None|The|\d+).*?worse(?:; the rest "
+    r"do not differ significantly)?\.)?( The heads were ranked on the same texts, which favours signals that "
+    r"use the loss\.)?",
+)
+def _(match, data):
+    metric = match[1]
+    change = data[f"{metric}_change"].sel(share=0.5)
+    names = [name for name in change["signal"].values.tolist() if name != "random"]
+    sign = 1 if metric == "accuracy" else -1
+    best = max(names, key=lambda name: sign * float(change.sel(signal=name)))
+    assert match[4] == best
+    for place, value in ((2, 0.0), (3, float(change.sel(signal=best))), (5, float(change.sel(signal="random")))):
+        prints(match[place], 0.8 + value)
+    assert float(match[8]) == pytest.approx(float(data[f"{metric}_chance_p"].sel(share=0.5, signal=best)), rel=0.06)
+    assert int(match[6]) == data.sizes["draw"]
+    mine, drawn = float(change.sel(signal=best)), data[f"{metric}_draw"].sel(share=0.5).values.ravel()
+    assert int(match[7]) == sum(sign * each >= sign * mine for each in drawn)
+    assert bool(match[9]) == (1 / (1 + data.sizes["draw"]) >= 0.05)
+    p = data[f"{metric}_difference_p"].sel(share=0.5, signal=best)
+    worse = sum(float(p.sel(signal_b=name)) < 0.05 for name in names if name != best)
+    others = len(names) - 1
+    if not others:
+        assert not match[10]
+    elif not worse:
+        assert match[10] == f" None of the {others} other signals is significantly worse."
+    elif worse == others:
+        assert match[10] in (
+            f" All {others} other signals are significantly worse.",
+            " The other is significantly worse.",
+        )
+    else:
+        assert match[10].startswith(f" {worse} of the {others} other")
+        assert "the rest do not differ" in match[10]
+    assert bool(match[11]) == (data.attrs["ranked_on"] == "the same texts")
+
+
+@pytest.mark.parametrize("make", [importance, removal], ids=lambda make: make.__name__)
+def test_sentences_say_what_the_numbers_say(make):
+    check_sentences(make)
