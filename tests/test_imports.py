@@ -188,10 +188,6 @@ def test_an_unknown_name_is_an_attribute_error():
         lorgnette.lok  # noqa: B018
 
 
-def test_public_names_agree():
-    assert set(lorgnette._HOME) | {"lens", "__version__"} == set(lorgnette.__all__)
-
-
 def loaded_with(*names: str) -> set[str]:
     """All modules that importing some of ours loads: theirs, those of the packages they lie in, and so on."""
     waiting, loaded = list(names), set()
