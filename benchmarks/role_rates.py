@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.harness import Figure
+from benchmarks.planted_heads import HEADS, RandomAttention, annotated, planted_subject
 from lorgnette.files import written_whole
 from lorgnette.lens.roles.labels import UNTESTED
 from lorgnette.lens.roles.lens import Roles
-from lorgnette.looking.controls import RandomAttention, shuffled, with_random_weights
+from lorgnette.looking.controls import shuffled, with_random_weights
 from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject, load
-from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.texts import Corpus, Example, corpus
 from lorgnette.texts.frequency import FrequencyRanks
 from lorgnette.texts.planted import planted_corpus

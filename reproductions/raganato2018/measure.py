@@ -15,13 +15,13 @@ from lorgnette.syntax.attachment import SCORES
 from lorgnette.texts import corpus as open_corpus
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.tagged import tagged_corpus
 from reproductions.frame.conditions import origin_of
 from reproductions.frame.plain import plain
 from reproductions.frame.settings import Machine
 from reproductions.raganato2018.grid import SEMANTIC_TAGS
 from reproductions.raganato2018.patterns import patterns as looked_at
 from reproductions.raganato2018.semantics import with_semantics
+from reproductions.raganato2018.tagged import tagged_corpus
 
 SEEDS = (0,)
 """Of a probe's training; the model is one."""

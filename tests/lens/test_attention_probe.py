@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import TREEBANK, bert, gpt2, planted
 
+from benchmarks.planted_heads import HEADS
 from lorgnette.errors import UserError
 from lorgnette.lens.attention_probe.lens import AttentionProbe
 from lorgnette.lens.attention_probe.probe import (
@@ -21,7 +22,6 @@ from lorgnette.lens.attention_probe.probe import (
 )
 from lorgnette.looking.look import look
 from lorgnette.statistics.hashing import text_key
-from lorgnette.subject.planted import HEADS
 from lorgnette.testing import assert_close, run_lens
 
 K, N, D = 3, 4, 5

@@ -5,11 +5,11 @@ import torch
 from test_relations import word_level
 from tiny import TREEBANK, bert, planted
 
+from benchmarks.planted_heads import HEADS
 from lorgnette import texts as corpora
 from lorgnette.errors import UserError
 from lorgnette.lens.coreference.lens import Coreference, best_antecedents
 from lorgnette.looking.look import look
-from lorgnette.subject.planted import HEADS
 from lorgnette.texts.annotated import share
 from lorgnette.texts.coreference import Mention, mentions_of, passages
 from lorgnette.texts.corpus import Corpus

@@ -7,10 +7,10 @@ import pytest
 import torch
 from tiny import NUMBERED, examples, subject
 
+from benchmarks.planted_heads import HEADS, annotated, planted_subject
 from lorgnette.errors import UserError
 from lorgnette.lens.distances import lens as module
 from lorgnette.lens.distances.lens import Distances
-from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.testing import run_lens
 from lorgnette.texts.example import Example
 

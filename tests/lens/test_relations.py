@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny import TREEBANK, bert, gpt2, marian, planted, subject
 
+from benchmarks.planted_heads import HEADS
 from lorgnette.attending.words import between_words, to_words
 from lorgnette.errors import UserError
 from lorgnette.lens.relations.lens import Relations, best_heads
@@ -15,7 +16,6 @@ from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate, paired_error
-from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.relation_names import UNIVERSAL
 from lorgnette.syntax.relations import WAYS
 from lorgnette.texts.annotated import share

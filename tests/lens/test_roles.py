@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import TREEBANK, bert, gpt2, marian
 
+from benchmarks.planted_heads import HEADS, RandomAttention, annotated, planted_subject
 from benchmarks.role_rates import EVEN, PLANTED
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
@@ -14,10 +15,9 @@ from lorgnette.lens.relations.lens import Relations
 from lorgnette.lens.roles.formulas import after_same_word, rare_words, same_word
 from lorgnette.lens.roles.labels import RULES
 from lorgnette.lens.roles.lens import SHIFTS, Roles
-from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, RandomAttention, roles_with_controls, shuffled
+from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
 from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
-from lorgnette.subject.planted import HEADS, annotated, planted_subject
 from lorgnette.syntax.relations import control_hits, peaks
 from lorgnette.testing import run_lens
 from lorgnette.texts import corpus

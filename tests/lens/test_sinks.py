@@ -6,12 +6,12 @@ import torch
 from tiny import EXAMPLES, MAKERS, classifier, planted
 
 import lorgnette as lo
+from benchmarks.planted_heads import HEADS
 from lorgnette.attending import Tap
 from lorgnette.attending.scores import Scores
 from lorgnette.errors import UserError
 from lorgnette.lens.sinks.lens import Sinks
 from lorgnette.lens.sinks.removal import Keys, Removed
-from lorgnette.subject.planted import HEADS
 
 
 class Calls(Tap):

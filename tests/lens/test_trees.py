@@ -9,12 +9,12 @@ import torch
 from test_relations import word_level
 from tiny import TREEBANK, bert, gpt2, planted, subject
 
+from benchmarks.planted_heads import HEADS
 from lorgnette import texts as corpora
 from lorgnette.errors import UserError
 from lorgnette.lens.trees.lens import Trees
 from lorgnette.looking.look import look
 from lorgnette.statistics.hashing import text_key
-from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.arborescence import free_trees, rooted_trees
 from lorgnette.syntax.attachment import BASELINES, UNKNOWN, agreement, baseline_trees
 from lorgnette.testing import check_lens

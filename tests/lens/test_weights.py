@@ -8,8 +8,8 @@ import torch
 from tiny import EXAMPLES, bert, gpt2, marian, planted
 
 import lorgnette as lo
+from benchmarks.planted_heads import HEADS
 from lorgnette.errors import UserError
-from lorgnette.subject.planted import HEADS
 
 
 def rows_of(subject, example, stack):

@@ -5,6 +5,7 @@ import xarray as xr
 from tiny import TREEBANK, bert
 from typer.testing import CliRunner
 
+from benchmarks.planted_heads import annotated, planted_subject
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.looking.look import look
@@ -14,7 +15,6 @@ from lorgnette.reporting.contents import findings_of
 from lorgnette.reporting.curves import step_figures
 from lorgnette.results import Result, Results
 from lorgnette.results.folder import INDEX
-from lorgnette.subject.planted import annotated, planted_subject
 from lorgnette.texts import corpus
 from lorgnette.texts.corpus import Corpus
 

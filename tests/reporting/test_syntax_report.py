@@ -4,10 +4,10 @@ import pytest
 from tiny import TREEBANK, bert, marian, planted
 
 import lorgnette as lo
+from benchmarks.planted_heads import HEADS
 from lorgnette.lens.attention_probe.lens import AttentionProbe
 from lorgnette.lens.relations.lens import Relations, best_heads
 from lorgnette.reporting import figures_of, findings
-from lorgnette.subject.planted import HEADS
 
 
 @pytest.fixture(scope="module")

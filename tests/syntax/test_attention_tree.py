@@ -7,11 +7,11 @@ from tiny import TREEBANK, bert, planted, subject
 from typer.testing import CliRunner
 
 import lorgnette as lo
+from benchmarks.planted_heads import HEADS
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.lens.trees.lens import Trees
 from lorgnette.looking.look import look
-from lorgnette.subject.planted import HEADS
 from lorgnette.syntax.attention_tree import beside, drawn, induced
 from lorgnette.texts.example import Example
 

@@ -145,7 +145,7 @@ def own_classifier(name: str, texts: Iterable[str], dtype: torch.dtype = torch.f
 @cache
 def planted(control: bool = False) -> tuple[Subject, Any]:
     """The hand-set model with its corpus."""
-    from lorgnette.subject.planted import annotated, planted_subject
+    from benchmarks.planted_heads import annotated, planted_subject
     from lorgnette.texts import corpus
 
     texts = annotated(corpus("planted", split="test").take(60))

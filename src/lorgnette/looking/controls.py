@@ -5,10 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from lorgnette.attending import Call, Tap
 from lorgnette.lens.base import Lens
 from lorgnette.lens.roles.lens import Roles
 from lorgnette.looking.look import look
@@ -19,10 +16,6 @@ from lorgnette.texts.example import Example
 from lorgnette.texts.shuffled import drawn_order
 
 TRAINED, RANDOM, SHUFFLED = "trained", "random weights", "shuffled words"
-_NOISE, _COLUMN = 3.0, 6.0
-"""Standard deviations of random scores: by row and key, and by key alone."""
-_HIDDEN = -1e4
-"""Scores below this belong to keys that a row may not see."""
 
 
 def roles_with_controls(
@@ -61,25 +54,6 @@ def with_random_weights(subject: Subject, seed: int) -> Subject:
     model = type(subject.model)(subject.model.config)
     model = model.to(subject.device, subject.dtype).eval()
     return Subject(model, subject.tokenizer if subject.has_tokenizer else None, name=f"{subject.name}, random weights")
-
-
-class RandomAttention(Tap):
-    """Sharp rows drawn at random; heads of the second half favour some words of a text whoever asks, as sinks do.
-
-    Give it to `subject.tapped` around a look. What is found then was in no model and no text.
-    """
-
-    def __init__(self, seed: int = 0) -> None:
-        self.draw: torch.Generator = torch.Generator().manual_seed(seed)
-
-    def scores(
-        self, call: Call, scores: Float[Tensor, "batch head query key"]
-    ) -> Float[Tensor, "batch head query key"]:
-        texts, heads, _, keys = scores.shape
-        noise = _NOISE * torch.randn(scores.shape, generator=self.draw)
-        column = _COLUMN * torch.randn(texts, heads, 1, keys, generator=self.draw)
-        column[:, : heads // 2] = 0
-        return torch.where(scores > _HIDDEN, (noise + column).to(scores), scores)
 
 
 def shuffled(example: Example, seed: int = 0) -> Example:

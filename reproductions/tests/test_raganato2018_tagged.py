@@ -3,7 +3,7 @@
 import pytest
 
 from lorgnette.errors import UserError
-from lorgnette.texts.tagged import tagged_corpus
+from reproductions.raganato2018.tagged import tagged_corpus
 
 
 def test_sentences_between_empty_lines(tmp_path):

@@ -1,4 +1,4 @@
-"""Models whose heads are set by hand, so that what each lens must find is known.
+"""Models whose heads are set by hand, so that what each lens must find is known, and attention that is pure chance.
 
 The text is the planted corpus with each word carrying the position of its head in the gold tree (`cat|5`), so that one
 head can follow the tree. Embeddings are blocks of one-hot codes: position, position of the tree's head, and flags;
@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
@@ -147,3 +149,28 @@ def _contrast() -> float:
     """Difference between a one and a zero after LayerNorm: 1 / sd of a vector with that many ones."""
     share = (2 + len(_FLAGS)) / _WIDTH
     return float((share * (1 - share)) ** -0.5)
+
+
+_NOISE, _COLUMN = 3.0, 6.0
+"""Standard deviations of random scores: by row and key, and by key alone."""
+_HIDDEN = -1e4
+"""Scores below this belong to keys that a row may not see."""
+
+
+class RandomAttention(Tap):
+    """Sharp rows drawn at random; heads of the second half favour some words of a text whoever asks, as sinks do.
+
+    Give it to `subject.tapped` around a look. What is found then was in no model and no text.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.draw: torch.Generator = torch.Generator().manual_seed(seed)
+
+    def scores(
+        self, call: Call, scores: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        texts, heads, _, keys = scores.shape
+        noise = _NOISE * torch.randn(scores.shape, generator=self.draw)
+        column = _COLUMN * torch.randn(texts, heads, 1, keys, generator=self.draw)
+        column[:, : heads // 2] = 0
+        return torch.where(scores > _HIDDEN, (noise + column).to(scores), scores)
