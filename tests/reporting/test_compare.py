@@ -206,6 +206,22 @@ def test_runs_that_do_not_match_are_refused(tmp_path):
     assert done.stderr.startswith("lorgnette: There is no results folder")
 
 
+def test_options_that_differ_are_said_and_centred_values_are_not_compared_with_raw_ones():
+    """The options are those of the lens, defaults included, however they were given."""
+    texts = TREEBANK[:3]
+    raw, same, tokens, centred = (
+        lo.look(bert(), texts, [lens], progress=False)
+        for lens in ("norms", "norms:by=text", "norms:by=token", "norms:centred=true")
+    )
+    assert raw["norms"].data.attrs["options"] == same["norms"].data.attrs["options"]
+    assert not [note for note in differences(raw, same).notes if "options" in note]
+    [note] = [note for note in differences(raw, tokens).notes if "options" in note]
+    assert note == "norms was run with other options (by=text → token), which makes a difference too"
+    with pytest.raises(UserError, match=r"^the second has norms of centred values, the first run of values as they"):
+        differences(raw, centred)
+    assert differences(centred, centred).results
+
+
 def test_a_plug_in_lens_is_compared_too():
     one, two = Results([plugin()]), Results([plugin()])
     two["plug"].data["score"] = two["plug"].data["score"] + 1

@@ -1,5 +1,6 @@
 """The base class of all lenses, and the whole contract between a lens and whoever runs it."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -20,9 +21,11 @@ from lorgnette.lens.signals import Signal
 from lorgnette.lens.states import Merge, States, gathered, zeros
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
+from lorgnette.results.result import OPTIONS
+from lorgnette.results.schema import plain
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-from lorgnette.types import ModelOutput
+from lorgnette.types import Json, ModelOutput
 
 
 class Lens(torchmetrics.Metric):
@@ -240,12 +243,26 @@ class Lens(torchmetrics.Metric):
             kept = {name: self.states[name] for name in self.states.on_device}
             self.states.move("cpu")
             try:
-                return inner(*arguments, **keywords)
+                found = inner(*arguments, **keywords)
             finally:
                 for name, state in kept.items():
                     setattr(self, name, state)
+            if isinstance(found, Result):
+                found.data.attrs[OPTIONS] = options_of(self)
+            return found
 
         return on_the_cpu
+
+
+def options_of(lens: Lens) -> Json:
+    """Every option of a lens by name, defaults included, as far as a result can keep it."""
+    parameters = inspect.signature(type(lens).__init__).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+    out: Json = {}
+    for name, value in {**defaults, **lens.made_with}.items():
+        with contextlib.suppress(UserError):  # an object of Python's: no file could hold it
+            out[name] = plain(value, name)
+    return out
 
 
 class _Model:

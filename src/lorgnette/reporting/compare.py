@@ -12,6 +12,7 @@ from lorgnette.errors import UserError
 from lorgnette.figures.cells import BESIDE, shown
 from lorgnette.figures.lens_report import Compared
 from lorgnette.results import Result, Results
+from lorgnette.results.result import CENTRED, OPTIONS
 from lorgnette.statistics.estimate import (
     LEVEL,
     Estimate,
@@ -60,6 +61,7 @@ def differences(
             f"{', '.join(second) or 'none'}. Run look on both with the same lenses."
         )
     _refuse_other_heads(first, second, common, names)
+    _refuse_centred_with_raw(first, second, common, names)
     notes = [
         f"only {name} has {', '.join(more)}"
         for name, one, other in ((names[0], first, second), (names[1], second, first))
@@ -71,6 +73,7 @@ def differences(
     if fingerprints[0] != fingerprints[1]:
         notes.append("the runs are on different texts, which makes a difference too")
     notes += _heads_of_one_run(first, second, common, names)
+    notes += _other_options(first, second, common)
     pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
              if same_texts and lens in before.text_numbers and lens in after.text_numbers}  # fmt: skip
     found = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
@@ -101,6 +104,30 @@ def _refuse_other_heads(
                     f"{shapes[1]} "
                     f"(lens {lens}). Give two runs of models of the same shape, or make a report of each."
                 )
+
+
+def _refuse_centred_with_raw(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> None:
+    for lens in common:
+        centred = [bool(run[lens].data.attrs.get(CENTRED)) for run in (first, second)]
+        if centred[0] != centred[1]:
+            less_mean, raw = (names[centred.index(state)] for state in (True, False))
+            raise UserError(
+                f"{less_mean} has {lens} of centred values, {raw} of values as they are: their numbers mean different "
+                f"things. Look at both with {lens}:centred=true, or at neither."
+            )
+
+
+def _other_options(first: Mapping[str, Result], second: Mapping[str, Result], common: list[str]) -> Iterator[str]:
+    """Options of a lens that the two runs do not share; results of old versions do not say theirs."""
+    for lens in common:
+        old, new = (run[lens].data.attrs.get(OPTIONS) for run in (first, second))
+        if old is not None and new is not None:
+            changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            if changed:
+                words = ", ".join(f"{name}={old.get(name)} → {new.get(name)}" for name in changed)
+                yield f"{lens} was run with other options ({words}), which makes a difference too"
 
 
 def _sizes(data: xr.Dataset) -> str:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA_VERSION", "Provenance", "Result", "Results"]
 CENTRED = "centred"
 """The attribute of a result that is about values less their mean over the corpus (docs/gauge.md)."""
+OPTIONS = "options"
+"""The attribute with the options that the lens was made with, defaults included."""
 WHOLE_MODEL = "whole_model"
 """The attribute with accuracy and loss of a classifier, where a lens is read beside them."""
 _FORMAT = "lorgnette-result"
