@@ -1,7 +1,7 @@
 """What goes wrong because of the input, said in one line."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -43,9 +43,16 @@ def whole_number(value: object, argument: str, *, at_least: int | None = None) -
     return number
 
 
+def flag(value: object, argument: str) -> bool:
+    """True or False, and nothing that may count as one of them."""
+    if not isinstance(value, bool):
+        raise UserError(f"{argument} must be True or False. Got {shown(value)} instead.")
+    return value
+
+
 def whole_numbers(values: object, argument: str, *, at_least: int | None = None) -> list[int]:
     """Several of them."""
-    given = None if isinstance(values, str | bytes) else listed(values)
+    given = None if isinstance(values, str | bytes | Mapping | Set) else listed(values)
     if given is None:
         raise UserError(f"{argument} must be a list of whole numbers. Got {shown(values)} instead.")
     return [whole_number(value, argument, at_least=at_least) for value in given]

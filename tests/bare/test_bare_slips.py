@@ -8,7 +8,8 @@ import transformers as hf
 from tiny import BERT, subject, tiny_model
 
 import lorgnette as lo
-from lorgnette.errors import CaptureError, UserError
+from lorgnette.errors import CaptureError, UserError, flag, whole_numbers
+from lorgnette.looking.driver import refuse_odd_keep
 
 
 def given(length=6, device="cpu"):
@@ -132,3 +133,30 @@ def test_a_lens_that_goes_through_the_corpus_twice(classifier, name):
         lo.watch(classifier, lo.lens.get(name), batch=lo.batch(given())),
     ):
         classifier(**given())
+
+
+@pytest.mark.parametrize("value", [torch.ones(1, 4), None, 1, "yes"])
+def test_a_flag_is_true_or_false(value):
+    with pytest.raises(UserError, match=r"^progress must be True or False"):
+        flag(value, "progress")
+    assert flag(True, "progress")
+    assert not flag(False, "progress")
+
+
+@pytest.mark.parametrize("value", [{}, set(), {1: 2}, {0}])
+def test_rows_without_an_order_are_refused(value):
+    with pytest.raises(UserError, match=r"^rows must be a list of whole numbers"):
+        whole_numbers(value, "rows")
+
+
+def test_a_tensor_in_the_place_of_a_word_is_one_line():
+    with pytest.raises(UserError, match=r"^keep can be 'texts'") as caught:
+        refuse_odd_keep(torch.zeros(2, 3))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truth_value_is_no_class(classifier):
+    model = lo.Subject(classifier, subject("bert").tokenizer)
+    batch = lo.batch(given(), model.tokenizer)
+    with pytest.raises(UserError, match="target must be a class"):
+        lo.explain(model, batch, "gradient_x_input", torch.tensor(True))

@@ -58,22 +58,25 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+HEAD = ("head", "stack", "whole number", "factor")
+MODEL = ("Subject", "model", "anatomy", "family")
+CORPUS = ("corpus", "text", "split", "column", "data set")
+"""Words by which a message may name a head, a model, texts."""
+
+
 @cache
 def functions(place: Place) -> dict[str, Function]:
-    subject, decoder = place.subjects["bert"], place.subjects["gpt2"]
+    subject = place.subjects["bert"]
+    inputs = dict(subject.tokenizer(SOME, padding=True, return_tensors="pt"))
+    return {
+        **_of_passes(subject, inputs), **_of_interventions(subject.model, inputs), **_of_texts(subject),
+        **_of_subjects(place, subject),
+    }  # fmt: skip
+
+
+def _of_passes(subject: lo.Subject, inputs: dict[str, Tensor]) -> dict[str, Function]:
+    """Functions that run a model on tensors, or look on while it runs."""
     model, tokenizer = subject.model, subject.tokenizer
-    inputs = dict(tokenizer(SOME, padding=True, return_tensors="pt"))
-    other = lo.attention(model, parts=["context"], **inputs)
-    found = lo.look(subject, SOME, "weights", progress=False)
-    head = ("head", "stack", "whole number", "factor")
-    subject_names = ("Subject", "model", "anatomy", "family")
-
-    def inside(manager: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(*given: Any, **options: Any) -> Any:
-            with manager(*given, **options), torch.no_grad():
-                return model(**inputs).logits
-
-        return entered
 
     def watched(model: Any, lens: Any, batch: Any) -> Any:
         with lo.watch(model, lens, batch=batch), torch.no_grad():
@@ -84,12 +87,11 @@ def functions(place: Place) -> dict[str, Function]:
         rest = {name: value for name, value in given.items() if name != "model"}
         return lo.attention(given["model"], **rest)
 
-    texts = ("corpus", "text", "split", "column", "data set")
     return {
         "attention": Function(
             seen,
             {"model": model, "layers": None, "heads": None, "rows": None, "parts": ["weights"], **inputs},
-            {"model": subject_names, "layers": ("layer",), "heads": ("head",), "rows": ("row",),
+            {"model": MODEL, "layers": ("layer",), "heads": ("head",), "rows": ("row",),
              "parts": ("part", "pass"), **{name: (name,) for name in inputs}},
             lo.attention,
         ),
@@ -104,34 +106,60 @@ def functions(place: Place) -> dict[str, Function]:
         "watch": Function(
             watched,
             {"model": model, "lens": lo.lens.get("weights"), "batch": lo.batch(inputs, tokenizer)},
-            {"model": subject_names, "lens": ("lens",), "batch": ("batch",)},
+            {"model": MODEL, "lens": ("lens",), "batch": ("batch",)},
             lo.watch,
         ),
+        "views": Function(
+            lo.views, {"attentions": torch.rand(2, 2, 3, 3).softmax(-1), "tokens": ["a", "b", "c"]},
+            {"attentions": ("weights",), "tokens": ("token", "position")}, lo.views,
+        ),
+    }  # fmt: skip
+
+
+def _of_interventions(model: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Function]:
+    """Functions that change what heads add."""
+    other = lo.attention(model, parts=["context"], **inputs)
+
+    def inside(manager: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*given: Any, **options: Any) -> Any:
+            with manager(*given, **options), torch.no_grad():
+                return model(**inputs).logits
+
+        return entered
+
+    return {
         "without": Function(inside(lo.without), {"model": model, "heads": ["1.2"]},
-                            {"model": subject_names, "heads": head}, lo.without),
+                            {"model": MODEL, "heads": HEAD}, lo.without),
         "scaled": Function(inside(lo.scaled), {"model": model, "factors": {"1.2": 0.5}},
-                           {"model": subject_names, "factors": (*head, "factors")}, lo.scaled),
+                           {"model": MODEL, "factors": (*HEAD, "factors")}, lo.scaled),
         "patched": Function(
             inside(lo.patched), {"model": model, "from_": other, "heads": ["1.2"], "positions": [0]},
-            {"model": subject_names, "from_": ("pass", "from_"), "heads": head, "positions": ("position",)}, lo.patched,
+            {"model": MODEL, "from_": ("pass", "from_"), "heads": HEAD, "positions": ("position",)}, lo.patched,
         ),
         "effect": Function(
             lo.effect,
             {"model": model, "inputs": inputs, "without": ["1.2"], "scaled": None, "patched": None, "positions": None},
-            {"model": subject_names, "inputs": ("inputs",), "without": (*head, "compare"), "scaled": (*head, "factors"),
-             "patched": ("patched", "pass"), "positions": ("position",)},
+            {"model": MODEL, "inputs": ("inputs",), "without": (*HEAD, "compare"), "scaled": (*HEAD, "factors"),
+             "patched": ("patched", "pass", *HEAD), "positions": ("position",)},
             lo.effect,
         ),
         "gradient_effects": Function(
             lo.gradient_effects, {"model": model, "inputs": inputs, "from_": None, "metric": None},
-            {"model": subject_names, "inputs": ("inputs",), "from_": ("pass", "from_"), "metric": ("metric",)},
+            {"model": MODEL, "inputs": ("inputs",), "from_": ("pass", "from_"), "metric": ("metric",)},
             lo.gradient_effects,
         ),
+    }  # fmt: skip
+
+
+def _of_texts(subject: lo.Subject) -> dict[str, Function]:
+    """Functions that read texts, and what was found in them."""
+    found = lo.look(subject, SOME, "weights", progress=False)
+    return {
         "explain": Function(
             lo.explain,
             {"subject": subject, "batch": SOME, "method": "gradient_x_input", "target": None, "steps": None,
              "biases": False},
-            {"subject": subject_names, "batch": texts, "method": ("method",), "target": ("target", "class", "causal"),
+            {"subject": MODEL, "batch": CORPUS, "method": ("method",), "target": ("target", "class", "causal"),
              "steps": ("steps",), "biases": ("biases",)},
             lo.explain,
         ),
@@ -139,33 +167,19 @@ def functions(place: Place) -> dict[str, Function]:
             lo.look,
             {"subject": subject, "corpus": SOME, "lenses": "weights", "batch_tokens": 64, "truncate": False,
              "progress": False, "labels": None, "keep": None, "seed": None, "command": None},
-            {"subject": subject_names, "corpus": texts, "lenses": ("lens",), "batch_tokens": ("batch_tokens",),
+            {"subject": MODEL, "corpus": CORPUS, "lenses": ("lens",), "batch_tokens": ("batch_tokens",),
              "labels": ("label",), "keep": ("keep",), "seed": ("seed",), "command": ("command",)},
             lo.look,
         ),
         "corpus": Function(
             lambda **given: list(lo.corpus(given.pop("name_or_path"), **given)),
             {"name_or_path": SOME, "split": None, "text_column": "text", "label_column": None, "limit": 2},
-            {"name_or_path": texts, "split": ("split",), "text_column": ("column",), "label_column": ("column",),
+            {"name_or_path": CORPUS, "split": ("split",), "text_column": ("column",), "label_column": ("column",),
              "limit": ("limit",)},
             lo.corpus,
         ),
-        "Subject": Function(lo.Subject, {"model": model, "tokenizer": tokenizer, "name": "x"},
-                            {"model": subject_names, "tokenizer": ("tokenizer",), "name": ("name",)},
-                            lo.Subject.__init__),
-        "trace": Function(
-            subject.trace, {"text": SOME[0], "pair": None, "target": None, "without": ()},
-            {"text": ("text",), "pair": ("pair", "text"), "target": ("target", "translation"), "without": head},
-            lo.Subject.trace,
-        ),
-        "trace of a decoder": Function(
-            decoder.trace, {"text": SOME[0], "generate": 2},
-            {"text": ("text", "prompt"), "generate": ("generat", "token")},
-            lo.Subject.trace,
-        ),
         "encode": Function(subject.encode, {"examples": SOME, "truncate": False},
-                           {"examples": texts}, lo.Subject.encode),
-        "lens.get": Function(lo.lens.get, {"name": "weights"}, {"name": ("lens",)}, lo.lens.get),
+                           {"examples": CORPUS}, lo.Subject.encode),
         "Example": Function(
             lo.Example, {"id": "1", "text": "a b", "pair": None, "words": ("a", "b"), "label": 1,
                          "rationale": (0.0, 1.0), "heads": (0, 1), "relations": ("root", "x"), "tags": {},
@@ -176,19 +190,36 @@ def functions(place: Place) -> dict[str, Function]:
         ),
         "chat": Function(lo.chat, {"messages": [{"role": "user", "content": "a"}]}, {"messages": ("chat", "message")},
                          lo.chat),
-        "views": Function(
-            lo.views, {"attentions": torch.rand(2, 2, 3, 3).softmax(-1), "tokens": ["a", "b", "c"]},
-            {"attentions": ("weights",), "tokens": ("token", "position")}, lo.views,
+        "LensCallback": Function(
+            lo.LensCallback, {"lenses": ["weights"], "corpus": SOME, "every": 10},
+            {"lenses": ("lens",), "corpus": CORPUS, "every": ("every",)}, lo.LensCallback.__init__,
         ),
         "compare": Function(lo.compare, {"before": found, "after": found},
                             {"before": ("run", "result", "folder"), "after": ("run", "result", "folder")}, lo.compare),
-        "LensCallback": Function(
-            lo.LensCallback, {"lenses": ["weights"], "corpus": SOME, "every": 10},
-            {"lenses": ("lens",), "corpus": texts, "every": ("every",)}, lo.LensCallback.__init__,
-        ),
+    }  # fmt: skip
+
+
+def _of_subjects(place: Place, subject: lo.Subject) -> dict[str, Function]:
+    """Functions that make a subject, its own, and those that find a lens."""
+    model, tokenizer, decoder = subject.model, subject.tokenizer, place.subjects["gpt2"]
+    return {
+        "Subject": Function(lo.Subject, {"model": model, "tokenizer": tokenizer, "name": "x"},
+                            {"model": MODEL, "tokenizer": ("tokenizer",), "name": ("name",)},
+                            lo.Subject.__init__),
         "load": Function(lo.load, {"name": place.model(), "dtype": None, "device": None, "adapter": None},
                          {"name": ("load", "model", "name"), "dtype": ("dtype",), "device": ("device",),
                           "adapter": ("adapter",)}, lo.load),
+        "trace": Function(
+            subject.trace, {"text": SOME[0], "pair": None, "target": None, "without": ()},
+            {"text": ("text",), "pair": ("pair", "text"), "target": ("target", "translation"), "without": HEAD},
+            lo.Subject.trace,
+        ),
+        "trace of a decoder": Function(
+            decoder.trace, {"text": SOME[0], "generate": 2},
+            {"text": ("text", "prompt"), "generate": ("generat", "token")},
+            lo.Subject.trace,
+        ),
+        "lens.get": Function(lo.lens.get, {"name": "weights"}, {"name": ("lens",)}, lo.lens.get),
     }  # fmt: skip
 
 
@@ -392,6 +423,8 @@ LABELS: dict[str, tuple[Any, int | None]] = {
     "minus": (-1, None), "ignored": (-100, None), "beyond": (2, None), "far": (10**9, None), "list": ([1], None),
     "nan": (float("nan"), None),
 }  # fmt: skip
+OF_OTHER_CLASSES = ("beyond", "far")
+"""Labels of some other task: a lens that reads no labels does not mind."""
 
 
 @cache
@@ -410,7 +443,7 @@ def _labels(draw: st.DrawFn, place: Place) -> Call:
     label, means = LABELS[how]
 
     def judge(found: Numbers) -> str | None:
-        if means is None:
+        if means is None and not (how in OF_OTHER_CLASSES and "labels" not in lo.lens.get(lens).reads):
             return f"a label {label!r} was taken"
         return None if _same(found, _labelled(place, lens)) else "other numbers"
 

@@ -35,6 +35,19 @@ def test_steps_are_one_pass(family):
         assert torch.equal(call.visible_keys, whole.calls[site].visible_keys)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama"])  # GPT-2 reads token types, Llama does not
+def test_a_tokenizer_may_return_what_the_model_does_not_read(family):
+    typed, plain = subject(family), subject(family)
+    typed.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    plain.tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    trace, expected = (model.trace(PROMPT, generate=4) for model in (typed, plain))
+    assert "token_type_ids" in trace.batch.inputs
+    torch.testing.assert_close(trace["weights"], Trace.over(typed, trace.batch)["weights"])
+    if family == "llama":
+        assert trace.generated.text == expected.generated.text
+        torch.testing.assert_close(trace["weights"], expected["weights"])
+
+
 def test_greedy_is_the_likeliest_token_each_time():
     model = subject("llama")
     trace = model.trace(PROMPT, generate=5)

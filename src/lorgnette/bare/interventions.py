@@ -94,9 +94,9 @@ def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
 
 def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequence[int] | None = None) -> Patched:
     """The tap that patches heads."""
+    contexts = contexts_of(from_)
     chosen = heads_at(subject_of(model), heads)
     positions = None if positions is None else whole_numbers(positions, "positions")
-    contexts = contexts_of(from_)
     absent = [site for site in chosen if site not in contexts]
     if absent:
         raise UserError(f"The other pass has no context of {absent[0]}: store it (parts=('context', …), all layers).")

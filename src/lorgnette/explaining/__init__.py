@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lorgnette.errors import UserError, near, outside, shown
+from lorgnette.errors import UserError, flag, near, outside
 from lorgnette.explaining.backward import edge_relevance, propagated
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import integrated
@@ -76,8 +76,7 @@ def explain(
             f"There is no explanation method {method!r}.{near(str(method), METHODS)} There are: {', '.join(METHODS)}."
         )
     refuse_no_subject(subject, "explain")
-    if not isinstance(biases, bool):
-        raise UserError(f"biases must be True or False. Got {shown(biases)} instead.")
+    flag(biases, "biases")
     require_head(subject)
     if not isinstance(batch, Batch):
         batch = _encoded(subject, batch)

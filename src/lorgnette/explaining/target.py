@@ -221,11 +221,15 @@ def _refuse_place(subject: Subject, batch: Batch, target: Next) -> None:
         )
 
 
+def _counts(ids: Tensor) -> bool:
+    return not (ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool)
+
+
 def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:
     classes = logits.shape[-1]
     with outside(f"The target {shown(choice)} is no class", "Give the number or the name of a class."):
         ids = torch.as_tensor(choice, device=logits.device)
-    if ids.is_floating_point() or ids.shape not in ((), (texts,), logits.shape[:-1]):
+    if not _counts(ids) or ids.shape not in ((), (texts,), logits.shape[:-1]):
         raise UserError(
             f"The target must be a class, or one for each of the {texts} texts. Got {ids.dtype} of shape "
             f"{tuple(ids.shape)} instead."

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lorgnette.attending import Call, Tap
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 from lorgnette.lens.base import Lens
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -116,10 +116,10 @@ class _LookingOn(Tap):
             lens.update(call, self.batch)
 
 
-def refuse_odd_keep(keep: str | None) -> None:
+def refuse_odd_keep(keep: object) -> None:
     """UserError unless the numbers of texts are to be kept, or nothing is."""
-    if keep not in (None, "texts"):
-        raise UserError(f"keep can be 'texts': each text's numbers. Got {keep!r} instead.")
+    if keep is not None and not (isinstance(keep, str) and keep == "texts"):
+        raise UserError(f"keep can be 'texts': each text's numbers. Got {shown(keep)} instead.")
 
 
 def refuse_used(lens: Lens, subject: Subject) -> None:

@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 
 from lorgnette import __version__
-from lorgnette.errors import UserError, shown, whole_number
+from lorgnette.errors import UserError, flag, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
@@ -108,6 +108,8 @@ def look(
     `shard=(3, 64)` analyses the third of 64 shares of the texts and returns (with `out`: writes) a `Shard`; `lo.merge`
     makes the results of all texts from all 64. The corpus is the same for every shard.
     """
+    flag(resume, "resume")
+    flag(progress, "progress")
     texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
     left_out: dict[str, str] | None = None
     if wants_all(lenses):
@@ -335,8 +337,7 @@ def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **o
 
 def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool, share: Share | None) -> TokenizedTexts:
     refuse_no_subject(subject, "look")
-    if not isinstance(truncate, bool):
-        raise UserError(f"truncate must be True or False. Got {shown(truncate)} instead.")
+    flag(truncate, "truncate")
     if isinstance(corpus, TokenizedTexts):
         if share is None:
             return corpus

@@ -1,6 +1,7 @@
 """A text as a language model goes on with it: every step of the cache, put together to one trace."""
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -160,9 +161,12 @@ def refuse_silent(subject: Subject) -> None:
 def _run(subject: Subject, prompt: dict[str, Tensor], how: Generation) -> Int[Tensor, "1 token"]:
     """Prompt and continuation; the last token is read as well, from the same cache."""
     model = subject.model
-    made = model.generate(**prompt, **how.options(), return_dict_in_generate=True, pad_token_id=subject.encoder.padding)
+    given = {name: tensor for name, tensor in prompt.items() if name in forward_arguments(model)}
+    made = model.generate(**given, **how.options(), return_dict_in_generate=True, pad_token_id=subject.encoder.padding)
     ids = made.sequences
+    types = {"token_type_ids": kind[:, -1:]} if (kind := given.get("token_type_ids")) is not None else {}
     model(
+        **types,
         input_ids=ids[:, -1:],
         attention_mask=torch.ones_like(ids),
         past_key_values=made.past_key_values,
@@ -170,6 +174,12 @@ def _run(subject: Subject, prompt: dict[str, Tensor], how: Generation) -> Int[Te
         return_dict=True,
     )
     return ids
+
+
+def forward_arguments(model: nn.Module) -> Set[str]:
+    """What a model reads by name; `generate` refuses the rest, which a tokenizer may return (token_type_ids)."""
+    inner = getattr(model, "get_base_model", lambda: model)()  # PEFT hands everything through
+    return inspect.signature(inner.forward).parameters.keys()
 
 
 def _ends(subject: Subject) -> set[int]:
