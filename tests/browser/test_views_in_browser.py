@@ -236,7 +236,7 @@ def test_a_translation_has_three_stacks(opened, tmp_path):
     for view in VIEWS:
         page.evaluate("(view) => window.lorgnette.set({ view })", view)
         frames(page)
-    assert "→ le chat sur le tapis" in page.locator(".lv-said").text_content()
+    assert "translation: le chat sur le tapis" in page.locator(".lv-said").text_content()
     assert window.problems == []
 
 

@@ -8,6 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
+import typer
 import xarray as xr
 from typer.testing import CliRunner
 
@@ -48,6 +49,20 @@ def test_every_command_has_examples(command):
     assert done.exit_code == 0
     assert "Example" in done.stdout
     assert f"lorgnette {command}" in done.stdout.split("Example")[1]
+
+
+def test_every_command_that_writes_takes_the_same_short_option():
+    commands = {**typer.main.get_command(app).commands}
+    for group in [command for command in commands.values() if hasattr(command, "commands")]:
+        commands |= group.commands
+    places = {
+        name: parameter.opts
+        for name, command in commands.items()
+        for parameter in command.params
+        if "--out" in parameter.opts
+    }
+    assert {"look", "train", "prune", "compare", "export", "report", "demo", "merge"} <= places.keys()
+    assert {name for name, options in places.items() if "-o" not in options} == set()
 
 
 def test_version():

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import lorgnette as lo
 from lorgnette.cli.app import app
+from lorgnette.figures.cells import weight
 
 TEXT = "The unbelievably cat sat."
 
@@ -34,7 +35,7 @@ def test_the_overview_names_what_every_head_reads_most(weights):
             row = mean.values[layer, head]
             word = str(weights["key_text"].values[row.argmax()])
             assert words[head] == (word if len(word) <= 8 else f"{word[:7]}…")
-            assert shares[head] == f"{row.max():.2f}"
+            assert shares[head] == weight(float(row.max()))
 
 
 def test_links_are_between_words_and_strongest_first(weights):
@@ -44,7 +45,7 @@ def test_links_are_between_words_and_strongest_first(weights):
     assert len(links) == 10
     inner = weights.values[:, :, 1:-1, 1:-1]  # without [CLS] and [SEP]
     strongest = np.sort(inner.max((2, 3)).ravel())[::-1][:10]
-    assert [link[-1] for link in links] == [f"{weight:.2f}" for weight in strongest]
+    assert [link[-1] for link in links] == [weight(float(value)) for value in strongest]
     layer, head = map(int, links[0][0].split("."))
     query, key = np.unravel_index(inner[layer - 1, head - 1].argmax(), inner.shape[2:])
     words = weights["key_text"].values[1:-1]
@@ -88,7 +89,7 @@ def translator(monkeypatch):
 def test_the_first_stack_is_shown_unless_another_is_asked_for(translator):
     arguments = ("marian", "the cat sat", "--target", "le chat")
     first, cross = lorgnette(*arguments), lorgnette(*arguments, "--stack", "cross")
-    assert first.splitlines()[:2] == ["→ le chat", "encoder (--stack: also decoder, cross)"]
+    assert first.splitlines()[:2] == ["translation: le chat", "encoder (--stack: also decoder, cross)"]
     assert cross.splitlines()[1] == "cross (--stack: also encoder, decoder)"
     document = json.loads(lorgnette(*arguments, "--stack", "cross", "--layer", 1, "--head", 2, "--json"))
     assert document["queries"][1:3] == ["le", "chat"]  # after the token that starts every translation
@@ -107,7 +108,7 @@ def test_the_overview_of_a_causal_model_leaves_out_its_first_token(monkeypatch):
     for layer in range(mean.shape[0]):
         words, shares = lines[2 * layer].split()[1:], lines[2 * layer + 1].split()
         assert "the" not in words
-        assert shares == [f"{row.max():.2f}" for row in mean[layer]]
+        assert shares == [weight(float(row.max())) for row in mean[layer]]
 
 
 def test_a_long_head_is_a_list_of_its_largest_weights(monkeypatch):
@@ -119,3 +120,22 @@ def test_a_long_head_is_a_list_of_its_largest_weights(monkeypatch):
     assert len(lines) == 1 + 62
     place = int(head[-1].argmax())
     assert lines[-1].split()[:4] == ["62", "cat", str(place + 1), text.split()[place]]
+
+
+def test_no_weight_of_a_long_text_is_written_as_zero(monkeypatch):
+    """Of 54 tokens, many weights are below 0.005; a causal head has zeros too, which are written as such."""
+    model = gpt2()
+    monkeypatch.setattr("lorgnette.cli.options.Opening.load", lambda *_: model)
+    text = " ".join(["the cat sat on the mat"] * 9)
+    for more in ((), ("--layer", "1", "--head", "1")):
+        said = lorgnette("any", text, *more)
+        assert "0.00 " not in said
+        assert "0.00\n" not in said
+    matrix = lorgnette("any", "the cat sat", "--layer", "1", "--head", "1").splitlines()
+    assert matrix[1].split()[1:] == ["1.00", "0", "0"]
+
+
+@pytest.mark.parametrize("value", [1.0, 0.5, 0.0995, 0.0994, 0.0123, 0.0049, 3e-5, 1e-30])
+def test_a_weight_shows_two_digits_that_count(value):
+    assert float(weight(value)) == pytest.approx(value, rel=0.051)
+    assert weight(0.0) == "0"

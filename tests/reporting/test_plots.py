@@ -168,4 +168,4 @@ def test_a_text_that_is_not_in_the_batch():
 
 def test_tokens_of_white_space_can_be_read():
     shown = lo.views(weights()[:, 0], ["Ġthe", "▁cat", "Ċ", "\t", ""])
-    assert shown.document["sides"][0]["pieces"] == ["␣the", "␣cat", "⏎", "→", "∅"]
+    assert shown.document["sides"][0]["pieces"] == ["␣the", "␣cat", "⏎", "⇥", "∅"]

@@ -57,7 +57,11 @@ def test_templates_that_strip_are_proved_and_those_that_rewrite_refused():
     [
         ([], "list of messages"),
         ("hello", "list of messages"),
-        ([{"role": "user"}], "role and a content"),
+        ([{"role": "user"}], "Message 1 of the chat has no content"),
+        ([{"role": "user", "content": "w7"}, "w8"], "Message 2 of the chat is a text without a role"),
+        ([None], "Message 1 of the chat is None"),
+        ([{"role": "user", "content": ["w7"]}], "has a value of type list as its content"),
+        ([{"role": "user", "content": lo.prompt(question="w7")}], r"prompt\.text"),
         ([{"role": "cls", "content": "w7"}], "cannot be called 'cls'"),
     ],
 )

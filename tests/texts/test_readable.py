@@ -15,7 +15,7 @@ from lorgnette.texts.readable import readable, readable_piece
         ("Ġ", "␣"),
         ("ĠĠthe", "␣␣the"),
         ("ĊĊ", "⏎⏎"),
-        ("ĉ", "→"),
+        ("ĉ", "⇥"),
         ("▁the", "␣the"),
         ("<0x0A>", "⏎"),
         ("<0xE2>", "<0xE2>"),  # part of a character

@@ -12,7 +12,8 @@ def compare(
     before: options.Run,
     after: options.Run,
     out: Annotated[
-        Path | None, typer.Option(help="Also write a page with figures and tables.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", help="Also write a page with figures and tables.", show_default=False),
     ] = None,
 ) -> None:
     """Compare two runs head by head: before and after fine-tuning, or two models with the same layers and heads.

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the report and the results.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the report and the results.")] = Path(
+        "out/demo"
+    ),
 ) -> None:
     """Analyse two small models and write a report: the quickest way to see what Lorgnette does.
 

@@ -10,7 +10,9 @@ from lorgnette.cli import options
 
 def export(
     run: options.Run,
-    out: Annotated[Path | None, typer.Option(help="The folder for the tables.", show_default="RUN/tables")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder for the tables.", show_default="RUN/tables")
+    ] = None,
     parquet: Annotated[bool, typer.Option("--parquet/--csv", help="The file format.")] = False,
     latex: Annotated[
         bool, typer.Option("--latex", help="Write one LaTeX table per lens instead: means ± errors, highest heads.")

@@ -99,13 +99,14 @@ def explained(class_name: str | None, said: str | None, instead_of: str | None, 
 
 def shares(trace: "Trace", stack: str) -> Iterator[str]:
     """The mean share of weight that each part of the text gets from each, over all heads."""
+    from lorgnette.figures.cells import weight
     from lorgnette.subject.by_part import by_part
 
     shares_by_part = by_part(trace, stack=stack).mean(("layer", "head"))
     for asking in shares_by_part["query_part"].values:
         row = shares_by_part.sel(query_part=asking)
         present = [
-            f"{name} {float(row.sel(key_part=name)):.2f}"
+            f"{name} {weight(float(row.sel(key_part=name)))}"
             for name in shares_by_part["key_part"].values
             if row.sel(key_part=name) > 0.005
         ]

@@ -10,7 +10,9 @@ from lorgnette.cli import options
 
 def report(
     run: options.Run,
-    out: Annotated[Path | None, typer.Option(help="The page to write.", show_default="RUN/report.html")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write.", show_default="RUN/report.html")
+    ] = None,
     figures: Annotated[
         str | None,
         typer.Option(help="Also write every figure to a file, in these formats: png, svg, pdf.", metavar="FORMATS"),

@@ -121,7 +121,7 @@ def trace(
         _say_cost(explain or ())
         shown = gathered(subject, example, methods=explain or None, without=without or [], target=wanted, generate=how)
         if shown["generated"] is not None:
-            out().print(f"→ {shown['generated']['text'].strip()}", markup=False)
+            out().print(f"generated: {shown['generated']['text'].strip()}", markup=False)
         typer.echo(write_page(shown, html))
         return
     seen = subject.trace(example, without=without or (), generate=how)
@@ -235,9 +235,9 @@ def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[st
     if trace.probabilities is not None:
         yield ", ".join(f"{label} {p:.3f}" for label, p in trace.probabilities.items())
     if trace.example.target is not None:
-        yield f"→ {trace.example.target}"
+        yield f"translation: {trace.example.target}"
     if trace.generated is not None:
-        yield f"→ {trace.generated.text.strip()}"
+        yield f"generated: {trace.generated.text.strip()}"
     if trace.generated is not None or trace.parts:
         yield from prompting.shares(trace, stack)
     yield from _changed(trace)
@@ -316,6 +316,8 @@ def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":
     from rich.markup import escape
     from rich.table import Table
 
+    from lorgnette.figures.cells import weight
+
     share = shares.share
     fit = max(1, (width - 6) // (_WORD + 1))
     for start in range(0, share.shape[1], fit):
@@ -326,7 +328,7 @@ def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":
             table.add_column(f"head {head + 1}", max_width=_WORD, no_wrap=True, overflow="ellipsis")
         for layer, row in enumerate(share):
             cells = (
-                f"{escape(shares.labels[row[head].argmax()])}\n[dim]{row[head].max():.2f}[/dim]"
+                f"{escape(shares.labels[row[head].argmax()])}\n[dim]{weight(row[head].max())}[/dim]"
                 if row[head].max() >= 0
                 else "[dim]–[/dim]"  # the head was removed
                 for head in heads
@@ -340,9 +342,11 @@ def _links(links: "list[tuple[float, int, int, str, str]]") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    from lorgnette.figures.cells import weight
+
     table = Table("strongest links", "from", "to", "weight", box=None, pad_edge=False)
-    for weight, layer, head, query, key in links:
-        table.add_row(f"{layer + 1}.{head + 1}", escape(query), escape(key), f"{-weight:.2f}")
+    for negative, layer, head, query, key in links:
+        table.add_row(f"{layer + 1}.{head + 1}", escape(query), escape(key), weight(-negative))
     return table
 
 
@@ -363,10 +367,12 @@ def _matrix(weights: "xr.DataArray") -> "Table":
     """One head: queries in rows, keys in columns."""
     from rich.table import Table
 
+    from lorgnette.figures.cells import weight
+
     rows, columns = (_escaped(weights, side) for side in ("query", "key"))
     table = Table("", *columns, box=None, pad_edge=False)
     for label, row in zip(rows, weights.values, strict=True):
-        table.add_row(label, *(f"{weight:.2f}" for weight in row))
+        table.add_row(label, *map(weight, row.tolist()))
     return table
 
 
@@ -374,11 +380,13 @@ def _strongest(weights: "xr.DataArray") -> "Table":
     """One head of a long text: each query with the keys that it attends to most."""
     from rich.table import Table
 
+    from lorgnette.figures.cells import weight
+
     rows, columns = (_escaped(weights, side) for side in ("query", "key"))
     table = Table("", "query", f"the {_KEYS} largest weights: position, key, weight", box=None, pad_edge=False)
     for place, (label, row) in enumerate(zip(rows, weights.values, strict=True), 1):
         best = row.argsort()[::-1][:_KEYS]
-        keys = ", ".join(f"{key + 1} {columns[key]} {row[key]:.2f}" for key in best if row[key] > 0)
+        keys = ", ".join(f"{key + 1} {columns[key]} {weight(float(row[key]))}" for key in best if row[key] > 0)
         table.add_row(str(place), label, keys)
     return table
 

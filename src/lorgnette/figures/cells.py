@@ -146,6 +146,15 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def weight(value: float) -> str:
+    """An attention weight: two digits after the point, or two that count where it is small; "0" is exactly zero.
+
+    >>> [weight(value) for value in (0.5, 0.034, 0.00071, 0.0)]
+    ['0.50', '0.034', '0.00071', '0']
+    """
+    return f"{value:.2f}" if value >= 0.0995 else f"{value:.2g}"
+
+
 def panels(array: xr.DataArray) -> list[tuple[str, xr.DataArray]]:
     """The array cut into pieces of [layer head] or [layer], one for each combination of its other labels."""
     others = [dim for dim in array.dims if dim not in (LAYER, HEAD)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lorgnette import lens as lenses
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near
-from lorgnette.figures.cells import number
+from lorgnette.figures.cells import number, weight
 from lorgnette.figures.drawing import drawings, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
@@ -213,6 +213,7 @@ def rendered(template: str, *, views: bool = False, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["weight"] = weight
     style = (files("lorgnette.reporting") / "page.css").read_text(encoding="utf-8")
     if views:
         style = source("views.css") + style

@@ -9,7 +9,7 @@ import xarray as xr
 
 from lorgnette.axes import HEAD, KEY, LAYER, QUERY, STACK, STEP, Selected
 from lorgnette.errors import UserError
-from lorgnette.figures.cells import titled
+from lorgnette.figures.cells import titled, weight
 from lorgnette.figures.plot import Plot
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.reporting.contents import figures_of
@@ -53,7 +53,7 @@ def trace_plot(
 def _matrix(weights: xr.DataArray, shown: Callable[[str], str]) -> alt.Chart:
     rows, columns = ([shown(text) for text in weights[f"{axis}_text"].values] for axis in (QUERY, KEY))
     cells = [
-        {"query": i, "key": j, "weight": float(value), "label": f"{rows[i]} → {columns[j]}: {value:.3f}"}
+        {"query": i, "key": j, "weight": float(value), "label": f"{rows[i]} → {columns[j]}: {weight(float(value))}"}
         for i, row in enumerate(weights.values)
         for j, value in enumerate(row)
         if value == value  # a head that was removed has none

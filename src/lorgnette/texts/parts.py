@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lorgnette.errors import UserError, outside
+from lorgnette.errors import UserError, outside, shown
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -63,12 +63,34 @@ def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise UserError('A chat is a list of messages: [{"role": "user", "content": "…"}, …].')
-    for message in messages:
-        if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-            raise UserError(f"A message needs a role and a content, both strings. Got {str(message)[:80]!r}.")
-        refuse_name(message["role"])
+    for place, message in enumerate(messages, 1):
+        _refuse_message(message, place)
     text = "\n".join(message["content"] for message in messages)
     return Example(id, text, extra={MESSAGES: tuple(dict(message) for message in messages), ANSWER: answer})
+
+
+def _refuse_message(message: object, place: int) -> None:
+    """What is no message of a chat: it has a role and a content, both strings."""
+    which, expected = f"Message {place} of the chat", 'expected {"role": "user", "content": "…"}'
+    if isinstance(message, str):
+        raise UserError(f"{which} is a text without a role; {expected}. Got {shown(message)}.")
+    if not isinstance(message, Mapping):
+        raise UserError(f"{which} is {_kind(message)}; {expected}.")
+    for name in ("role", "content"):
+        if name not in message:
+            raise UserError(f"{which} has no {name}; {expected}.")
+        if isinstance(message[name], Example):
+            raise UserError(
+                f"{which} has a prompt as its {name}, but a chat template takes strings only: pass the text of the "
+                "prompt (prompt.text), or trace the prompt without a chat to keep its parts."
+            )
+        if not isinstance(message[name], str):
+            raise UserError(f"{which} has {_kind(message[name])} as its {name}; {expected}.")
+    refuse_name(message["role"])
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def chatting(corpus: Corpus) -> Corpus:

@@ -2,13 +2,13 @@
 
 import re
 
-_SIGNS = {" ": "␣", "\n": "⏎", "\t": "→", "\r": "␍", "\u00a0": "⍽"}
+_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽"}
 _SPACE = re.compile(r"\s")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def readable(text: str) -> str:
-    """A word or a decoded token with visible white space: ␣ space, ⏎ newline, → tab, ∅ nothing at all.
+    """A word or a decoded token with visible white space: ␣ space, ⏎ newline, ⇥ tab, ∅ nothing at all.
 
     >>> readable(" the"), readable("\\n\\n"), readable("")
     ('␣the', '⏎⏎', '∅')
@@ -22,7 +22,7 @@ def readable_piece(piece: str) -> str:
     A token that is only part of a character stays as it is.
 
     >>> [readable_piece(piece) for piece in ("Ġthe", "▁the", "ĊĊ", "<0x09>", "Ã©", "##é", "[SEP]")]
-    ['␣the', '␣the', '⏎⏎', '→', 'é', '##é', '[SEP]']
+    ['␣the', '␣the', '⏎⏎', '⇥', 'é', '##é', '[SEP]']
     """
     byte = _BYTE.fullmatch(piece)
     text = from_bytes(piece) if byte is None else bytes([int(byte[1], 16)]).decode(errors="replace")

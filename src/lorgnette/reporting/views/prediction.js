@@ -24,7 +24,7 @@ export function showPrediction(root, doc, without) {
     root.append(element("ul", { class: "lv-classes", "aria-label": said.what }, ...order.map((k) => bar(said.labels[k], said.shares[k], after(k)))));
   }
   if (doc.explained) root.append(element("p", { class: "lv-explained" }, `Explained: ${doc.explained}`));
-  if (doc.target) root.append(element("p", { class: "lv-target" }, `→ ${doc.target}`));
+  if (doc.target) root.append(element("p", { class: "lv-target" }, `translation: ${doc.target}`));
   if (without) {
     const heads = without.off.map(([stack, layer, head]) => (doc.stacks.length > 1 ? `${stack} ` : "") + headName(layer, head)).join(", ");
     const moved = without.moved === null ? "" : ` The last hidden states changed by ${number(without.moved)} (1 − cosine).`;
