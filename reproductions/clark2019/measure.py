@@ -41,10 +41,10 @@ class SpecialRows(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         assert call.site is not None
-        asking, read = batch.queries(call.site), batch.keys(call.site)
-        rows = call.measure(Wanted(features=read.categories["sep"][..., None].to(call.query.dtype), entropy=True))
+        query_tokens, key_tokens = batch.queries(call.site), batch.keys(call.site)
+        rows = call.measure(Wanted(features=key_tokens.categories["sep"][..., None].to(call.query.dtype), entropy=True))
         values = torch.stack([rows["entropy"], rows["average"][..., 0]], -1)
-        asked = torch.stack([asking.categories[name] for name in ("cls", "sep")], -1).to(values.dtype)
+        asked = torch.stack([query_tokens.categories[name] for name in ("cls", "sep")], -1).to(values.dtype)
         counts = asked.sum(1)
         mean = (values * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None]
         columns = zip(self.moments.variables, mean.unbind(-1), (counts > 0)[:, None].unbind(-1), strict=True)

@@ -62,7 +62,7 @@ def test_a_band_by_its_definition(band, queries, keys):
     first, behind = band.limits(queries, keys, CPU)
     assert torch.equal(behind - first, exact.sum(-1))
     assert all(exact[i, first[i] : behind[i]].all() for i in range(queries))
-    first, behind = band.askers(queries, keys, CPU)
+    first, behind = band.query_range(queries, keys, CPU)
     assert torch.equal((behind - first).clamp(min=0), exact.sum(0))
     for start in range(queries):
         seen = keys_of(band, slice(start, min(start + 2, queries)), queries, keys)
@@ -82,7 +82,7 @@ def test_every_reader_of_a_compact_mask(band, side, size, monkeypatch):
     assert torch.equal(compact.visible_keys(), plain.visible_keys())
     assert not compact.rows_alike
     asked = torch.rand(2, queries, generator=torch.Generator().manual_seed(1)) < 0.7
-    assert torch.equal(compact.askers(asked), plain.askers(asked))
+    assert torch.equal(compact.query_counts(asked), plain.query_counts(asked))
     kinds = torch.rand(2, 3, keys) < 0.5
     assert torch.equal(visible_pairs(compact, asked, kinds), visible_pairs(plain, asked, kinds))
     places = [each.flatten() for each in torch.meshgrid(*(torch.arange(n) for n in compact.shape), indexing="ij")]

@@ -138,7 +138,7 @@ class Attention:
         if causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
         self.alpha = scores.softmax(-1)
-        self.x, self.read = x, read
+        self.x, self.key_input = x, read
         self.context = (self.alpha @ self.v).transpose(0, 1).flatten(1)
         self.made = self.out(self.context)
         return self.norm(x + self.made)
@@ -148,7 +148,7 @@ class Attention:
         to_x, r = rules.added(self.x, self.made, rules.norm(self.x + self.made, self.norm, r))
         by_head = self.split(rules.linear(self.context, self.out, r))
         to_v = rules.mixed(self.alpha, self.v, by_head).transpose(0, 1).flatten(1)
-        return to_x, rules.linear(self.read, self.value, to_v), by_head.sum((-1, -2))
+        return to_x, rules.linear(self.key_input, self.value, to_v), by_head.sum((-1, -2))
 
 
 @dataclass
@@ -197,8 +197,8 @@ class BertStack:
     def backward(self, rules, r):
         heads = []
         for attention, feed_forward in reversed(self.layers):
-            asking, read, by_head = attention.backward(rules, feed_forward.backward(rules, r))
-            r = asking + read
+            to_queries, read, by_head = attention.backward(rules, feed_forward.backward(rules, r))
+            r = to_queries + read
             heads.insert(0, by_head)
         return r, heads
 
@@ -267,11 +267,11 @@ def translated(model, source, target, rules):
     for number, (attention, cross, feed_forward) in reversed(list(enumerate(decoder))):
         r, more, found["cross", number] = cross.backward(rules, feed_forward.backward(rules, r))
         r_read = r_read + more
-        asking, more, found["decoder", number] = attention.backward(rules, r)
-        r = asking + more
+        to_queries, more, found["decoder", number] = attention.backward(rules, r)
+        r = to_queries + more
     for number, (attention, feed_forward) in reversed(list(enumerate(encoder))):
-        asking, more, found["encoder", number] = attention.backward(rules, feed_forward.backward(rules, r_read))
-        r_read = asking + more
+        to_queries, more, found["encoder", number] = attention.backward(rules, feed_forward.backward(rules, r_read))
+        r_read = to_queries + more
     sides = [rules.added(word, place, side) for word, place, side in zip(words, places, (r_read, r), strict=True)]
     return logits, [[part.sum(-1) for part in side] for side in sides], found
 
@@ -286,11 +286,13 @@ class T5Attention:
         return x.unflatten(-1, (self.layer.n_heads, -1)).transpose(-2, -3)
 
     def forward(self, x, read=None, causal=False):
-        self.x, self.asking = x, _t5_normed(x, self.norm)
+        self.x, self.query_input = x, _t5_normed(x, self.norm)
         self.is_cross = read is not None
-        self.read = read if self.is_cross else self.asking
+        self.key_input = read if self.is_cross else self.query_input
         layer = self.layer
-        self.q, self.k, self.v = map(self.split, (layer.q(self.asking), layer.k(self.read), layer.v(self.read)))
+        self.q, self.k, self.v = map(
+            self.split, (layer.q(self.query_input), layer.k(self.key_input), layer.v(self.key_input))
+        )
         self.scores = self.q @ self.k.mT + self.bias
         hidden = torch.ones(self.scores.shape[-2:], dtype=torch.bool).triu(1) & causal
         self.alpha = self.scores.masked_fill(hidden, -torch.inf).softmax(-1)
@@ -306,19 +308,19 @@ class T5Attention:
         by_head, out = r.sum((-1, -2)), self.alpha @ self.v
         parts = self.alpha[..., None] * self.v[:, None] / out[:, :, None] * r[:, :, None]  # [head query key dim]
         if not halves:
-            to_asking, to_read = 0, self._joined(parts.sum(1), self.read, layer.v)
+            to_queries, to_read = 0, self._joined(parts.sum(1), self.key_input, layer.v)
         else:
             to_alpha = parts.sum(-1) / 2
             seen = self.scores * (self.alpha > 0)
             to_scores = seen * (to_alpha - self.alpha * to_alpha.sum(-1, keepdim=True))
             product = self.q[:, :, None] * self.k[:, None] * share(to_scores, self.scores)[..., None] / 2
-            to_asking = self._joined(product.sum(2), self.asking, layer.q)
-            to_read = self._joined(product.sum(1), self.read, layer.k) + self._joined(
-                parts.sum(1) / 2, self.read, layer.v
+            to_queries = self._joined(product.sum(2), self.query_input, layer.q)
+            to_read = self._joined(product.sum(1), self.key_input, layer.k) + self._joined(
+                parts.sum(1) / 2, self.key_input, layer.v
             )
         if self.is_cross:
-            return to_x + to_asking, to_read, by_head
-        return to_x + to_asking + to_read, None, by_head  # the norm's scale passes everything on
+            return to_x + to_queries, to_read, by_head
+        return to_x + to_queries + to_read, None, by_head  # the norm's scale passes everything on
 
     def _joined(self, r, x, layer):
         return RULES["ah"].linear(x, layer, r.transpose(0, 1).flatten(1))

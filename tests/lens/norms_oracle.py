@@ -74,12 +74,12 @@ def next_norm(around) -> Any:
 class Terms:
     """One text at one site: α, f^h(x_j), the tensor of terms and their sums."""
 
-    def __init__(self, watch: Watch, around, text: int, asked: int, read: int) -> None:
+    def __init__(self, watch: Watch, around, text: int, asked: int, key_tokens: int) -> None:
         weights, residual = watch.seen[around.site]
         self.around, turn = around, watch.turn(around)
-        self.alpha = weights[text, :, :asked, :read]
+        self.alpha = weights[text, :, :asked, :key_tokens]
         heads = around.head_weights()
-        given = watch.before[id(around.value.module)][turn][text, :read]
+        given = watch.before[id(around.value.module)][turn][text, :key_tokens]
         self.f = torch.stack([
             (given @ heads.value[h].double() + (0 if heads.value_bias is None else heads.value_bias[h].double()))
             @ heads.output[h].double()
@@ -89,7 +89,7 @@ class Terms:
         self.summed = self.parts.sum(0)  # [query key model]
         self.bias = 0 if heads.output_bias is None else heads.output_bias.double()
         self.x = None if residual is None else residual[text, :asked]
-        self.asked, self.read = asked, read
+        self.asked, self.read = asked, key_tokens
 
     @property
     def residual(self) -> torch.Tensor | None:
@@ -175,10 +175,10 @@ def oracle(subject, examples) -> dict[Any, Any]:
     lists: dict[Any, list[Any]] = {}
     for around in subject.anatomy.sites:
         site = around.site
-        asking, read = batch.queries(site), batch.keys(site)
+        query_tokens, key_tokens = batch.queries(site), batch.keys(site)
         for text in range(len(examples)):
-            terms = Terms(watch, around, text, int(asking.mask[text].sum()), int(read.mask[text].sum()))
-            _per_text(lists, site, terms, {name: mask[text] for name, mask in read.categories.items()})
+            terms = Terms(watch, around, text, int(query_tokens.mask[text].sum()), int(key_tokens.mask[text].sum()))
+            _per_text(lists, site, terms, {name: mask[text] for name, mask in key_tokens.categories.items()})
     return lists
 
 

@@ -40,11 +40,11 @@ def test_it_is_the_definition_and_adds_up_to_the_output(family):
     watch.run(batch)
     for around in watched.anatomy.sites:
         site, lists = around.site, {}
-        asking, read = batch.queries(site), batch.keys(site)
+        query_tokens, key_tokens = batch.queries(site), batch.keys(site)
         for text in range(len(LENGTHS)):
-            asked = int(asking.mask[text].sum())
-            terms = Terms(watch, around, text, asked, int(read.mask[text].sum()))
-            kinds = {name: mask[text] for name, mask in read.categories.items()}
+            asked = int(query_tokens.mask[text].sum())
+            terms = Terms(watch, around, text, asked, int(key_tokens.mask[text].sum()))
+            kinds = {name: mask[text] for name, mask in key_tokens.categories.items()}
             for head, vectors in [*enumerate(terms.parts), (None, terms.summed)]:
                 cells, length = literal(vectors, kinds, asked)
                 lists.setdefault((head, None), []).append(length)

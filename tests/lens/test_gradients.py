@@ -63,16 +63,16 @@ def test_the_mean_is_that_of_finite_differences(family):
     data = run_lens(Gradients(), tiny, [tiny.encode([example])]).compute().data
     batch = tiny.encode([example])
     for site in (tiny.sites[0], tiny.sites[-1]):
-        asking, read = batch.queries(site), batch.keys(site)
+        query_tokens, key_tokens = batch.queries(site), batch.keys(site)
         pairs = [
             (i, j)
-            for i in range(asking.ids.shape[1])
-            for j in range(read.ids.shape[1])
+            for i in range(query_tokens.ids.shape[1])
+            for j in range(key_tokens.ids.shape[1])
             if site.kind == "cross" or site.stack == "encoder" or j <= i
         ]
         slopes = {(i, j): abs(finite(tiny, example, site, (0, 1, i, j))) for i, j in pairs}
         for kind in ("other", "sep", "all"):
-            there = read.mask[0] if kind == "all" else read.categories[kind][0]
+            there = key_tokens.mask[0] if kind == "all" else key_tokens.categories[kind][0]
             wanted = [slope for (_, j), slope in slopes.items() if there[j]]
             cell = data.gradient.sel(stack=site.name, layer=site.layer + 1, head=2, category=kind)
             if not wanted:

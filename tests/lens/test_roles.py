@@ -41,16 +41,16 @@ def pooled(hits):
 def by_hand(trace, stack, layer, head):
     """Every number of one head and text, from its weights, token by token."""
     weights = trace[f"{stack}.{layer}.weights"][head].double().numpy()
-    asking, read = trace.tokens(stack)
-    words = [i for i in range(len(weights)) if not asking.special[0, i] and asking.mask[0, i]]
-    q_ids, k_ids = asking.ids[0].tolist(), read.ids[0].tolist()
+    query_tokens, key_tokens = trace.tokens(stack)
+    words = [i for i in range(len(weights)) if not query_tokens.special[0, i] and query_tokens.mask[0, i]]
+    q_ids, k_ids = query_tokens.ids[0].tolist(), key_tokens.ids[0].tolist()
     keys = range(len(k_ids))
-    special = [j for j in keys if read.special[0, j]] or [0]
-    marks = [j for j in keys if read.categories["punctuation"][0, j]]
+    special = [j for j in keys if key_tokens.special[0, j]] or [0]
+    marks = [j for j in keys if key_tokens.categories["punctuation"][0, j]]
     inside = stack != "cross"
     seen = [sum(weights[i] > 0) for i in range(len(weights))]
     out = {
-        "special": pooled([row[special].sum() for i, row in enumerate(weights) if asking.mask[0, i]]),
+        "special": pooled([row[special].sum() for i, row in enumerate(weights) if query_tokens.mask[0, i]]),
         "punctuation": pooled([weights[i, marks].sum() for i in words]),
         "last": pooled([weights[i, -1] for i in words]),
         "broad": pooled(
@@ -58,14 +58,16 @@ def by_hand(trace, stack, layer, head):
         ),
     }
     even = lambda queries, kind: pooled([sum(weights[i, kind] > 0) / seen[i] for i in queries])  # noqa: E731
-    every = [i for i in range(len(weights)) if asking.mask[0, i]]
+    every = [i for i in range(len(weights)) if query_tokens.mask[0, i]]
     control = {"special": even(every, special), "punctuation": even(words, marks)}
     control["last"] = even(words, [len(k_ids) - 1])
     twins, followers = {}, {}
     for i in words:
-        twins[i] = [j for j in keys if k_ids[j] == q_ids[i] and not read.special[0, j] and weights[i, j] > 0]
+        twins[i] = [j for j in keys if k_ids[j] == q_ids[i] and not key_tokens.special[0, j] and weights[i, j] > 0]
         twins[i] = [j for j in twins[i] if not (inside and j == i)]
-        followers[i] = [j for j in keys if inside and 0 < j < i and k_ids[j - 1] == q_ids[i] and not read.special[0, j]]
+        followers[i] = [
+            j for j in keys if inside and 0 < j < i and k_ids[j - 1] == q_ids[i] and not key_tokens.special[0, j]
+        ]
     for name, pairs in (("same_word", twins), ("induction", followers)):
         asked = [i for i in words if pairs[i]]
         out[name] = pooled([weights[i, pairs[i]].sum() for i in asked])
@@ -80,18 +82,18 @@ def by_hand(trace, stack, layer, head):
     return out, {name: out[name] - number for name, number in control.items()}
 
 
-def by_others(read, words, pairs, j, weights=None):
+def by_others(key_tokens, words, pairs, j, weights=None):
     """Mean of what words that are no pair with token j, and see it, have in its column; else that of its pairs."""
-    sees = read if weights is None else weights
+    sees = key_tokens if weights is None else weights
     others = [i for i in words if sees[i, j] > 0 and j not in pairs.get(i, ())]
-    return np.mean([read[i, j] for i in others or [i for i in words if j in pairs.get(i, ())]])
+    return np.mean([key_tokens[i, j] for i in others or [i for i in words if j in pairs.get(i, ())]])
 
 
-def at_shift(read, weights, words, shift):
+def at_shift(key_tokens, weights, words, shift):
     """Mean of what words have at a shift, and of what the other words have there."""
     able = [i for i in words if 0 <= i + shift < len(weights)]
-    others = [by_others(read, words, {i: [i + shift]}, i + shift, weights) for i in able]
-    return pooled([read[i, i + shift] for i in able]), pooled(others)
+    others = [by_others(key_tokens, words, {i: [i + shift]}, i + shift, weights) for i in able]
+    return pooled([key_tokens[i, i + shift] for i in able]), pooled(others)
 
 
 TEXT = Example("t", "the cat sat , and the cat ran . the dog sat on the mat .", target="the cat the cat sat . dog .")

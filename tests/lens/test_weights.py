@@ -15,15 +15,15 @@ from lorgnette.errors import UserError
 def rows_of(subject, example, stack):
     """The weights of one text, and the flags of its queries and keys, one text at a time (no padding)."""
     trace = subject.trace(example)
-    asking, read = trace.tokens(stack)
-    return trace[f"{stack}.weights"].double(), asking, read
+    query_tokens, key_tokens = trace.tokens(stack)
+    return trace[f"{stack}.weights"].double(), query_tokens, key_tokens
 
 
 def slow(subject, stack):
     """Per layer and head, the mean over texts of the mean over queries, from the definitions."""
     per_text = []
     for example in EXAMPLES:
-        weights, asking, read = rows_of(subject, example, stack)
+        weights, query_tokens, key_tokens = rows_of(subject, example, stack)
         layers, heads, queries, keys = weights.shape
         causal = stack == "decoder"
         out = {}
@@ -33,8 +33,8 @@ def slow(subject, stack):
                 entropies = [-sum(p * math.log(p) for p in row if p > 0) for row in w]
                 seen = [i + 1 if causal else keys for i in range(queries)]
                 normalised = [e / math.log(n) for e, n in zip(entropies, seen, strict=True) if n > 1]
-                plain = [k for k in range(keys) if not read.special[0, k]]
-                words = [i for i in range(queries) if not asking.special[0, i]]
+                plain = [k for k in range(keys) if not key_tokens.special[0, k]]
+                words = [i for i in range(queries) if not query_tokens.special[0, i]]
                 column = [sum(w[i][k] for i in range(queries)) / queries for k in range(keys)]
                 values = {
                     "entropy": np.mean(entropies),
@@ -46,7 +46,7 @@ def slow(subject, stack):
                     if len(plain) < keys
                     else np.mean([row[0] for row in w]),
                 }
-                for name, flags in read.categories.items():
+                for name, flags in key_tokens.categories.items():
                     chosen = [k for k in range(keys) if flags[0, k]]
                     there = chosen or name in ("punctuation", "period_comma", "other")
                     values[name] = sum(column[k] for k in chosen) if there else None

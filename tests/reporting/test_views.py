@@ -58,8 +58,8 @@ def test_weights_and_norms_are_those_of_the_trace(make):
     assert [stack["name"] for stack in document["stacks"]] == list(trace.stacks)
     for stack in document["stacks"]:
         sites = [site for site in trace.subject.sites if site.name == stack["name"]]
-        asking, read = trace.tokens(stack["name"])
-        shape = (stack["heads"], len(asking.pieces[0]), len(read.pieces[0]))
+        query_tokens, key_tokens = trace.tokens(stack["name"])
+        shape = (stack["heads"], len(query_tokens.pieces[0]), len(key_tokens.pieces[0]))
         norms, moved, entropy = (numbers(stack[name]) for name in ("norms", "moved", "entropy"))
         for layer, site in enumerate(sites):
             weights = trace.calls[site].weights[0]

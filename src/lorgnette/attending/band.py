@@ -46,7 +46,9 @@ class Band(NamedTuple):
         last = here if self.causal else torch.full_like(here, keys) if self.window is None else here + self.window
         return first.clamp(0, keys), (last + 1).clamp(0, keys)
 
-    def askers(self, queries: int, keys: int, device: torch.device) -> tuple[Int[Tensor, " key"], Int[Tensor, " key"]]:
+    def query_range(
+        self, queries: int, keys: int, device: torch.device
+    ) -> tuple[Int[Tensor, " key"], Int[Tensor, " key"]]:
         """For each key the first row that may see it, and the one behind the last."""
         here = torch.arange(keys, device=device) - (keys - queries)
         last = torch.full_like(here, queries) if self.window is None else here + self.window

@@ -107,14 +107,14 @@ class Scores:
         before = F.pad(mask[:, :, 0].expand(-1, -1, keys).cumsum(-1), (1, 0))
         return (before[..., behind] - before[..., first]).expand(batch, 1, queries)
 
-    def askers(self, asked: Bool[Tensor, "batch query"]) -> Int[Tensor, "batch key"]:
+    def query_counts(self, counted: Bool[Tensor, "batch query"]) -> Int[Tensor, "batch key"]:
         """How many of these queries may see each key."""
         _, _, queries, keys = self.shape
         mask, band = self.hidden
         if mask is not None and mask.shape[1:3] != (1, 1):
-            return (self.visible_keys().any(1) & asked[..., None]).sum(1)
-        first, behind = band.askers(queries, keys, asked.device)
-        before = F.pad(asked.cumsum(-1), (1, 0))
+            return (self.visible_keys().any(1) & counted[..., None]).sum(1)
+        first, behind = band.query_range(queries, keys, counted.device)
+        before = F.pad(counted.cumsum(-1), (1, 0))
         count = before[:, behind] - before[:, first]
         return count if mask is None else count * mask[:, 0, 0]
 

@@ -192,11 +192,11 @@ class _Sweep:
         among_where = wanted.among is not None and wanted.positions
         self.among_position = new(batch, head, queries, dtype=torch.long) if among_where else None
         self.at = new(batch, head, queries, len(wanted.offsets)) if wanted.offsets else None
-        self.asked = None  # [batch what query]: whose reading is summed
+        self.summed = None  # [batch what query]: whose reading is summed
         if wanted.received is not None:
-            asked = wanted.received.to(wide)
-            self.asked = asked.mT if asked.dim() == 3 else asked[:, None]
-            self.received = self.query.new_zeros(batch, head, self.asked.shape[1], keys)
+            summed = wanted.received.to(wide)
+            self.summed = summed.mT if summed.dim() == 3 else summed[:, None]
+            self.received = self.query.new_zeros(batch, head, self.summed.shape[1], keys)
         self.empty = scores.visible().eq(0) if scores.allowed is not None else None
         if self.empty is not None and not self.empty.any():
             self.empty = None
@@ -297,8 +297,8 @@ class _Sweep:
             if self.empty is not None:
                 mixed.masked_fill_(self.empty[b, :, r, None], 0.0)
             self.mixed[b, h, r] = mixed
-        if self.asked is not None:
-            share = self.asked[b, None, :, r] / z[:, :, None]
+        if self.summed is not None:
+            share = self.summed[b, None, :, r] / z[:, :, None]
             if self.empty is not None:
                 share = share.masked_fill(self.empty[b, :, None, r], 0.0)
             self.received[b, h, :, k] += share @ e

@@ -103,14 +103,14 @@ def shares(trace: "Trace", stack: str) -> Iterator[str]:
     from lorgnette.subject.by_part import by_part
 
     shares_by_part = by_part(trace, stack=stack).mean(("layer", "head"))
-    for asking in shares_by_part["query_part"].values:
-        row = shares_by_part.sel(query_part=asking)
+    for part in shares_by_part["query_part"].values:
+        row = shares_by_part.sel(query_part=part)
         present = [
             f"{name} {weight(float(row.sel(key_part=name)))}"
             for name in shares_by_part["key_part"].values
             if row.sel(key_part=name) > 0.005
         ]
-        yield f"  {asking} attends to: {', '.join(present)}"
+        yield f"  {part} attends to: {', '.join(present)}"
 
 
 def chats(texts: "Corpus") -> "Corpus":

@@ -283,20 +283,20 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Tab
     import numpy as np
 
     rows, columns = (_readable(side, pieces) for side in trace.tokens(stack))
-    asking, read = (_is_word(side, pieces) for side in trace.tokens(stack))
+    queries, keys = (_is_word(side, pieces) for side in trace.tokens(stack))
     sites = [site for site in trace.calls if site.name == stack]
     heads = max(trace.subject.anatomy[site].total for site in sites)
     share = np.full((1 + max(site.layer for site in sites), heads, len(columns)), np.nan)
     first = _leaves_out_first(trace, stack)
     if first:
-        read = read & (np.arange(len(columns)) > 0)
+        keys = keys & (np.arange(len(columns)) > 0)
     links = []
     for site in sites:
         for index, head in enumerate(trace.subject.anatomy[site].numbers):
             weights = trace.matrix(site, index, words=not pieces).cpu().float().numpy()
             share[site.layer, head] = weights.mean(0)
-            if asking.any() and read.any():
-                between = weights * asking[:, None] * read
+            if queries.any() and keys.any():
+                between = weights * queries[:, None] * keys
                 query, key = np.unravel_index(int(between.argmax()), between.shape)
                 links.append((-float(between[query, key]), site.layer, head, rows[query], columns[key]))
     if first:
@@ -306,9 +306,9 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Tab
 
 def _leaves_out_first(trace: "Trace", stack: str) -> bool:
     """Whether the first token is a sink that would fill the table: in the self-attention of a causal language model."""
-    asking, read = trace.tokens(stack)
+    queries, keys = trace.tokens(stack)
     alone = trace.subject.anatomy.causal and trace.batch.target is None and len(trace.stacks) == 1
-    return alone and asking is read and len(read.pieces[0]) > 1 and len(read.units().labels) > 1
+    return alone and queries is keys and len(keys.pieces[0]) > 1 and len(keys.units().labels) > 1
 
 
 def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":

@@ -58,10 +58,10 @@ class LayerNorms:
         self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.products.dtype
         self.kernels: ModuleType | None = norm_kernels(call) if gram else None
-        asking, read = batch.queries(self.site), batch.keys(self.site)
-        self.asking: Tensor = asking.mask
-        self.query, self.key = asking.as_numbers(self.wide), read.as_numbers(self.wide)
-        self.kinds: Tensor = read.kinds_as_numbers(kinds, self.wide)
+        queries, keys = batch.queries(self.site), batch.keys(self.site)
+        self.queries: Tensor = queries.mask
+        self.query, self.key = queries.as_numbers(self.wide), keys.as_numbers(self.wide)
+        self.kinds: Tensor = keys.kinds_as_numbers(kinds, self.wide)
         self.gram: Tensor | None = gram_of(call, self.parts) if gram else None
         self.f: Tensor = transformed_norms_of(call, self.parts) if self.gram is None else transformed_norms(self.gram)
         self.added: bool = residual and projections.residual(self.site)
@@ -152,14 +152,14 @@ class LayerNorms:
             for watch in watching:
                 watch(weights, texts, rows)
 
-        rows = Wanted(received=self.asking, offsets=(0,) if self.compares else ())
+        rows = Wanted(received=self.queries, offsets=(0,) if self.compares else ())
         show = None if self.centred else self._show  # the sweep shows the context of the values as they are
         return (replace(rows, block=block, context_block=show) if watching else rows,)
 
     def _wants_on_chip(self, pairs: TokenPairs | None) -> tuple[Wanted, ...]:
         """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""
         self._pairs = pairs
-        return (Wanted(received=self.asking, offsets=(0,) if self.compares else (), log_sum=True, context=True),)
+        return (Wanted(received=self.queries, offsets=(0,) if self.compares else (), log_sum=True, context=True),)
 
     def _take_on_chip(self, kernels: ModuleType, log_sum: Float[Tensor, "text head query"]) -> "_Received | OnChip":
         call, parts = self.call, self.parts

@@ -89,20 +89,20 @@ def _draw(
             left, right = right, left ^ (mixed & low)
         out = tl.where(outside, (left << half) | right, out)
         outside = real & (out >= size.to(tl.uint64))
-    asked, read = tl.load(GROUPS + 4 * groups + group), tl.load(GROUPS + 5 * groups + group)
+    queries, keys = tl.load(GROUPS + 4 * groups + group), tl.load(GROUPS + 5 * groups + group)
     index, place = out.to(tl.int64), group % per_site
     counts = place < per_site - 1  # the last group of a site is what is left of its room
     text, kind = tl.where(counts, place // kinds, 0), tl.where(counts, place % kinds, 0)
-    rest = index // read
-    query = _first_above(UP_TO + text * tokens, rest % asked, tokens, token_steps, BLOCK)
-    read_row = ((kind + 1) * texts + text) * tokens
-    read_key = _first_above(UP_TO + read_row, index % read, tokens, token_steps, BLOCK)
+    rest = index // keys
+    query = _first_above(UP_TO + text * tokens, rest % queries, tokens, token_steps, BLOCK)
+    key_row = ((kind + 1) * texts + text) * tokens
+    key_at = _first_above(UP_TO + key_row, index % keys, tokens, token_steps, BLOCK)
     out_at = PLACES + item.to(tl.int64)
     tl.store(out_at, text.to(tl.int64), mask=real)
     tl.store(out_at + count, kind.to(tl.int64), mask=real)
-    tl.store(out_at + 2 * count, tl.where(counts, rest // asked, 0), mask=real)
+    tl.store(out_at + 2 * count, tl.where(counts, rest // queries, 0), mask=real)
     tl.store(out_at + 3 * count, tl.minimum(query, tokens - 1).to(tl.int64), mask=real)
-    tl.store(out_at + 4 * count, tl.minimum(read_key, tokens - 1).to(tl.int64), mask=real)
+    tl.store(out_at + 4 * count, tl.minimum(key_at, tokens - 1).to(tl.int64), mask=real)
 
 
 @triton.jit
@@ -179,7 +179,7 @@ class DrawnPairs:
         self._columns = [sample.sites.index(site) for site in self.sites]
         self._heads = np.array([len(lens.numbers[site]) for site in self.sites], dtype=np.int64)
         self.room: list[int] | None = None
-        self.outgrown = False
+        self.too_large = False
         self._draw()
 
     def renew(self) -> bool:
@@ -191,8 +191,8 @@ class DrawnPairs:
         known = sample.limits_seen
         limits = np.full((len(sample.lens.sites), kinds), np.inf) if known is None else known.read(sample)
         counts = self._counting(self.tokens.on_host).sum(-1, dtype=torch.int32).numpy().astype(np.int64)
-        asked, read = counts[0][:, None], counts[1:].T  # [text 1], [text kind]
-        sizes = self._heads[:, None, None] * asked * read  # [site text kind]
+        queries, keys = counts[0][:, None], counts[1:].T  # [text 1], [text kind]
+        sizes = self._heads[:, None, None] * queries * keys  # [site text kind]
         below = np.minimum(limits[self._positions], bar(sizes.sum(1), sample.size))[:, None]  # [site 1 kind]
         likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
         # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
@@ -203,16 +203,16 @@ class DrawnPairs:
         assert self.room is not None
         if (drawn > self.room).any():
             return False
-        self.outgrown = bool(4 * _room(drawn).sum() < sum(self.room))
-        self._make(self._table(wanted, sizes, asked, read, below))
+        self.too_large = bool(4 * _room(drawn).sum() < sum(self.room))
+        self._make(self._table(wanted, sizes, queries, keys, below))
         return True
 
-    def _table(self, wanted: Any, sizes: Any, asked: Any, read: Any, below: Any) -> Int[np.ndarray, "what group"]:
+    def _table(self, wanted: Any, sizes: Any, queries: Any, keys: Any, below: Any) -> Int[np.ndarray, "what group"]:
         """What is known of each group: its first pair, key, size, half its bits, its queries, its keys, its bar."""
         half = np.ceil(np.log2(np.maximum(sizes, 2)) / 2)
         bars = np.ascontiguousarray(below).view(np.int64)
-        rows = (wanted, self._keys(), sizes, half, np.maximum(asked, 1), np.maximum(read, 1), bars)
-        groups = np.empty((len(rows), len(sizes), read.size + 1), dtype=np.int64)
+        rows = (wanted, self._keys(), sizes, half, np.maximum(queries, 1), np.maximum(keys, 1), bars)
+        groups = np.empty((len(rows), len(sizes), keys.size + 1), dtype=np.int64)
         for row, values in zip(groups, rows, strict=True):
             row[:, :-1] = np.broadcast_to(values, sizes.shape).reshape(len(sizes), -1)
         # What is left of each site's room is a group of its own, whose pairs do not count.

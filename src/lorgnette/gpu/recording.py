@@ -66,7 +66,7 @@ class Recordings:
     def ready(self, batch: Batch, run: Run) -> "CheckedPass | None":
         """How to take this batch through, if not as usual: the recording of its shape, or a pass that is checked."""
         shape = shape_of(batch)
-        if shape in self.recorded and self.recorded[shape].outgrown:
+        if shape in self.recorded and self.recorded[shape].too_large:
             del self.recorded[shape]
         elif shape not in self.recorded:
             self.met[shape] += 1
@@ -152,9 +152,9 @@ class Recording(CheckedPass):
         """… and what the graph has worked out."""
 
     @property
-    def outgrown(self) -> bool:
+    def too_large(self) -> bool:
         batch = self.batch
-        return batch is not None and self.replayed >= OFTEN and any(part.outgrown(batch) for part in self.parts)
+        return batch is not None and self.replayed >= OFTEN and any(part.too_large(batch) for part in self.parts)
 
     def taken(self, batch: Batch) -> Batch:
         """The batch in the memory that the graph reads."""

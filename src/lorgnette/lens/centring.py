@@ -39,9 +39,9 @@ class VectorMeans(Lens):
         self.sums("counts", len(VECTORS), len(self.sites))
 
     def update(self, call: Call, batch: Batch) -> None:
-        asking, read = batch.queries(call.site).mask, batch.keys(call.site).mask
+        queries, keys = batch.queries(call.site).mask, batch.keys(call.site).mask
         number = self.position[call.site]
-        vectors = ((call.query, asking), (call.scores.key, read), (call.grouped_value, read))
+        vectors = ((call.query, queries), (call.scores.key, keys), (call.grouped_value, keys))
         for kind, (some, mask) in enumerate(vectors):
             wide = some.to(torch.float32 if some.device.type == "mps" else torch.float64)  # Metal has no float64
             total = torch.einsum("bgtd,bt->gd", wide, mask.to(wide.dtype))

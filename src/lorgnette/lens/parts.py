@@ -55,7 +55,7 @@ class Part(Generic[T]):
         """Take items that are alike into the states."""
         raise NotImplementedError
 
-    def outgrown(self, batch: "Batch") -> bool:
+    def too_large(self, batch: "Batch") -> bool:
         """Whether the pass that was recorded of this batch does much work that this part does not need any more."""
         return False
 

@@ -91,12 +91,12 @@ def deberta_v2(
     rel_embeddings: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """DisentangledSelfAttention: content–position and position–content scores enter as a bias."""
-    asking = hidden_states if query_states is None else query_states
+    query_input = hidden_states if query_states is None else query_states
     heads = self.num_attention_heads
     query, key, value = (
         self.transpose_for_scores(project(states), heads)
         for project, states in (
-            (self.query_proj, asking),
+            (self.query_proj, query_input),
             (self.key_proj, hidden_states),
             (self.value_proj, hidden_states),
         )

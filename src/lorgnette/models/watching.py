@@ -36,7 +36,7 @@ class _Watch:
     def __init__(self, model: nn.Module, modules: Sequence[nn.Module], anatomy: Anatomy, taps: tuple[Tap, ...]) -> None:
         self.model, self.anatomy, self.taps = model, anatomy, taps
         self.modules = {id(module) for module in modules}
-        self.running: _WatchedPass | None = None
+        self.running: _StackPass | None = None
         self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
         self.wants_residual = any(tap.wants_residual for tap in taps)
@@ -68,7 +68,7 @@ class _Watch:
                 return
             _refuse_checkpointing(self.model, stack)
             self.passes += 1
-            self.running = _WatchedPass(stack)  # a pass that broke off is forgotten: stacks never nest
+            self.running = _StackPass(stack)  # a pass that broke off is forgotten: stacks never nest
             for tap in self.taps:
                 tap.open(stack.name)
 
@@ -151,7 +151,7 @@ def _residual_holder(site: AttentionSite) -> nn.Module:
     return site.norm if site.order in ("pre", "sandwich") and site.norm is not None else site.module
 
 
-class _WatchedPass:
+class _StackPass:
     def __init__(self, stack: LayerStack) -> None:
         self.stack, self.position = stack, 0
 

@@ -64,13 +64,13 @@ def _between_words(
 def _example_of(
     matrix: Float[np.ndarray, "word other"], rows: Json, cols: Json, own: bool, number: int
 ) -> HeadExample | None:
-    asking, read = _words(rows), _words(cols)
+    queries, keys = _words(rows), _words(cols)
     cells = matrix.copy()
-    cells[~asking] = -1
-    cells[:, ~read] = -1
+    cells[~queries] = -1
+    cells[:, ~keys] = -1
     if own:
         np.fill_diagonal(cells, -1)
-    if not asking.any() or cells.max() < 0:
+    if not queries.any() or cells.max() < 0:
         return None
     i, j = np.unravel_index(int(cells.argmax()), cells.shape)
     shade = [0 if value < _LEAST else max(1, round(LEVELS * float(np.sqrt(min(1.0, value))))) for value in matrix[i]]

@@ -18,7 +18,7 @@ class AnswerCache:
         self.most_bytes = most_bytes
         self.known: OrderedDict[Hashable, bytes] = OrderedDict()
         self.coming: dict[Hashable, asyncio.Task[bytes]] = {}
-        self.asking: Counter[asyncio.Task[bytes]] = Counter()
+        self.waiting: Counter[asyncio.Task[bytes]] = Counter()
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
         """The response as JSON; made if it is not there, dropped if all who asked have left."""
@@ -28,13 +28,13 @@ class AnswerCache:
         task = self.coming.get(key)
         if task is None:
             task = self.coming[key] = asyncio.ensure_future(self._made(key, make))
-        self.asking[task] += 1
+        self.waiting[task] += 1
         try:
             return await asyncio.shield(task)
         finally:
-            self.asking[task] -= 1
-            if self.asking[task] == 0:
-                del self.asking[task]
+            self.waiting[task] -= 1
+            if self.waiting[task] == 0:
+                del self.waiting[task]
                 task.cancel()  # nobody waits for it, unless it is done
 
     def forget(self, keep: Callable[[Any], bool]) -> None:

@@ -261,8 +261,8 @@ class Trace(NotebookDisplay):
         return whole
 
     def _labels(self, stack: str, words: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        asking, read = self.tokens(stack)
-        return (asking.units().labels, read.units().labels) if words else (asking.pieces[0], read.pieces[0])
+        queries, keys = self.tokens(stack)
+        return (queries.units().labels, keys.units().labels) if words else (queries.pieces[0], keys.pieces[0])
 
     def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
         """[layer head query_part key_part]: attention between the parts of the text, by weights or norms."""

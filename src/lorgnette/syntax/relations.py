@@ -60,13 +60,13 @@ def control_hits(
     back = (governor[..., None] == word).mT & visible  # [batch governor dependent]
     peaked = torch.zeros(batch, heads, size + 1, dtype=torch.float64, device=rows.device)
     peaked.scatter_add_(2, torch.where(rows < 0, size, rows), torch.ones_like(rows, dtype=torch.float64))
-    askers = (visible & (word[:, None] != word)).sum(1).double()
+    query_counts = (visible & (word[:, None] != word)).sum(1).double()
     hits = relation_hits(rows, rows, governor)[..., :2].double()
     goal = governor[:, None].expand_as(rows).clamp(min=0)
     by_pairs = torch.zeros_like(peaked[..., :size]).scatter_add_(2, goal, hits[..., 0])
     out = []
     for mine, pairs, hit in ((by_pairs, pair, hits[..., 0]), (hits[..., 1], back, hits[..., 1])):
-        others = (askers - pairs.sum(1))[:, None]
+        others = (query_counts - pairs.sum(1))[:, None]
         share = (peaked[..., :size] - mine) / others.clamp(min=1)
         at = goal if pairs is pair else word.expand_as(goal)
         enough = others.expand_as(share).gather(2, at) > 0

@@ -67,12 +67,12 @@ class Convexity(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         call, site = self.centring(call), call.site
-        asking = batch.queries(site).mask[:, None]  # [batch 1 query]
+        queries = batch.queries(site).mask[:, None]  # [batch 1 query]
         hull = cone(call.scores, call.value)
         rows, defined = _rows(call.context.double(), hull)
-        lost = asking & ~defined[..., 0]
+        lost = queries & ~defined[..., 0]
         self.no_mean[self.position[site], : lost.shape[1]] += lost.sum((0, 2)).to(self.no_mean)
-        counted = defined & asking[..., None]
+        counted = defined & queries[..., None]
         each = counted.sum(2)
         means = torch.where(counted, rows, 0.0).sum(2) / each.clamp(min=1)
         columns = zip(_DESCRIPTIONS, means.unbind(-1), (each > 0).double().unbind(-1), strict=True)

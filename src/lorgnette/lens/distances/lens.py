@@ -96,8 +96,8 @@ class Distances(Lens):
             for site, call in self.recorder.records.items():
                 stacks.setdefault(site.name, []).append(call)
             for calls in stacks.values():
-                asking, read = batch.queries(calls[0].site), batch.keys(calls[0].site)
-                sides = zip(asking.on_host.mask, read.on_host.mask, strict=True)
+                queries, keys = batch.queries(calls[0].site), batch.keys(calls[0].site)
+                sides = zip(queries.on_host.mask, keys.on_host.mask, strict=True)
                 for text, (queries, keys) in enumerate(sides):
                     if queries.any() and keys.any():  # a text without a translation has nothing to say of the decoder
                         self._compare(calls, text, queries.nonzero()[:, 0], keys.nonzero()[:, 0])

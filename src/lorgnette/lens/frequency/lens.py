@@ -112,9 +112,9 @@ class Frequency(Lens):
         if batch is not self.batch:
             self.batch, self.readings = batch, {}
         norms = transformed_norms_of(call, self.projections[site])
-        asked = batch.queries(site).mask
+        queries = batch.queries(site).mask
         (rows,) = self.measured(call, batch)
-        mean = rows["received"].mean(1) / _askers(call, asked).clamp(min=1)
+        mean = rows["received"].mean(1) / _query_counts(call, queries).clamp(min=1)
         self.readings.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -222,9 +222,9 @@ def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float
     return rho, error, *Estimate(rho, error, texts).correlation_interval, texts, len(rank)
 
 
-def _askers(call: Call, asked: Tensor) -> Tensor:
+def _query_counts(call: Call, queries: Tensor) -> Tensor:
     """How many queries may see each key: [batch key]."""
-    return asked.sum(-1, keepdim=True) if call.scores.rows_alike else call.scores.askers(asked)
+    return queries.sum(-1, keepdim=True) if call.scores.rows_alike else call.scores.query_counts(queries)
 
 
 def _plain(word: str) -> str:

@@ -167,8 +167,8 @@ class Geometry(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        asking, read = self._counting(batch.queries(site)), self._counting(batch.keys(site))
-        masks = (asking, read, read)
+        queries, keys = self._counting(batch.queries(site)), self._counting(batch.keys(site))
+        masks = (queries, keys, keys)
         self.heads_clouds.add(_clouds(site, (call.query, call.key, call.value), masks))
         if self.centred:
             self.centred_clouds.add(_clouds(site, self.centring.vectors(call), masks))
@@ -195,9 +195,9 @@ class Geometry(Lens):
                 if self.words:
                     self.pieces.add(_States(batch, stack, tokens, states))
 
-    def _take_words(self, read: Sequence["_States"]) -> None:
+    def _take_words(self, states: Sequence["_States"]) -> None:
         """Take in some words of each side of a batch, which are chosen on the CPU."""
-        for one in read:
+        for one in states:
             ids = [example.id for example in one.batch.examples]
             with torch.no_grad():
                 self._take_side(one.stack, one.tokens, ids, tuple(state.detach() for state in one.states))

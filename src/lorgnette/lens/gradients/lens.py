@@ -87,9 +87,9 @@ class Gradients(Lens):
         batch: Batch,
         weight: Float[Tensor, " text"],
     ) -> None:
-        asking, read = batch.queries(site), batch.keys(site)
-        pairs = visible & asking.mask[:, None, :, None] & read.mask[:, None, None, :]
-        kinds = torch.stack([*(read.categories[name] for name in CATEGORIES), read.mask], -1).to(gradient.dtype)
+        queries, keys = batch.queries(site), batch.keys(site)
+        pairs = visible & queries.mask[:, None, :, None] & keys.mask[:, None, None, :]
+        kinds = torch.stack([*(keys.categories[name] for name in CATEGORIES), keys.mask], -1).to(gradient.dtype)
         total = (gradient.abs() * pairs).sum(2) @ kinds
         counts = pairs.sum(2).to(gradient.dtype) @ kinds
         weights = counts if self.by == "token" else (counts > 0).to(counts.dtype)

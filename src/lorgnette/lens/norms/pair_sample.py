@@ -50,7 +50,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         lens.state(state, start, smallest, on_device=True, in_place=False, large=True)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
         self.held: list[tuple[Tensor, Tensor]] = []  # strata and values of pairs; a stratum is a site and a kind
-        self._old: _Old | None = None
+        self._places: _Places | None = None
         self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
         self.limits_seen: Any = None
         self.draws_ahead: bool = True
@@ -60,7 +60,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
 
     def __getstate__(self) -> Json:
-        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_old": None}
+        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_places": None}
 
     def begin(self, batch: Batch) -> None:
         if self.lens.states.device.type == "cuda":
@@ -71,8 +71,8 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
     def prepare(self, batch: Batch) -> None:
         """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
         rests = [(site, kind) for site in self.sites for kind in self.kinds]
-        keys = text_keys([example.id for example in batch.examples], rests)
-        self.keys = batch, keys.reshape(len(batch.examples), len(self.sites), len(self.kinds))
+        seeds = text_keys([example.id for example in batch.examples], rests)
+        self.keys = batch, seeds.reshape(len(batch.examples), len(self.sites), len(self.kinds))
         self._constants()  # now, and not in a pass that is recorded
         module = pair_kernels()
         if module is None or not self.draws_ahead or batch.target is not None:
@@ -89,33 +89,33 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         """What was drawn on a GPU for a batch before: one whose pass was recorded, with other texts in it now."""
         return batch.shared.get(self)
 
-    def outgrown(self, batch: Batch) -> bool:
+    def too_large(self, batch: Batch) -> bool:
         """Later batches have fewer pairs that may belong to the sample."""
         drawn = self.drawn_for(batch)
-        return drawn is not None and drawn.outgrown
+        return drawn is not None and drawn.too_large
 
     def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> TokenPairs:
         """The pairs of this call that may belong to the sample; also counts all pairs."""
-        asking, read = batch.queries(site), batch.keys(site)
-        kinds = read.kinds(self.kinds).transpose(1, 2)  # [text kind key]
+        queries, keys = batch.queries(site), batch.keys(site)
+        kinds = keys.kinds(self.kinds).transpose(1, 2)  # [text kind key]
         plain = padded_only(call.scores)
         known = self._visible
-        if not plain or known is None or known[0] is not asking or known[1] is not read:
-            self._visible = known = asking, read, visible_pairs(call.scores, asking.mask, kinds)
+        if not plain or known is None or known[0] is not queries or known[1] is not keys:
+            self._visible = known = queries, keys, visible_pairs(call.scores, queries.mask, kinds)
         visible, state = known[2], getattr(self.lens, f"{self.state}_seen")
         state[self.lens.position[site]] += visible.to(state) * call.query.shape[1]
-        if on_chip and asking is read and plain and (module := pair_kernels()) is not None:
-            if self.drawn is None or not self.drawn.of(self, batch, read):
-                self.drawn = module.DrawnPairs(self, batch, read)
+        if on_chip and queries is keys and plain and (module := pair_kernels()) is not None:
+            if self.drawn is None or not self.drawn.of(self, batch, keys):
+                self.drawn = module.DrawnPairs(self, batch, keys)
             return self.drawn.pairs(site, call.scores)
         self.draws_ahead = False
-        groups = _Groups(call.scores, asking.mask.cpu(), kinds.cpu())
-        keys = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
+        groups = _Groups(call.scores, queries.mask.cpu(), kinds.cpu())
+        seeds = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
         full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
-        sizes = groups.sizes.reshape(len(keys), -1).sum(0)
+        sizes = groups.sizes.reshape(len(seeds), -1).sum(0)
         below = np.minimum(full, bar(sizes, self.size))
         while True:
-            group, index, number = drawn(keys.ravel(), groups.sizes, np.tile(below, len(keys)))
+            group, index, number = drawn(seeds.ravel(), groups.sizes, np.tile(below, len(seeds)))
             pairs = groups.pairs(group, index, number)
             counts = np.bincount(pairs.kind.cpu().numpy(), minlength=len(self.kinds))
             short = (counts < self.size) & (below < full)
@@ -155,11 +155,11 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         new_state = values.gather(1, place.expand(3, -1)).reshape(state.shape)
         setattr(self.lens, self.state, new_state)
 
-    def _constants(self) -> "_Old":
+    def _constants(self) -> "_Places":
         state: Tensor = getattr(self.lens, self.state)
-        if self._old is None or self._old.stratum.device != state.device:
-            self._old = _Old(state.shape[1] * state.shape[2], self.size, state.device)
-        return self._old
+        if self._places is None or self._places.stratum.device != state.device:
+            self._places = _Places(state.shape[1] * state.shape[2], self.size, state.device)
+        return self._places
 
     def samples(self, groups: Sequence[Sequence[int]], most: int) -> Float[Tensor, "what cell kind place"]:
         """The sample of each site, then of each group of sites together: its first places, `most` of them at most."""
@@ -167,7 +167,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         return torch.cat([state, *(smallest(state[:, site : site + 1] for site in group) for group in groups)], 1)
 
 
-class _Old:
+class _Places:
     """What is the same whenever pairs are taken into a sample: the strata of its places, and an empty place."""
 
     def __init__(self, strata: int, size: int, device: torch.device) -> None:
@@ -188,20 +188,22 @@ def padded_only(scores: Scores) -> bool:
 class _Groups:
     """The pairs of each text and kind, numbered from 0 without regard to padding: head, query, key in turn."""
 
-    def __init__(self, scores: Scores, asked: Bool[Tensor, "text query"], kinds: Bool[Tensor, "text kind key"]) -> None:
+    def __init__(
+        self, scores: Scores, queries: Bool[Tensor, "text query"], kinds: Bool[Tensor, "text kind key"]
+    ) -> None:
         self.scores, self.heads, self.kinds = scores, scores.shape[1], kinds.shape[1]
         # Positions of the tokens that count, first.
-        self.queries = np.argsort(~asked.numpy(), axis=-1, kind="stable")
+        self.queries = np.argsort(~queries.numpy(), axis=-1, kind="stable")
         self.keys = np.argsort(~kinds.flatten(0, 1).numpy(), axis=-1, kind="stable")
-        self.asked = np.repeat(asked.sum(-1).numpy(), self.kinds)
-        self.read = kinds.flatten(0, 1).sum(-1).numpy()
-        self.sizes = self.heads * self.asked * self.read
+        self.query_counts = np.repeat(queries.sum(-1).numpy(), self.kinds)
+        self.key_counts = kinds.flatten(0, 1).sum(-1).numpy()
+        self.sizes = self.heads * self.query_counts * self.key_counts
 
     def pairs(self, group: np.ndarray, index: np.ndarray, number: np.ndarray) -> TokenPairs:
         """Decode; pairs that the mask forbids are not there."""
         text = group // self.kinds
-        rest, nth_key = np.divmod(index, np.maximum(self.read[group], 1))
-        head, nth_query = np.divmod(rest, np.maximum(self.asked[group], 1))
+        rest, nth_key = np.divmod(index, np.maximum(self.key_counts[group], 1))
+        head, nth_query = np.divmod(rest, np.maximum(self.query_counts[group], 1))
         arrays = (text, head, self.queries[text, nth_query], self.keys[group, nth_key], group % self.kinds)
         device = self.scores.query.device
         indices = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
@@ -214,9 +216,9 @@ class _Groups:
 
 
 def visible_pairs(
-    scores: Scores, asked: Bool[Tensor, "text query"], kinds: Bool[Tensor, "text kind key"]
+    scores: Scores, queries: Bool[Tensor, "text query"], kinds: Bool[Tensor, "text kind key"]
 ) -> Float[Tensor, " kind"]:
     """Number of pairs of a query and a key that it may see, for each kind of key, of one head."""
     if scores.rows_alike:
-        return (asked.sum(-1)[:, None] * kinds.sum(-1)).sum(0).double()
-    return (scores.askers(asked)[:, None] * kinds).sum((0, 2)).double()
+        return (queries.sum(-1)[:, None] * kinds.sum(-1)).sum(0).double()
+    return (scores.query_counts(queries)[:, None] * kinds).sum((0, 2)).double()

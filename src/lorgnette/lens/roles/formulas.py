@@ -12,8 +12,8 @@ FREQUENT = 500
 
 def peak_offsets(
     peak: Int[Tensor, "batch head query"],
-    asking: Bool[Tensor, "batch query"],
-    read: Bool[Tensor, "batch key"],
+    queries: Bool[Tensor, "batch query"],
+    visible_keys: Bool[Tensor, "batch key"],
     offsets: Sequence[int],
 ) -> tuple[Bool[Tensor, "batch head query offset"], Bool[Tensor, "batch query offset"]]:
     """Whether the largest weight of row i is at key i + o, and for which queries there is a token at i + o at all.
@@ -22,9 +22,9 @@ def peak_offsets(
     """
     offset = torch.tensor(offsets, device=peak.device)
     goal = torch.arange(peak.shape[2], device=peak.device)[:, None] + offset
-    keys = read.shape[1]
+    keys = visible_keys.shape[1]
     inside = (goal >= 0) & (goal < keys)
-    valid = inside & read[:, goal.clamp(0, keys - 1)] & asking[..., None]
+    valid = inside & visible_keys[:, goal.clamp(0, keys - 1)] & queries[..., None]
     return peak[..., None] == goal, valid
 
 
@@ -77,18 +77,18 @@ class PairMasses:
         return self.masses.transpose(1, 2)
 
     def by_others(
-        self, received: Float[Tensor, "batch head key"], askers: Int[Tensor, "batch key"]
+        self, received: Float[Tensor, "batch head key"], query_counts: Int[Tensor, "batch key"]
     ) -> Float[Tensor, "batch head query"]:
         """The same sums with the weight that queries in no such pair give to each key: whoever asks gives it."""
         by_pairs, count = self.by_key.transpose(1, 2), self.pairs.sum(1)
-        shares = by_others(received, by_pairs, askers, count)
+        shares = by_others(received, by_pairs, query_counts, count)
         return shares.to(by_pairs.dtype) @ self.pairs.mT.to(by_pairs.dtype)
 
 
 def by_others(
     received: Float[Tensor, "batch head *key"],
     by_pairs: Float[Tensor, "batch head *key"],
-    askers: Int[Tensor, "batch *key"],
+    query_counts: Int[Tensor, "batch *key"],
     pairs: Int[Tensor, "batch *key"],
 ) -> Float[Tensor, "batch head *key"]:
     """C_j = (R_j − M_j) / (V_j − N_j): what a key gets from a query that is no pair with it, of those that see it.
@@ -97,7 +97,7 @@ def by_others(
     control of Σ α_ij over pairs with the pairs permuted: a head that reads key j whoever asks has the same number here
     as there. Where only pairs see a key there is nothing to compare with, and C_j is their own mean.
     """
-    others = (askers - pairs)[:, None]
+    others = (query_counts - pairs)[:, None]
     own = by_pairs / pairs.clamp(min=1)[:, None]
     return torch.where(others > 0, (received - by_pairs) / others.clamp(min=1), own)
 
@@ -106,24 +106,24 @@ def neighbours_by_others(
     at: Float[Tensor, "batch head query offset"],
     received: Float[Tensor, "batch head key"],
     visible: Bool[Tensor, "batch query key"],
-    askers: Int[Tensor, "batch key"],
+    query_counts: Int[Tensor, "batch key"],
     offsets: Sequence[int],
 ) -> Float[Tensor, "batch head query offset"]:
     """For each query i and offset o what the other words give to the token at i + o; `at` is what i gives to it.
 
-    `askers` counts the words that see each key.
+    `query_counts` counts the words that see each key.
     """
     offset, query = torch.tensor(offsets, device=at.device), torch.arange(at.shape[2], device=at.device)[:, None]
     goal = (query + offset).clamp(0, received.shape[-1] - 1)
-    return by_others(received[:, :, goal].to(at.dtype), at, askers[:, goal], visible[:, query, goal].long())
+    return by_others(received[:, :, goal].to(at.dtype), at, query_counts[:, goal], visible[:, query, goal].long())
 
 
 def peaks_received(
-    peak: Int[Tensor, "batch head query"], asking: Bool[Tensor, "batch query"], keys: int
+    peak: Int[Tensor, "batch head query"], queries: Bool[Tensor, "batch query"], keys: int
 ) -> Float[Tensor, "batch head key"]:
     """How many of the words have their largest weight at each key."""
     counts = torch.zeros(*peak.shape[:2], keys, dtype=torch.float64, device=peak.device)
-    return counts.scatter_add_(2, peak, asking[:, None].expand_as(peak).to(counts.dtype))
+    return counts.scatter_add_(2, peak, queries[:, None].expand_as(peak).to(counts.dtype))
 
 
 def even_shares(
@@ -159,9 +159,9 @@ def rare_words(
 
 
 def mean_of_queries(
-    values: Tensor, asked: Bool[Tensor, "text query column"]
+    values: Tensor, counted: Bool[Tensor, "text query column"]
 ) -> tuple[Float[Tensor, "text head column"], Float[Tensor, "text column"]]:
     """[text head query column] → mean over the queries that count, and how many they are."""
     wide = values if values.is_floating_point() and values.dtype.itemsize >= 4 else values.double()
-    counts = asked.sum(1).to(wide.dtype)
-    return (wide * asked[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts
+    counts = counted.sum(1).to(wide.dtype)
+    return (wide * counted[:, None]).sum(2) / counts.clamp(min=1)[:, None], counts

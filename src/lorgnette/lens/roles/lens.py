@@ -197,9 +197,9 @@ class Roles(Relations):
     ) -> list[tuple[Float[Tensor, "text #head column"], Float[Tensor, "text column"]]]:
         """Means over the queries of each text and their numbers, in the order of the columns."""
         site = call.site
-        asking, read = batch.queries(site), batch.keys(site)
+        queries, keys = batch.queries(site), batch.keys(site)
         (rows,) = self.measured(call, batch)
-        shifts = peak_offsets(rows["peak_position"], asking.ordinary, read.mask, SHIFTS)
+        shifts = peak_offsets(rows["peak_position"], queries.ordinary, keys.mask, SHIFTS)
         if site.kind != "self":
             shifts = (shifts[0], torch.zeros_like(shifts[1]))
         repeats = [
@@ -207,16 +207,16 @@ class Roles(Relations):
             for each in self._repeated(call, batch)
         ]
         return [
-            *self._simple(call, rows, asking, read),
+            *self._simple(call, rows, queries, keys),
             *repeats,
-            self._rare(site, rows["received"], asking.ordinary, read, batch),
+            self._rare(site, rows["received"], queries.ordinary, keys, batch),
             mean_of_queries(shifts[0], shifts[1]),
         ]
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         site = call.site
-        asking, read = batch.queries(site), batch.keys(site)
-        kinds = _kinds(read)
+        queries, keys = batch.queries(site), batch.keys(site)
+        kinds = _kinds(keys)
         norms = transformed_norms_of(call, self.projections[site])
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
         repeated = self._repeated(call, batch)
@@ -230,9 +230,9 @@ class Roles(Relations):
             entropy=True,
             peak=True,
             positions=True,
-            among=read.ordinary,
+            among=keys.ordinary,
             offsets=tuple(NEIGHBOURS.values()) if site.kind == "self" else (),
-            received=asking.ordinary,
+            received=queries.ordinary,
             block=block,
         )
         return (wanted,)
@@ -258,52 +258,52 @@ class Roles(Relations):
         other token: what the other words give to that token.
         """
         site = call.site
-        asking, read = batch.queries(site), batch.keys(site)
+        queries, keys = batch.queries(site), batch.keys(site)
         (rows,) = self.measured(call, batch)
-        word, heads = asking.ordinary, call.query.shape[1]
+        word, heads = queries.ordinary, call.query.shape[1]
         out = rows["entropy"].new_zeros(len(batch), heads, len(NUMBERS) + len(SHIFTS))
         visible = self._visible(call)
-        even = even_shares(_kinds(read), visible[:, :1] if call.scores.rows_alike else visible)
-        asked = torch.stack([asking.mask, word, word], -1)
-        askers = call.scores.askers(word)
+        even = even_shares(_kinds(keys), visible[:, :1] if call.scores.rows_alike else visible)
+        counted = torch.stack([queries.mask, word, word], -1)
+        query_counts = call.scores.query_counts(word)
         first = NUMBERS.index("special")
-        out[..., first : first + 3] = mean_of_queries(even[:, None], asked)[0]
+        out[..., first : first + 3] = mean_of_queries(even[:, None], counted)[0]
         for name, each in zip(("same_word", "induction"), self._repeated(call, batch), strict=True):
-            control = each.by_others(rows["received"], askers)[..., None]
+            control = each.by_others(rows["received"], query_counts)[..., None]
             out[..., [NUMBERS.index(name)]] = mean_of_queries(control, each.pairs.any(-1)[..., None])[0].to(out)
-        out[..., NUMBERS.index("rare")] = self._rare(site, rows["received"], word, read, batch)[0][..., 2]
+        out[..., NUMBERS.index("rare")] = self._rare(site, rows["received"], word, keys, batch)[0][..., 2]
         if site.kind == "self":
             peak = rows["peak_position"]
-            hits, possible = peak_offsets(peak, word, read.mask, SHIFTS)
-            counts = peaks_received(peak, word, read.mask.shape[1])
-            control = neighbours_by_others(hits.double(), counts, visible, askers, SHIFTS)
+            hits, possible = peak_offsets(peak, word, keys.mask, SHIFTS)
+            counts = peaks_received(peak, word, keys.mask.shape[1])
+            control = neighbours_by_others(hits.double(), counts, visible, query_counts, SHIFTS)
             out[..., len(NUMBERS) :] = mean_of_queries(control, possible)[0]
             offsets = tuple(NEIGHBOURS.values())
-            control = neighbours_by_others(rows["at"], rows["received"], visible, askers, offsets)
+            control = neighbours_by_others(rows["at"], rows["received"], visible, query_counts, offsets)
             at = NUMBERS.index(next(iter(NEIGHBOURS)))
-            out[..., at : at + len(offsets)] = mean_of_queries(control, self._having_neighbours(asking))[0]
+            out[..., at : at + len(offsets)] = mean_of_queries(control, self._having_neighbours(queries))[0]
         return out
 
     @staticmethod
-    def _having_neighbours(asking: Tokens) -> Bool[Tensor, "text query offset"]:
-        each = [asking.ordinary & has_neighbour(asking.mask, o) for o in NEIGHBOURS.values()]
+    def _having_neighbours(queries: Tokens) -> Bool[Tensor, "text query offset"]:
+        each = [queries.ordinary & has_neighbour(queries.mask, o) for o in NEIGHBOURS.values()]
         return torch.stack(each, -1)
 
-    def _simple(self, call: Call, rows: Measured, asking: Tokens, read: Tokens) -> list[tuple[Tensor, Tensor]]:
+    def _simple(self, call: Call, rows: Measured, queries: Tokens, keys: Tokens) -> list[tuple[Tensor, Tensor]]:
         """Confidence, peak, entropy, masses by kind of key, norm, neighbours: what `weights` and `norms` measure."""
-        offsets, word = rows.at is not None, asking.ordinary
+        offsets, word = rows.at is not None, queries.ordinary
         visible = call.visible_keys[:, 0]
         normalised = normalised_entropy(rows["entropy"], visible[:, None].expand_as(rows["entropy"]))
         each = [rows["peak_among"], rows["peak"], normalised]
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
-        asked = torch.stack([word, word, word & (visible > 1), asking.mask, *(word,) * 3], -1)
+        counted = torch.stack([word, word, word & (visible > 1), queries.mask, *(word,) * 3], -1)
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
-        means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), rows["average"]], -1), asked)
+        means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), rows["average"]], -1), counted)
         at_special = NUMBERS.index("special")
         counts[:, at_special] = (counts[:, at_special] > 0).to(counts.dtype)
         return [
             (means, counts),
-            mean_of_queries(at, self._having_neighbours(asking) & offsets),
+            mean_of_queries(at, self._having_neighbours(queries) & offsets),
         ]
 
     def _rare(
@@ -311,16 +311,16 @@ class Roles(Relations):
         site: Site,
         received: Float[Tensor, "text head key"],
         word: Bool[Tensor, "text query"],
-        read: Tokens,
+        keys: Tokens,
         batch: Batch,
     ) -> tuple[Tensor, Tensor]:
         """Whether the most read piece of a text is its rarest, or one of the two rarest, and the chance of that."""
         texts, heads = received.shape[:2]
         if self.ranks is None or site.stack == "pooler":
             return received.new_zeros(texts, heads, 3), received.new_zeros(texts, 3)
-        side = int(read is batch.target)
-        rank = self.ranks[side].to(read.ids.device)[read.ids.clamp(max=len(self.ranks[side]) - 1)]
-        rarest, rare, chance, counts = rare_words(received, rank, read.ordinary)
+        side = int(keys is batch.target)
+        rank = self.ranks[side].to(keys.ids.device)[keys.ids.clamp(max=len(self.ranks[side]) - 1)]
+        rarest, rare, chance, counts = rare_words(received, rank, keys.ordinary)
         values = torch.stack([rarest.float(), rare.float(), chance[:, None].expand(-1, heads).float()], -1)
         return values, (counts & word.any(-1)).float()[:, None].expand(-1, 3)
 
@@ -339,16 +339,16 @@ class Roles(Relations):
         return result
 
 
-def _kinds(read: Tokens) -> Bool[Tensor, "text key kind"]:
+def _kinds(keys: Tokens) -> Bool[Tensor, "text key kind"]:
     """Special tokens, punctuation, the last token: the kinds of key that roles ask for."""
-    return torch.stack([read.sinks, read.categories["punctuation"], read.categories["last"]], -1)
+    return torch.stack([keys.sinks, keys.categories["punctuation"], keys.categories["last"]], -1)
 
 
 def _repeats(
-    call: Call, asking: Tokens, read: Tokens, visible: Bool[Tensor, "text query key"]
+    call: Call, queries: Tokens, keys: Tokens, visible: Bool[Tensor, "text query key"]
 ) -> list[Bool[Tensor, "text query key"]]:
     """Pairs of a query with the same word elsewhere, and with what followed it before, where it may see them."""
-    words = asking.ordinary[:, :, None] & read.ordinary[:, None]
-    both = [same_word(asking.ids, read.ids, itself=call.site.kind != "self")]
-    both.append(after_same_word(asking.ids) if call.site.kind == "self" else torch.zeros_like(both[0]))
+    words = queries.ordinary[:, :, None] & keys.ordinary[:, None]
+    both = [same_word(queries.ids, keys.ids, itself=call.site.kind != "self")]
+    both.append(after_same_word(queries.ids) if call.site.kind == "self" else torch.zeros_like(both[0]))
     return [pairs & words & visible for pairs in both]

@@ -117,37 +117,37 @@ class Sinks(Lens):
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
-        asking, read = batch.queries(site), batch.keys(site)
-        query = asking.mask.to(torch.float32)
+        queries, keys = batch.queries(site), batch.keys(site)
+        query = queries.mask.to(torch.float32)
         counts = query.sum(-1)
         has_sink = call.scores.sink is not None
         rows = call.measure(Wanted(received=query, sink=has_sink))
-        share = (rows["received"] / counts.clamp(min=1)[:, None, None]).masked_fill(~read.mask[:, None], 0.0)
-        self._rates(site, share, read)
+        share = (rows["received"] / counts.clamp(min=1)[:, None, None]).masked_fill(~keys.mask[:, None], 0.0)
+        self._rates(site, share, keys)
         top = share.max(-1)
         sink = Keys(top.indices, top.values > self.threshold)
-        self._of_sinks(call, share, sink, read)
+        self._of_sinks(call, share, sink, keys)
         if has_sink:
             taken = (rows["sink"] * query[:, None]).sum(-1) / counts.clamp(min=1)[:, None]
             self.learnt.add(site, learnt=(taken, (counts > 0).to(taken.dtype)[:, None]))
         if self.effect:
             self.sinks[site] = sink
 
-    def _rates(self, site: Site, share: Float[Tensor, "text head key"], read: Tokens) -> None:
+    def _rates(self, site: Site, share: Float[Tensor, "text head key"], keys: Tokens) -> None:
         """For every kind of token, whether one of them takes more than each threshold; texts that have such tokens."""
-        kinds = torch.stack([read.mask, *(read.categories[name] & read.mask for name in CATEGORIES)], 1)
+        kinds = torch.stack([keys.mask, *(keys.categories[name] & keys.mask for name in CATEGORIES)], 1)
         largest = share[:, :, None].masked_fill(~kinds[:, None], -1.0).amax(-1)  # [text head kind]
         limits = torch.tensor(self.thresholds, dtype=share.dtype, device=share.device)
         over = (largest[:, :, None] > limits[:, None]).to(share.dtype)
         self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
 
-    def _of_sinks(self, call: Call, share: Float[Tensor, "text head key"], sink: Keys, read: Tokens) -> None:
+    def _of_sinks(self, call: Call, share: Float[Tensor, "text head key"], sink: Keys, keys: Tokens) -> None:
         """What the strongest token of each text sends, and how large its state is."""
         assert self.projections is not None
         products = self.projections[call.site].products
-        f = head_norms(self.centring(call).value.to(products.dtype), products).masked_fill(~read.mask[:, None], 0.0)
+        f = head_norms(self.centring(call).value.to(products.dtype), products).masked_fill(~keys.mask[:, None], 0.0)
         sent = share.to(f.dtype) * f
-        all_sent, others = sent.sum(-1), (read.mask.sum(-1) - 1).to(f.dtype)[:, None]
+        all_sent, others = sent.sum(-1), (keys.mask.sum(-1) - 1).to(f.dtype)[:, None]
         own = sink.pick(f)
         mean = (f.sum(-1) - own) / others.clamp(min=1)
         exists = sink.exists.to(f.dtype)
@@ -157,7 +157,7 @@ class Sinks(Lens):
         }
         if call.site.kind == "self":
             size = call.residual.abs().amax(-1).to(f.dtype)
-            typical = size.masked_fill(~read.mask, torch.nan).nanquantile(0.5, -1)[:, None]
+            typical = size.masked_fill(~keys.mask, torch.nan).nanquantile(0.5, -1)[:, None]
             ratio = sink.pick(size[:, None].expand(f.shape)) / typical.where(typical > 0, 1.0)
             values["activation_ratio"] = (ratio, exists * (typical > 0))
         else:

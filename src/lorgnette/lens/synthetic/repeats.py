@@ -82,7 +82,7 @@ def _scores(
 ) -> dict[Site, Float[Tensor, "sequence head test"]]:
     """The three scores, and behind them the even share of the previous token."""
     masks = torch.stack([pairs[name] for name in REPEATED], -1)
-    asked = masks.any(2)
+    counted_queries = masks.any(2)
 
     def measured(call: Call) -> Tensor:
         weights = call.weights.cpu().double()
@@ -90,7 +90,7 @@ def _scores(
         each = torch.einsum("bhqk,bqkt->bhqt", weights[:, :, before:, before:], masks.double())
         visible = call.scores.visible_keys().cpu().expand(weights.shape).sum(-1).clamp(min=1)  # [sequence head query]
         each = torch.cat([each, (1.0 / visible[..., before:].double())[..., None]], -1)
-        counted = torch.cat([asked, asked[..., -1:]], -1).double()[:, None]
+        counted = torch.cat([counted_queries, counted_queries[..., -1:]], -1).double()[:, None]
         return (each * counted).sum(2) / counted.sum(2)
 
     recorder = Recorder(measured, [site for site in subject.sites if site.kind == "self"])

@@ -87,13 +87,13 @@ class PoolingAttention(nn.Module):
 
     def forward(
         self,
-        asking: Float[Tensor, "batch width"],
+        reader: Float[Tensor, "batch width"],
         states: Float[Tensor, "batch token width"],
         mask: Bool[Tensor, "batch token"],
     ) -> Float[Tensor, "batch width"]:
         context, _ = attend(
             self,
-            self.query(asking)[:, None, None],
+            self.query(reader)[:, None, None],
             self.key(states)[:, None],
             self.value(states)[:, None],
             mask[:, None, None],

@@ -33,7 +33,7 @@ class DiscoveredStack:
 
 
 @dataclass(frozen=True)
-class _Home:
+class _Position:
     """Where an attention module stands: the list of layers, the number in it, the layer."""
 
     owner: str
@@ -45,42 +45,44 @@ class _Home:
 
 def stacks_of(base: nn.Module, recorded: Pass) -> list[DiscoveredStack]:
     """Every list of layers with attention in it is a stack; its owner's forward is a pass."""
-    homes = _homes(base, recorded)
+    positions = _positions(base, recorded)
     owners: dict[str, list[int]] = {}
     for at, event in enumerate(recorded.events):
         if isinstance(event, Attended):
-            owners.setdefault(homes[id(event.module)].owner, []).append(at)
+            owners.setdefault(positions[id(event.module)].owner, []).append(at)
     for one in owners:
         inner = [other for other in owners if other != one and (not one or other.startswith(f"{one}."))]
         if inner:
             raise drift(base, f"the stack {inner[0]!r} lies inside another ({one or type(base).__name__!r})")
     names = _names(base, recorded.events, owners)
     return [
-        DiscoveredStack(names[owner], base.get_submodule(owner), *_places(recorded.events, places, homes, names[owner]))
+        DiscoveredStack(
+            names[owner], base.get_submodule(owner), *_places(recorded.events, places, positions, names[owner])
+        )
         for owner, places in owners.items()
     ]
 
 
-def _homes(base: nn.Module, recorded: Pass) -> dict[int, _Home]:
+def _positions(base: nn.Module, recorded: Pass) -> dict[int, _Position]:
     attending = {id(event.module) for event in recorded.events if isinstance(event, Attended)}
-    homes = {}
+    positions = {}
     for path, module in base.named_modules():
         if id(module) in attending:
-            homes[id(module)] = _home(base, path, recorded.called)
-    if len(homes) < len(attending):
+            positions[id(module)] = _position(base, path, recorded.called)
+    if len(positions) < len(attending):
         raise drift(base, "an attention module is not part of the model")
-    return homes
+    return positions
 
 
-def _home(base: nn.Module, path: str, called: set[int]) -> _Home:
+def _position(base: nn.Module, path: str, called: set[int]) -> _Position:
     parts = path.split(".")
     for depth in range(len(parts)):
         shelf = base.get_submodule(".".join(parts[:depth]))
         layer = base.get_submodule(".".join(parts[: depth + 1]))
         if isinstance(shelf, nn.ModuleList) and id(layer) in called:
             owner = _running(base, parts[: depth - 1], called)
-            return _Home(owner, ".".join(parts[:depth]), int(parts[depth]), layer, len(shelf))
-    return _Home(_running(base, parts[:-1], called), path, 0, base.get_submodule(path), 1)
+            return _Position(owner, ".".join(parts[:depth]), int(parts[depth]), layer, len(shelf))
+    return _Position(_running(base, parts[:-1], called), path, 0, base.get_submodule(path), 1)
 
 
 def _running(base: nn.Module, parts: Sequence[str], called: set[int]) -> str:
@@ -114,32 +116,32 @@ def _names(base: PreTrainedModel, events: Sequence[Event], owners: dict[str, lis
 
 
 def _places(
-    events: Sequence[Event], places: Sequence[int], homes: dict[int, _Home], name: str
+    events: Sequence[Event], places: Sequence[int], positions: dict[int, _Position], name: str
 ) -> tuple[tuple[Place, ...], tuple[int, ...]]:
     calls = [(at, event) for at, event in ((at, events[at]) for at in places) if isinstance(event, Attended)]
     crosses = any(call.query.shape[2] != call.key.shape[2] for _, call in calls)
     kinds = [_kind(call, crosses) for _, call in calls]
-    own = [homes[id(call.module)] for _, call in calls]
+    own = [positions[id(call.module)] for _, call in calls]
     numbers = list(_numbers(own, kinds))
     layers = tuple(
-        Place(at, Site(name, kind, number), home.layer)
-        for (at, _), kind, home, number in zip(calls, kinds, own, numbers, strict=True)
+        Place(at, Site(name, kind, number), position.layer)
+        for (at, _), kind, position, number in zip(calls, kinds, own, numbers, strict=True)
     )
-    shelves = {home.shelf for home in own}
+    shelves = {position.shelf for position in own}
     every = range(own[0].layers) if len(shelves) == 1 else range(0)
-    return layers, tuple(number for number in every if number not in {home.number for home in own})
+    return layers, tuple(number for number in every if number not in {position.number for position in own})
 
 
-def _numbers(homes: Sequence[_Home], kinds: Sequence[str]) -> Iterator[int]:
+def _numbers(positions: Sequence[_Position], kinds: Sequence[str]) -> Iterator[int]:
     """The layers' own numbers, if each is passed once and in order; else the calls of each kind are counted."""
     once = all(
-        len({home.shelf for home in homes}) == 1 and earlier.number < later.number
+        len({position.shelf for position in positions}) == 1 and earlier.number < later.number
         for kind in set(kinds)
-        for earlier, later in pairwise(home for home, own in zip(homes, kinds, strict=True) if own == kind)
+        for earlier, later in pairwise(position for position, own in zip(positions, kinds, strict=True) if own == kind)
     )
     counted: dict[str, int] = {}
-    for home, kind in zip(homes, kinds, strict=True):
-        yield home.number if once else counted.get(kind, 0)
+    for position, kind in zip(positions, kinds, strict=True):
+        yield position.number if once else counted.get(kind, 0)
         counted[kind] = counted.get(kind, 0) + 1
 
 

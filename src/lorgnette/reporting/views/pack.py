@@ -114,8 +114,8 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
         1 + max(attention.site.layer for attention, _ in calls),
         max(attention.total for attention, _ in calls),
     )
-    asking, read = trace.tokens(name)
-    shape = (len(asking.pieces[0]), len(read.pieces[0]))
+    queries, keys = trace.tokens(name)
+    shape = (len(queries.pieces[0]), len(keys.pieces[0]))
     weights = np.zeros((layers, heads, *shape), np.uint8)
     lengths = np.zeros((layers, heads, shape[1]), np.float32)
     entropy, moved = np.zeros((2, layers, heads), np.float32)
@@ -133,8 +133,8 @@ def _stack(trace: Trace, name: str, sides: list[Tokens], norms: bool) -> Json:
         "layers": layers,
         "heads": heads,
         "gone": [[int(layer), int(head)] for layer, head in np.argwhere(~present)],
-        "queries": _place(asking, sides),
-        "keys": _place(read, sides),
+        "queries": _place(queries, sides),
+        "keys": _place(keys, sides),
         "weights": [deflated(layer) for layer in weights],
         "entropy": floats(entropy),
         "norms": floats(lengths) if norms else None,
