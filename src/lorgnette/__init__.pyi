@@ -19,6 +19,7 @@ from lorgnette.bare.watching import watch as watch
 from lorgnette.errors import CaptureError as CaptureError
 from lorgnette.errors import UserError as UserError
 from lorgnette.explaining import Explanation as Explanation
+from lorgnette.explaining import Next as Next
 from lorgnette.explaining import explain as explain
 from lorgnette.explaining import explanations as explanations
 from lorgnette.figures.plot import Plot as Plot
@@ -51,6 +52,7 @@ from lorgnette.training.functions import Runs as Runs
 from lorgnette.training.functions import prune as prune
 from lorgnette.training.functions import train as train
 from lorgnette.training.pruning.prune import Pruned as Pruned
+from lorgnette.training.pruning.removal import remove_heads as remove_heads
 from lorgnette.training.run import Trained as Trained
 
 __version__: str

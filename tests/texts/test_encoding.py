@@ -1,12 +1,15 @@
 """Ids, word maps and categories, for tokenizers of every kind."""
 
+import numpy as np
 import pytest
 import torch
 from tiny import bert, gpt2, marian
+from transformers import BertConfig, PreTrainedTokenizer
 
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import spans
+from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
 
 
@@ -134,8 +137,6 @@ def test_a_tokenizer_that_takes_a_text_for_one_word():
     """Llama's and Gemma's do: they leave the marked text in one part, so `word_ids` is 0 everywhere."""
     from tokenizers import models, pre_tokenizers
 
-    from lorgnette.texts.encoding import Encoder
-
     whole = pre_tokenizers.Metaspace(split=False)
     tokenizer = _made(list("▁thecats."), models.BPE, pre_tokenizer=whole)
     assert set(tokenizer("the cat sat.").word_ids()) == {0}
@@ -151,8 +152,6 @@ def test_a_tokenizer_that_takes_a_text_for_one_word():
 def test_punctuation_in_pieces_of_bytes():
     """’ is three bytes, written âĢĻ; the last byte of 你 is written ł and of û is written », which is no mark there."""
     from tokenizers import decoders, models, pre_tokenizers
-
-    from lorgnette.texts.encoding import Encoder
 
     level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer = _made(
@@ -171,7 +170,6 @@ def test_punctuation_in_pieces_of_bytes():
 
 def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
     """Marian has pieces of its own for each side; a word that is normalised to several must not mix them."""
-    from lorgnette.texts.encoding import Encoder
 
     class TwoSided:
         is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
@@ -194,7 +192,6 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
 
 def test_special_tokens_that_are_typed_are_words():
     """With either kind of tokenizer: special is what the tokenizer adds."""
-    from lorgnette.texts.encoding import Encoder
 
     class Slow:
         is_fast, pad_token_id, unk_token_id, all_special_ids = False, 0, 9, [0, 1]
@@ -260,3 +257,57 @@ def test_together_as_one_by_one(maker):
         assert [told(encoded) for encoded in encoder.encode_all(examples, truncate=True, words=words)] == each
     with pytest.raises(UserError, match="half a character"):
         encoder.encode_all([*examples, Example("half", "\ud800")])
+
+
+class Written(PreTrainedTokenizer):
+    """A tokenizer in Python: a mark before each word, which is cut after three letters; [CLS] a [SEP] b [SEP]."""
+
+    def __init__(self):
+        pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "▁the", "▁cat", "▁a", "▁dog", "▁run", "s", "▁sat"]
+        self.numbers = {piece: number for number, piece in enumerate(pieces)}
+        names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+        super().__init__(**names, special_tokens_pattern="bert")
+        self.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+
+    @property
+    def vocab_size(self):
+        return len(self.numbers)
+
+    def get_vocab(self):
+        return dict(self.numbers)
+
+    def _tokenize(self, text, **_):
+        words = ("▁" + word for word in text.split())
+        return [piece for word in words for piece in (word[:4], word[4:]) if piece]
+
+    def _convert_token_to_id(self, token):
+        return self.numbers.get(token, 3)
+
+    def _convert_id_to_token(self, index):
+        return list(self.numbers)[index]
+
+    def build_inputs_with_special_tokens(self, token_ids_0, token_ids_1=None):
+        return [1, *token_ids_0, 2, *([] if token_ids_1 is None else [*token_ids_1, 2])]
+
+    def create_token_type_ids_from_sequences(self, token_ids_0, token_ids_1=None):
+        return [0] * (len(token_ids_0) + 2) + [1] * (0 if token_ids_1 is None else len(token_ids_1) + 1)
+
+
+@pytest.mark.parametrize("pair", ["the cat runs", "the cat sat", "a", "the"])  # the first text again, and its beginning
+def test_a_tokenizer_written_in_python_takes_pairs(pair):
+    """As `train` on entailment needs them: the tokenizer's own ids, words of both texts, and their parts."""
+    tokenizer = Written()
+    assert not tokenizer.is_fast
+    encoder = Encoder(tokenizer, BertConfig(vocab_size=11), 32)
+    (encoded,) = encoder.encode_all([Example("x", "the cat runs", pair=pair)])
+    whole, side = tokenizer("the cat runs", pair), encoded.source
+    assert side.ids.tolist() == whole["input_ids"]
+    assert side.types == whole["token_type_ids"]
+    assert side.words == ("the", "cat", "runs", *pair.split())
+    owned = [pieces for number in range(3, len(side.words)) for pieces in np.flatnonzero(side.word == number)]
+    second = tokenizer(pair, add_special_tokens=False)["input_ids"]
+    assert side.ids[owned].tolist() == second
+    assert [part for part in side.parts if part] == ["text"] * 4 + ["pair"] * len(second)
+    assert side.special.tolist() == [number in (1, 2) for number in side.ids]
+    batch = encoder.collate([encoded])
+    assert batch.source.categories["pair"].sum() == len(second)

@@ -344,3 +344,15 @@ def test_what_does_not_name_a_head_is_refused(heads, said):
     with pytest.raises(UserError, match=said) as refused:
         remove_heads(subject("bert"), heads)
     assert "\n" not in str(refused.value)
+
+
+def test_a_subject_counts_the_heads_that_are_there():
+    whole = subject("bert")
+    assert repr(whole).endswith("3 encoder layers of 4 heads)")
+    uneven = lo.remove_heads(whole, ["1.2", "1.3"])
+    assert repr(uneven).endswith("3 encoder layers of 2 to 4 heads (2 heads removed))")
+    even = lo.remove_heads(whole, ["1.1", "2.1", "3.4"])
+    assert repr(even).endswith("3 encoder layers of 3 heads (3 heads removed))")
+    assert even.facts()["stacks"] == "encoder: 3 layers of 3 heads (3 heads removed)"
+    two = subject("marian")
+    assert repr(two).count("heads") == len(two.layers)

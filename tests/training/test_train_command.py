@@ -3,6 +3,7 @@
 import signal
 import time
 
+import pytest
 from planted_runs import plain_record, same, weights
 from processes import Forked, ranks, run
 
@@ -32,7 +33,15 @@ OPTIONS = (
 def test_the_command_killed_and_resumed_says_the_same(tmp_path):
     whole = run(*command(*OPTIONS, "--out", str(tmp_path / "a")))
     assert whole.returncode == 0, whole.stderr
-    assert "test accuracy 0." in whole.stdout
+    trained = next(Trained.load(path.parent) for path in sorted(tmp_path.rglob("training.json")))
+    low, high = trained.accuracy_interval
+    tested = trained.metrics["test"]
+    right = round(tested["accuracy"] * tested["texts"])
+    z, n = 1.959963984540054, tested["texts"]  # Wilson 1927, by hand
+    middle, half = (right + z**2 / 2) / (n + z**2), z / (n + z**2) * (right * (n - right) / n + z**2 / 4) ** 0.5
+    assert (low, high) == pytest.approx((middle - half, middle + half))
+    said = f"test accuracy {trained.accuracy:.4f} (95 % interval over {n} texts: {low:.4f} to {high:.4f})"
+    assert said in " ".join(whole.stdout.split())
     assert whole.stderr.count("epoch") == 3
     killed = Forked(command(*OPTIONS, "--out", str(tmp_path / "b")))
     while not list(tmp_path.glob(".b.unfinished/checkpoint-*/trainer_state.json")):  # the first epoch is over

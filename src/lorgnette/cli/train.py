@@ -208,10 +208,21 @@ def _show(runs: "Runs", options: TrainOptions) -> None:
             f"[dim]{escape(first['metrics'][which]['signature'])}, beam {first['metrics'][which]['beams']}[/dim]"
         )
     else:
-        console.print(f"{which} accuracy {_mean([run.accuracy for run in runs])}")
+        console.print(f"{which} accuracy {_mean([run.accuracy for run in runs])}{_interval(runs)}")
     for note in dict.fromkeys(note for run in runs for note in run.record["notes"]):
         console.print(f"note: {escape(note)}")
     console.print(f"The model is in {escape(str(runs.folder))}.")
+
+
+def _interval(runs: "Runs") -> str:
+    """How far chance in the choice of texts reaches: of one run, or of each of several."""
+    texts = (runs[0].metrics["test"] or runs[0].metrics["validation"])["texts"]
+    bounds = [run.accuracy_interval for run in runs]
+    said = [f"{bound[0]:.4f} to {bound[1]:.4f}" for bound in bounds if bound is not None]
+    if not said:
+        return ""
+    which = "95 % interval" if len(said) == 1 else "95 % intervals of the seeds"
+    return f" ({which} over {texts:,} texts: {', '.join(said)})"
 
 
 def _mean(values: list[float], digits: int = 4) -> str:

@@ -21,8 +21,8 @@ Piece = str | int | Tensor
 class Next:
     """What a language model says at one place of a text, perhaps against something else that it might have said.
 
-        Next(" Paris", instead_of=" London")    logit of " Paris" − logit of " London", behind the text
-        Next(at=12)                             the logit of token 12 of the text, where it was to be said
+        >>> rival = lo.Next(" Paris", instead_of=" London")  # logit of " Paris" − logit of " London", behind the text
+        >>> said = lo.Next(at=12)  # the logit of token 12 of the text, where it was to be said
 
     A piece is a text that is one token, as it is typed (most tokenizers write the space before a word with it), or its
     id. Without one it is the token that stands there, or behind the text the likeliest. Contrastive explanations:

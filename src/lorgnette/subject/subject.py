@@ -97,12 +97,18 @@ class Subject(Facts):
         return made
 
     def __repr__(self) -> str:
-        stacks = ", ".join(f"{len(layers)} {name} layers" for name, layers in self.layers.items())
-        return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks} of {self.heads} heads)"
+        stacks = ", ".join(f"{len(sites)} {name} {self._heads(sites)}" for name, sites in self.layers.items())
+        return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks})"
+
+    def _heads(self, sites: list[Site]) -> str:
+        """How many heads these layers have: those that are there, and how many were removed."""
+        there = [len(self.anatomy[site].numbers) for site in sites]
+        gone = sum(self.anatomy[site].total for site in sites) - sum(there)
+        each = str(min(there)) if min(there) == max(there) else f"{min(there)} to {max(there)}"
+        return f"layers of {each} heads" + (f" ({gone} heads removed)" if gone else "")
 
     def facts(self) -> dict[str, object]:
-        heads = {name: self.anatomy[sites[0]].total for name, sites in self.layers.items()}
-        stacks = [f"{name}: {len(sites)} layers of {heads[name]} heads" for name, sites in self.layers.items()]
+        stacks = [f"{name}: {len(sites)} {self._heads(sites)}" for name, sites in self.layers.items()]
         return {
             "name": self.name,
             "class": type(self.model).__name__,

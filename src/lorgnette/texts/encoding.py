@@ -13,7 +13,7 @@ from torch import Tensor
 from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import TEMPLATE, Example, Span
-from lorgnette.texts.parts import MESSAGES, part_masks, parts_of, written
+from lorgnette.texts.parts import MESSAGES, PAIR, part_masks, parts_of, written
 from lorgnette.texts.sides import Encoded, Row, Sequences, Side, SideWords, WordMap, positions_within
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import word_maps
@@ -149,10 +149,30 @@ class Encoder:
         return side
 
     def _slow(self, text: Sequences) -> Side:
-        if text.pair is not None:
-            raise UserError(f"{type(self.tokenizer).__name__} takes one text, not a pair. Use a corpus without pairs.")
-        parts = tuple(text.text.split()) if text.words is None else text.words
-        return self._by_mark(self.tokenizer(text.text)["input_ids"], parts)
+        first = self._slow_text(text.text, text.words)
+        if text.pair is None:
+            return first
+        return self._joined(first, self._slow_text(text.pair, text.pair_words))
+
+    def _slow_text(self, text: str, words: tuple[str, ...] | None) -> Side:
+        return self._by_mark(self.tokenizer(text)["input_ids"], tuple(text.split()) if words is None else words)
+
+    def _joined(self, *pair: Side) -> Side:
+        """Two texts as the tokenizer joins them, with the special tokens that it puts around and between them."""
+        inner = [side.ids[~side.special].tolist() for side in pair]
+        ids = self.tokenizer.build_inputs_with_special_tokens(*inner)
+        word, part, start, before = [-1] * len(ids), [""] * len(ids), 0, 0
+        for side, own, name in zip(pair, inner, PAIR, strict=True):
+            start = next(k for k in range(start, len(ids) + 1) if ids[k : k + len(own)] == own)
+            of_piece = side.word[~side.special]
+            word[start : start + len(own)] = np.where(of_piece < 0, -1, of_piece + before).tolist()
+            part[start : start + len(own)] = [name] * len(own)
+            start, before = start + len(own), before + len(side.words)
+        joined = Side.of(ids, [not name for name in part], word, (*pair[0].words, *pair[1].words))
+        joined.parts = part
+        if "token_type_ids" in self.tokenizer.model_input_names:
+            joined.types = self.tokenizer.create_token_type_ids_from_sequences(*inner)
+        return joined
 
     def _by_mark(self, ids: list[int], parts: tuple[str, ...], which: str = "text") -> Side:
         """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word.

@@ -20,7 +20,7 @@ from lorgnette.files import cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
 from lorgnette.results.provenance import versions
-from lorgnette.statistics.estimate import share_interval
+from lorgnette.statistics.estimate import Interval, share_interval
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
 from lorgnette.training.fitting import fit, trainer_of
@@ -56,6 +56,14 @@ class Trained:
     def accuracy(self) -> float:
         """Accuracy on the test texts, or on the validation texts if there are none."""
         return float((self.metrics["test"] or self.metrics["validation"])["accuracy"])
+
+    @property
+    def accuracy_interval(self) -> Interval | None:
+        """Its 95 % interval over texts (Wilson 1927); None for translations, whose tokens are not independent."""
+        metrics = self.metrics["test"] or self.metrics["validation"]
+        if self.bleu is not None or not metrics["texts"]:
+            return None
+        return share_interval(round(metrics["accuracy"] * metrics["texts"]), metrics["texts"])
 
     @property
     def bleu(self) -> float | None:

@@ -111,7 +111,7 @@ def _refuse_language_model(settings: PruningSettings) -> None:
         raise UserError(
             f"{training.model!r} is a language model ({kind}), and prune takes classifiers and translation models. "
             "Rank its heads with `lorgnette look --lens importance`, and remove them with "
-            'lorgnette.training.remove_heads(subject, ["3.7", …]).'
+            'lo.remove_heads(subject, ["3.7", …]).'
         )
 
 

@@ -26,7 +26,8 @@ def remove_heads(
 ) -> PreTrainedModel:
     """A copy of a model (or subject) without some heads.
 
-        small = remove_heads(subject, ["3.7", "3.8"])       # with several stacks: "encoder.3.7"
+        >>> lo.remove_heads(subject, ["1.2", "1.3"])        # with several stacks: "encoder.1.2"
+        Subject('tiny classifier': PrunedBertForSequenceClassification, 3 encoder layers of 2 to 4 heads (2 heads removed))
 
     A list names the heads to remove as results do, LAYER.HEAD from 1, as they were numbered before any was removed. For
     programs, a mapping says instead which heads each site keeps, by their original numbers from 0; sites that it does
