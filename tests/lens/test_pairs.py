@@ -129,6 +129,15 @@ def test_equal_heads_do_not_differ():
     assert np.nanmin(q) == 1.0
 
 
+@pytest.mark.parametrize("batches", [1, 3])
+def test_rounding_is_no_spread(batches):
+    """The same text nine times: the last bit of its numbers depends on its batch, and no test may."""
+    constant = np.broadcast_to(DRAWN.uniform(0.1, 1, size=(1, 3, 4, 2)), (9, 3, 4, 2)).copy()
+    rounded = constant * (1 + np.finfo(float).eps * DRAWN.integers(0, 2, constant.shape))
+    one, other = (ranked(values, batches=batches).pairs.q()["x_top_q"].values for values in (constant, rounded))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_one_text_has_no_test():
     assert np.isnan(ranked(DRAWN.normal(size=(1, 3, 4, 2))).pairs.q()["x_top_q"].values).all()
 

@@ -183,9 +183,11 @@ def extreme_q(
     value, own = values[places], np.diag(covariance)[places]
     shared = covariance[np.ix_(places, places)]
     apart = value[:, None] - value
-    apart = np.where(np.abs(apart) > _ROUNDING * (np.abs(value)[:, None] + np.abs(value)), apart, 0.0)
+    rounding = _ROUNDING * (np.abs(value)[:, None] + np.abs(value))
+    apart = np.where(np.abs(apart) > rounding, apart, 0.0)
     spread = own[:, None] + own - 2 * shared
-    spread = np.where(spread > _ROUNDING * (own[:, None] + own), spread, 0.0)
+    # Where every text gives the same number, what is left of its variance is rounding, and so is its covariance.
+    spread = np.where(spread > np.maximum(_ROUNDING * (own[:, None] + own), rounding**2), spread, 0.0)
     n = np.minimum.outer(count[places], count[places])
     upper = np.triu_indices(len(places), 1)
     q = np.full(apart.shape, np.nan)

@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast, overload
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
@@ -17,17 +18,23 @@ from lorgnette.subject.knockout import Head, heads_at
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.types import PreTrainedModel
 
+Chosen = Iterable[Head | int | Site] | Mapping[Site | str, Sequence[int]]
+"""Heads to remove, as results name them; or, by site, the heads to keep, by their numbers from 0."""
 
+
+@overload
+def remove_heads(model: Subject, heads: Chosen, *, factors: Mapping[Site, Tensor] | None = None) -> Subject: ...
+@overload
 def remove_heads(
-    model: PreTrainedModel,
-    heads: Iterable[Head | int | Site] | Mapping[Site | str, Sequence[int]],
-    *,
-    factors: Mapping[Site, Tensor] | None = None,
-) -> PreTrainedModel:
+    model: PreTrainedModel, heads: Chosen, *, factors: Mapping[Site, Tensor] | None = None
+) -> PreTrainedModel: ...
+def remove_heads(
+    model: nn.Module | Subject, heads: Chosen, *, factors: Mapping[Site, Tensor] | None = None
+) -> nn.Module | Subject:
     """A copy of a model (or subject) without some heads.
 
         >>> lo.remove_heads(subject, ["1.2", "1.3"])        # with several stacks: "encoder.1.2"
-        Subject('tiny classifier': PrunedBertForSequenceClassification, 3 encoder layers of 2 to 4 heads (2 heads removed))
+        Subject(...3 encoder layers of 2 to 4 heads (2 heads removed))
 
     A list names the heads to remove as results do, LAYER.HEAD from 1, as they were numbered before any was removed. For
     programs, a mapping says instead which heads each site keeps, by their original numbers from 0; sites that it does
@@ -36,7 +43,11 @@ def remove_heads(
     0 and 1. Logits equal those of the model with the other heads' outputs at zero, up to the order of summation.
     """
     if isinstance(model, Subject):
-        return Subject(remove_heads(model.model, heads, factors=factors), model.tokenizer, name=model.name)
+        return Subject(_smaller(model.model, heads, factors), model.tokenizer, name=model.name)
+    return _smaller(cast("PreTrainedModel", model), heads, factors)
+
+
+def _smaller(model: PreTrainedModel, heads: Chosen, factors: Mapping[Site, Tensor] | None) -> PreTrainedModel:
     refuse_offloaded(model, "Removing heads")
     anatomy = anatomy_of(model)
     sites = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
