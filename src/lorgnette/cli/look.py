@@ -217,7 +217,10 @@ def show(results: "Results", page: "Report", *, table: bool = True) -> None:
     if (whole := whole_model(results)) is not None:
         out().print(escape(whole.text), highlight=False)
         if not any(lens in results for lens in DECISIONS):
-            out().print(f"What its decisions rest on: --lens {','.join(DECISIONS)}", highlight=False)
+            out().print(
+                f"To see which words and heads its predictions depend on, add --lens {','.join(DECISIONS)}",
+                highlight=False,
+            )
     for sentences in page.findings.values():
         for finding in [finding for some in sentences.values() for finding in some]:
             out().print(f"- {escape(finding.text)}", highlight=False)

@@ -86,7 +86,7 @@ def by_step(runs: Mapping[int, Results], name: str) -> Results:
     """The results of several checkpoints as one, with a step axis; a note names what one of them lacks."""
     every = list(dict.fromkeys(lens for run in runs.values() for lens in run))
     whole = [lens for lens in every if all(lens in run for run in runs.values())]
-    notes = [f"steps {', '.join(map(str, runs))}; hash and times are those of the last"]
+    notes = [f"steps {', '.join(map(str, runs))}; the weights hash and the times belong to the last checkpoint"]
     notes += [f"{lens} is left out: not every checkpoint has it" for lens in every if lens not in whole]
     out = []
     for lens in whole:

@@ -84,7 +84,7 @@ class Comparison:
         numbers |= {"kinds": sum(kinds for _, kinds in self._sentences.values()), "most": MOST_SENTENCES}
         if any(kinds > MOST_SENTENCES for _, kinds in self._sentences.values()):
             words += (
-                ". Of each lens the {most} largest differences (of {kinds} in all), by how far heads move compared "
+                ". Up to {most} differences are shown per lens ({kinds} in all), ranked by how far heads move compared "
                 "with how far apart they were"
             )
         return Finding(f"{words}.", numbers)

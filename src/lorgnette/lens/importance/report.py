@@ -122,7 +122,7 @@ def findings(result: Result) -> Iterator[Finding]:
     else:
         words = f"{how} single heads raises the loss significantly for none of {{heads}} heads"
         yield Finding(f"{words}{over_texts(measured)}.", numbers)
-    yield candidates(need(result), needed)
+    yield from candidates(need(result), needed)
 
 
 def q_values(change: Estimate) -> xr.DataArray:
@@ -138,18 +138,19 @@ def _apart(result: Result) -> xr.DataArray | None:
     return None if q is None else q.sel({ABLATION: replacement(result)}, drop=True)
 
 
-def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Finding:
-    """How many heads the loss would not significantly miss, and which it depends on least."""
+def candidates(dependence: xr.DataArray, needed: xr.DataArray) -> Iterator[Finding]:
+    """The heads whose removal has no significant cost, and which of them the loss depends on least."""
     free = heads(dependence.where(~needed))
     if not free:
-        return Finding("No head can be ablated without a significant increase in loss.")
+        return
     named = ", ".join(f"{one.layer}.{one.head}" for one in reversed(free[-_CANDIDATES:]))
-    numbers = {"count": len(free), "heads": len(heads(dependence)), "named": named}
-    return Finding(
-        "{count} of {heads} heads can be ablated individually without a significant increase in loss. Least needed "
-        "(their order is not tested): {named}.",
-        numbers,
-    )
+    words = "The loss depends least on {named} (by gradient; their order is not tested)."
+    if len(free) < len(heads(dependence)):
+        words = (
+            "For the other {count} heads no significant increase was found, which does not show that the model can "
+            "spare them. The loss depends least on {named} (by gradient; their order is not tested)."
+        )
+    yield Finding(words, {"count": len(free), "named": named})
 
 
 def cards(result: Result) -> Iterator[Measure]:
