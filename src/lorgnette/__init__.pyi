@@ -9,7 +9,6 @@ from lorgnette.bare.attention import Attention as Attention
 from lorgnette.bare.attention import attention as attention
 from lorgnette.bare.batch import batch as batch
 from lorgnette.bare.callback import LensCallback as LensCallback
-from lorgnette.bare.effects import Effect as Effect
 from lorgnette.bare.effects import effect as effect
 from lorgnette.bare.effects import gradient_effects as gradient_effects
 from lorgnette.bare.interventions import patched as patched
@@ -39,6 +38,7 @@ from lorgnette.results import Result as Result
 from lorgnette.results import Results as Results
 from lorgnette.subject import Subject as Subject
 from lorgnette.subject import load as load
+from lorgnette.subject.effect import Effect as Effect
 from lorgnette.subject.generation import Generation as Generation
 from lorgnette.subject.trace import Trace as Trace
 from lorgnette.texts import Corpus as Corpus

@@ -26,7 +26,7 @@ def things():
         "Batch": batch,
         "Trace": subject.trace("the cat sat"),
         "Trace without a head": subject.trace("the cat sat", without=["1.1"]),
-        "KnockoutEffect": subject.trace("the cat sat", without=["1.1"]).effect,
+        "Effect on a text": subject.trace("the cat sat", without=["1.1"]).effect,
         "Explanation": explain(subject, batch, "ah"),
         "Attention": attention(subject, **batch.inputs),
         "Effect": lo.effect(subject, batch.inputs, without=["1.1"]),
@@ -50,7 +50,7 @@ def test_facts_say_what_is_to_be_known(things):
     facts = things["Subject"].facts()
     assert facts["stacks"] == "encoder: 3 layers of 4 heads"
     assert things["Batch"].facts()["texts"] == 1
-    assert set(things["KnockoutEffect"].facts()) >= {"without", "output"}
+    assert set(things["Effect on a text"].facts()) >= {"without", "output"}
     assert "encoder.1.weights" in things["Attention"].facts()
     explanation, words = things["Explanation"], things["Batch"].source.words[0]
     (scores,) = explanation.words()

@@ -19,6 +19,7 @@ from lorgnette.display import Facts
 from lorgnette.errors import UserError, near, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
+from lorgnette.subject.recorded import RecordedPass
 from lorgnette.texts.padding import SIDES, real_tokens
 
 _DIMS = {
@@ -32,7 +33,7 @@ _DIMS = {
 
 
 @dataclass(frozen=True)
-class Attention(Facts):
+class Attention(Facts, RecordedPass):
     """Queries, keys, values, weights and contexts of one forward pass, by site.
 
         >>> seen = lo.attention(model, **inputs)
@@ -60,13 +61,17 @@ class Attention(Facts):
         shapes: dict[str, object] = {name: " × ".join(map(str, self[name].shape)) for name in self.names()}
         return {"model": self.subject.name, **shapes}
 
-    def names(self) -> tuple[str, ...]:
-        """All names that can be indexed: `encoder.1.query`, …"""
-        return tuple(
-            f"{site.name}.{site.layer + 1}.{part}"
-            for site, parts in self.records.items()
-            for part in self._parts(parts)
-        )
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        return tuple(self.records)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        parts = tuple(next(iter(self.records.values())))
+        return (*parts, "norms") if {"weights", "value"} <= set(parts) else parts
+
+    def contexts(self) -> dict[Site, Tensor]:
+        return {site: parts["context"].detach() for site, parts in self.records.items() if "context" in parts}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -75,10 +80,9 @@ class Attention(Facts):
         return len(self.names())
 
     def __getitem__(self, name: str) -> Tensor:
-        *where, part = name.split(".")
-        sites = self._sites(name, where)
-        tensors = [self._part(site, part, name) for site in sites]
-        if len(where) == 2:
+        sites, part = self.placed(name)
+        tensors = [self._norms(site) if part == "norms" else self.records[site][part] for site in sites]
+        if name.count(".") == 2:
             return tensors[0]
         if len({tensor.shape for tensor in tensors}) > 1:
             raise UserError(
@@ -88,44 +92,19 @@ class Attention(Facts):
 
     def data(self, name: str) -> xr.DataArray:
         """One part as a labelled array; layers and heads are numbered from 1."""
-        *where, part = name.split(".")
-        sites = self._sites(name, where)
+        sites, part = self.placed(name)
         tensor = self[name].detach().float().cpu()
         numbers = self.subject.anatomy[sites[0]].numbers
         chosen = numbers if self.heads is None else [numbers[head] for head in self.heads]
         coordinates: dict[str, list[int]] = {axes.HEAD: [number + 1 for number in chosen]}
         dims: tuple[str, ...] = _DIMS[part]
-        if len(where) < 2:
+        if name.count(".") < 2:
             dims = (axes.LAYER, *dims)
             coordinates[axes.LAYER] = [site.layer + 1 for site in sites]
         return xr.DataArray(tensor.numpy(), dims=dims, coords=coordinates, name=part)
 
-    def _parts(self, record: dict[str, Tensor]) -> list[str]:
-        return [*record, *(["norms"] if {"weights", "value"} <= set(record) else [])]
-
-    def _sites(self, name: str, where: Sequence[str]) -> list[Site]:
-        stacks = list(dict.fromkeys(site.name for site in self.records))
-        if not where and len(stacks) > 1:
-            raise UserError(f"There are several stacks: choose {' or '.join(f'{stack}.{name}' for stack in stacks)}.")
-        stack = where[0] if where else stacks[0]
-        sites = [site for site in self.records if site.name == stack]
-        if len(where) == 2:
-            sites = [site for site in sites if str(site.layer + 1) == where[1]]
-        if not sites or len(where) > 2:
-            raise UserError(f"This pass has no {name!r}.{near(name, self.names())} It has {self.names()[0]}, …")
-        return sites
-
-    def _part(self, site: Site, part: str, name: str) -> Tensor:
+    def _norms(self, site: Site) -> Float[Tensor, "batch head query key"]:
         record = self.records[site]
-        if part == "norms" and {"weights", "value"} <= set(record):
-            return self._norms(site, record)
-        if part not in record:
-            raise UserError(
-                f"{name!r} was not stored.{near(part, self._parts(record))} Stored: {', '.join(self._parts(record))}."
-            )
-        return record[part]
-
-    def _norms(self, site: Site, record: dict[str, Tensor]) -> Float[Tensor, "batch head query key"]:
         projections = self.projections or SiteWeights(self.subject, layer_norm=False)
         output = projections[site].output
         output = output if self.heads is None else output[list(self.heads)]

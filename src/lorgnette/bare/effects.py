@@ -1,66 +1,24 @@
 """What an intervention does to the logits and the loss; exactly, and to first order for all heads at once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.bare.inputs import model_inputs, predictions, refuse_labelled_padding, running
-from lorgnette.bare.interventions import Model, Source, contexts_of, knockout, patching, scaling
-from lorgnette.display import Facts
+from lorgnette.bare.interventions import Model, contexts_of, knockout, patching, scaling
 from lorgnette.errors import UserError, listed, shown
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
+from lorgnette.subject.effect import Effect
 from lorgnette.subject.knockout import Head
-
-
-@dataclass(frozen=True)
-class Effect(Facts):
-    """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over predictions.
-
-    A model that predicts at every position has one prediction for each token; padding does not count.
-
-    >>> off = lo.effect(model, inputs, without=["1.2"])
-    >>> off.logits.shape, off.divergence > 0            # [batch label]
-    (torch.Size([2, 2]), True)
-    """
-
-    before: Float[Tensor, "*batch label"]
-    after: Float[Tensor, "*batch label"]
-    loss: tuple[float, float] | None
-    mask: Bool[Tensor, "*batch"] | None = None
-    """Where a model that predicts at every position has a token; None if there is no padding to leave out."""
-
-    def facts(self) -> dict[str, object]:
-        largest = float(self.logits.abs().max()) if self.logits.numel() else 0.0
-        return {
-            "divergence KL(before ‖ after)": f"{self.divergence:.4g} nats",
-            "largest change of a logit": f"{largest:.4g}",
-            "loss": None if self.loss is None else f"{self.loss[0]:.4g} → {self.loss[1]:.4g}",
-        }
-
-    @property
-    def logits(self) -> Float[Tensor, "*batch label"]:
-        """The change of each logit; zero at padding."""
-        change = self.after - self.before
-        return change if self.mask is None else change.masked_fill(~self.mask[..., None], 0.0)
-
-    @property
-    def loss_change(self) -> float | None:
-        return None if self.loss is None else self.loss[1] - self.loss[0]
-
-    @property
-    def divergence(self) -> float:
-        rows = ... if self.mask is None else self.mask
-        p, q = (logits[rows].double().log_softmax(-1) for logits in (self.before, self.after))
-        return max(0.0, float((p.exp() * (p - q)).sum(-1).mean()))
+from lorgnette.subject.recorded import RecordedPass
 
 
 def effect(
@@ -69,7 +27,7 @@ def effect(
     *,
     without: Iterable[Head] = (),
     scaled: Mapping[Head, float] | None = None,
-    patched: tuple[Source, Iterable[Head]] | None = None,
+    patched: tuple[RecordedPass, Iterable[Head]] | None = None,
     positions: Sequence[int] | None = None,
 ) -> Effect:
     """Run the model twice, unchanged and with heads ablated, scaled or patched, and compare the outputs.
@@ -113,7 +71,7 @@ def effect(
 def gradient_effects(
     model: Model,
     inputs: Mapping[str, object],
-    from_: Source | None = None,
+    from_: RecordedPass | None = None,
     *,
     metric: Callable[[ModelOutput], Tensor] | None = None,
 ) -> xr.DataArray:

@@ -8,15 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.bare.attention import Attention
 from lorgnette.errors import UserError, refuse_no_mapping, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.knockout import Head, Knockout, heads_at
-from lorgnette.subject.trace import Trace
+from lorgnette.subject.recorded import RecordedPass
 
 Model = nn.Module | Subject
-Source = Attention | Trace
 
 
 class Scaled(Tap):
@@ -92,7 +90,9 @@ def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
     return Scaled(placed)
 
 
-def patching(model: Model, from_: Source, heads: Iterable[Head], positions: Sequence[int] | None = None) -> Patched:
+def patching(
+    model: Model, from_: RecordedPass, heads: Iterable[Head], positions: Sequence[int] | None = None
+) -> Patched:
     """The tap that patches heads."""
     contexts = contexts_of(from_)
     chosen = heads_at(subject_of(model), heads)
@@ -133,7 +133,7 @@ def scaled(model: Model, factors: Mapping[Head, float]) -> Iterator[None]:
 
 @contextmanager
 def patched(
-    model: Model, from_: Source, heads: Iterable[Head], *, positions: Sequence[int] | None = None
+    model: Model, from_: RecordedPass, heads: Iterable[Head], *, positions: Sequence[int] | None = None
 ) -> Iterator[None]:
     """Replace the output of heads by that of another forward pass (activation patching; Vig et al. 2020).
 
@@ -150,10 +150,8 @@ def patched(
         yield
 
 
-def contexts_of(source: Source) -> dict[Site, Tensor]:
+def contexts_of(source: RecordedPass) -> dict[Site, Tensor]:
     """The heads' outputs of a recorded pass, by site."""
-    if not isinstance(source, Attention | Trace):
+    if not isinstance(source, RecordedPass):
         raise UserError(f"The other pass (from_) must be an Attention or a Trace. Got {shown(source)} instead.")
-    if isinstance(source, Trace):
-        return {site: call.context.detach() for site, call in source.calls.items()}
-    return {site: parts["context"].detach() for site, parts in source.records.items() if "context" in parts}
+    return source.contexts()

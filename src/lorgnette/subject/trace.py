@@ -14,13 +14,15 @@ from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
+from lorgnette.attending.recorder import PARTS
 from lorgnette.attending.words import to_words
 from lorgnette.display import NotebookDisplay, page_of, plot_of
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError
 from lorgnette.free_memory import free_memory
 from lorgnette.subject import Subject
+from lorgnette.subject.effect import Effect
 from lorgnette.subject.knockout import Head, Knockout, head_names
-from lorgnette.subject.knockout_effect import KnockoutEffect
+from lorgnette.subject.recorded import RecordedPass
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -29,11 +31,9 @@ if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
     from lorgnette.subject.generation import Generated
 
-PARTS = ("query", "key", "value", "weights", "context")
-
 
 @dataclass(frozen=True, repr=False)
-class Trace(NotebookDisplay):
+class Trace(NotebookDisplay, RecordedPass):
     """All attention calls of one forward pass, by site, with the hidden states and the model's output.
 
     A call keeps queries, keys and values; weights are computed from them when they are asked for, so that a trace of a
@@ -53,7 +53,7 @@ class Trace(NotebookDisplay):
     batch: Batch
     calls: dict[Site, Call]
     output: ModelOutput
-    effect: KnockoutEffect | None = None
+    effect: Effect | None = None
     """The effect of the heads that are switched off on the output; None if none is."""
     is_cut: bool = False
     """Whether the text was too long for the model and was truncated."""
@@ -72,7 +72,7 @@ class Trace(NotebookDisplay):
 
     def compared(self, without: "Trace", knockout: Knockout, said: tuple[str, str] | None = None) -> "Trace":
         """The trace of the same text without some heads, with their effect on the output."""
-        effect = KnockoutEffect.between(self, without, head_names(self.subject, knockout.heads), said)
+        effect = Effect.between(self, without, head_names(self.subject, knockout.heads), said)
         return replace(without, effect=effect)
 
     @staticmethod
@@ -107,33 +107,26 @@ class Trace(NotebookDisplay):
         return {name: masks[name][0].nonzero()[:, 0].tolist() for name in masks if name not in CATEGORIES}
 
     @property
-    def stacks(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(site.name for site in self.subject.sites))
+    def sites(self) -> tuple[Site, ...]:
+        return tuple(self.calls)
 
-    def names(self) -> tuple[str, ...]:
-        """All names that the trace can be indexed with: `encoder.1.weights`, …"""
-        return tuple(f"{site.name}.{site.layer + 1}.{part}" for site in self.subject.sites for part in PARTS)
+    @property
+    def stored(self) -> tuple[str, ...]:
+        return PARTS
+
+    def contexts(self) -> dict[Site, Tensor]:
+        return {site: call.context.detach() for site, call in self.calls.items()}
 
     def __getitem__(self, name: str) -> Tensor:
         """`encoder.3.weights` is [head query key]; `encoder.weights`, or `weights` with one stack, has all layers.
 
         Of a layer that has lost heads the former has those that are left, the latter NaN for those that are gone.
         """
-        *where, part = name.split(".")
-        if part not in PARTS:
-            raise UserError(
-                f"A trace has no {part!r}.{near(part, PARTS)} It has {', '.join(PARTS)}, by stack and layer."
-            )
-        stack = where[0] if where else self._only_stack()
-        sites = [site for site in self.calls if site.name == stack]
-        if len(where) == 2:
-            sites = [site for site in sites if str(site.layer + 1) == where[1]]
-        if not sites or len(where) > 2:
-            raise UserError(f"A trace of {self.subject.name!r} has no {name!r}.{near(name, self.names())}")
-        if len(where) == 2:
+        sites, part = self.placed(name)
+        if name.count(".") == 2:
             return self._part(sites[0], part)
         if part == "weights":
-            require_room(self.subject, self.batch, 4, "keeping them", stack)
+            require_room(self.subject, self.batch, 4, "keeping them", sites[0].name)
         total = max(self.subject.anatomy[site].total for site in sites)
         layers = 1 + max(site.layer for site in sites)
         whole: Tensor | None = None
@@ -155,7 +148,7 @@ class Trace(NotebookDisplay):
 
     def tokens(self, stack: str | None = None) -> tuple[Tokens, Tokens]:
         """The query side and the key side of a stack."""
-        site = next(site for site in self.calls if site.name == (stack or self._only_stack()))
+        site = next(site for site in self.calls if site.name == (stack or self.only_stack()))
         return self.batch.queries(site), self.batch.keys(site)
 
     def pieces(self, stack: str | None = None) -> tuple[str, ...]:
@@ -190,7 +183,7 @@ class Trace(NotebookDisplay):
 
     def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
         """All layers of one stack as a labelled array; `words` only for weights."""
-        stack = stack or self._only_stack()
+        stack = stack or self.only_stack()
         if words and part != "weights":
             raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
         tensor = self._between_words(stack) if words else self[f"{stack}.{part}"]
@@ -216,7 +209,7 @@ class Trace(NotebookDisplay):
         >>> subject.trace("the cat sat").head(2, 3).sizes
         Frozen({'query': 5, 'key': 5})
         """
-        stack = stack or self._only_stack()
+        stack = stack or self.only_stack()
         sites = [site for site in self.subject.sites if site.name == stack]
         heads = max(self.subject.anatomy[site].total for site in sites)
         layers = 1 + max(site.layer for site in sites)
@@ -282,11 +275,6 @@ class Trace(NotebookDisplay):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook."""
         return page_of(self, path)
-
-    def _only_stack(self) -> str:
-        if len(self.stacks) > 1:
-            raise UserError(f"{self.subject.name!r} has several stacks: choose one of {', '.join(self.stacks)}.")
-        return self.stacks[0]
 
     def __repr__(self) -> str:
         return f"Trace({self.subject.name!r}: {len(self.batch.source.pieces[0])} tokens, {len(self.calls)} sites)"

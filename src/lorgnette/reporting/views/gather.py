@@ -13,9 +13,9 @@ from lorgnette.explaining import Next, Target, class_number, explain
 from lorgnette.explaining.target import named
 from lorgnette.reporting.views.pack import INSTEAD, Relevance, explanations, pack, prediction
 from lorgnette.subject import Subject
+from lorgnette.subject.effect import Effect
 from lorgnette.subject.generation import Generation, traced
 from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
-from lorgnette.subject.knockout_effect import KnockoutEffect
 from lorgnette.subject.trace import GRADIENT, Trace, require_room
 from lorgnette.syntax.arborescence import free_trees, rooted_trees
 from lorgnette.texts.example import Example
@@ -106,7 +106,7 @@ def knocked_out(trace: Trace, heads: Sequence[Head], methods: Sequence[str], *, 
     heads_by_site = heads_at(subject, heads)
     tap = Knockout(heads_by_site)
     after = replace(Trace.over(subject, trace.batch, tap), is_cut=trace.is_cut)
-    effect = KnockoutEffect.between(trace, after, head_names(subject, heads_by_site), None)
+    effect = Effect.between(trace, after, head_names(subject, heads_by_site))
     return {
         "off": [
             [site.name, site.layer, subject.anatomy[site].numbers[head]]
