@@ -71,7 +71,7 @@ def attend(
     residual = next((arrival.residual for arrival in arrivals if arrival.residual is not None), None)
     call = Call(arrivals[-1].site, scores, value, dropout, residual)
     taps = [tap for watch in watches for tap in watch.taps]
-    unwatched = ACTIVE.set(())  # a tap may run the same model: that pass is its own, and no part of this one
+    unwatched = ACTIVE.set(())  # a tap may run the same model: that is a pass of its own
     try:
         _edit(call, taps)
         for tap in taps:
@@ -91,7 +91,7 @@ def _refuse_unknown(module: nn.Module, keywords: dict[str, object]) -> None:
 
 
 def _chosen(scores: Scores, indices: Tensor) -> Bool[Tensor, "batch heads query key"]:
-    """Of the keys that each row may see, those at `indices`."""
+    """Which of the keys at `indices` each row may see."""
     batch, _, queries, keys = scores.shape
     chosen = torch.zeros(batch, queries, keys, dtype=torch.bool, device=indices.device)
     return scores.visible_keys() & chosen.scatter(-1, indices.long(), True)[:, None]
@@ -113,7 +113,7 @@ def _edit(call: Call, taps: Sequence[Tap]) -> None:
 
 
 def _is_plain(mask: BandMask) -> bool:
-    """Whether it hides nothing, or what comes after each of as many keys as queries: torch does that without a mask."""
+    """Whether torch needs no mask: nothing is hidden, or only later keys, with as many keys as queries."""
     queries, keys = mask.shape[2:]
     return mask.padding is None and mask.band.window is None and (not mask.band or queries in (1, keys))
 
@@ -129,10 +129,10 @@ def _scores(
     bias: Tensor | None,
     softcap: float | None,
 ) -> tuple[Scores, Tensor]:
-    """Turn the interface's arguments into scores and the values that go with them."""
+    """The scores and the values, from the arguments of the attention interface."""
     queries, keys = query.shape[2], key.shape[2]
     causal = bool(is_causal) and mask is None and queries > 1
-    if causal and keys > queries:  # an empty static cache: what lies beyond the queries is not there yet
+    if causal and keys > queries:  # a static cache that is still empty: keys beyond the queries do not exist yet
         key, value = key[:, :, :queries], value[:, :, :queries]
         bias = None if bias is None else bias[..., :queries]
     allowed = None

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 
 class Band(NamedTuple):
-    """Which keys a row may see by their distance alone.
+    """Which keys a row may see, by distance alone.
 
     Row i stands at position i + keys − queries (a cache has the keys before it). `causal`: no key after it. `window`:
     no key farther from it than this, on either side.
@@ -40,7 +40,7 @@ class Band(NamedTuple):
     def limits(
         self, queries: int, keys: int, device: torch.device
     ) -> tuple[Int[Tensor, " query"], Int[Tensor, " query"]]:
-        """For each row the first key of the band, and the one behind its last."""
+        """For each row, the first key of the band and the first key after it."""
         here = torch.arange(keys - queries, keys, device=device)
         first = torch.zeros_like(here) if self.window is None else here - self.window
         last = here if self.causal else torch.full_like(here, keys) if self.window is None else here + self.window
@@ -49,7 +49,7 @@ class Band(NamedTuple):
     def query_range(
         self, queries: int, keys: int, device: torch.device
     ) -> tuple[Int[Tensor, " key"], Int[Tensor, " key"]]:
-        """For each key the first row that may see it, and the one behind the last."""
+        """For each key, the first row that may see it and the first row after the last such row."""
         here = torch.arange(keys, device=device) - (keys - queries)
         last = torch.full_like(here, queries) if self.window is None else here + self.window
         first = here if self.causal else torch.zeros_like(here) if self.window is None else here - self.window
@@ -87,7 +87,7 @@ class BandMask(Tensor):
 
     @property
     def whole(self) -> Bool[Tensor, "batch 1 query key"]:
-        """The mask as a plain tensor, the same for all who ask: not to be written to."""
+        """The mask as a plain tensor, shared by all callers: do not write to it."""
         if self._whole is None:
             queries, keys = self.shape[2:]
             seen = self.band.keys(slice(0, queries), queries, keys, self.device)
@@ -111,7 +111,7 @@ class BandMask(Tensor):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        # Whoever writes to it, or gets a view through which one could write, makes it an ordinary mask.
+        # An operation that writes to it, or returns a view that could be written to, turns it into an ordinary mask.
         exposed = any(argument.alias_info is not None for argument in func._schema.arguments)
 
         def opened(mask: BandMask) -> Tensor:

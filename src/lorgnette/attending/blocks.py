@@ -7,7 +7,7 @@ import torch
 from lorgnette.attending.band import Band
 
 BANDED = 64
-"""Rows in one block where a band hides keys: the fewer rows, the fewer keys that any of them sees."""
+"""Rows in one block where a band hides keys: fewer rows together see fewer keys."""
 
 
 def blocks(
@@ -34,7 +34,7 @@ def blocks(
 
 
 def keys_of(band: Band, rows: slice, queries: int, keys: int) -> slice:
-    """The keys that a band shows any of these rows: one at least, which it may hide."""
+    """The range of keys that the band leaves visible to any of these rows; never empty, even if all are hidden."""
     first, last = rows.start + keys - queries, rows.stop - 1 + keys - queries
     begin = 0 if band.window is None else max(0, min(first - band.window, keys - 1))
     end = keys if not band else last + 1 if band.causal else last + 1 + (band.window or 0)

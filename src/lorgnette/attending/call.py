@@ -1,4 +1,4 @@
-"""One attention call, and what can be seen of it: the n×n weights exist only if somebody wants them."""
+"""One attention call and what can be read from it; the n×n weights are computed only on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ class Call:
         self._answers: dict[int, list[Measured]] = {}
         self._shared: dict[str, Any] = {}
         self.paths: set[str] = set()
-        """How statistics of its rows were computed: "kernels", "the sweep", "the matrix"."""
+        """How the statistics of its rows were computed: by "kernels", "the sweep" or "the matrix"."""
 
     @property
     def query(self) -> Float[Tensor, "batch head query dim"]:
@@ -176,7 +176,7 @@ class Call:
             return self._measured(wanted, None)
 
     def _measured(self, wanted: Wanted, module: ModuleType | None) -> Measured:
-        """By the kernels, or by the sweep."""
+        """The statistics, by the kernels or by the sweep."""
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = module is not None or self.query.dtype in (torch.float32, torch.float64)
         along = self._context is None and self.dropout == 0.0 and precise and not self._trained
@@ -209,11 +209,11 @@ class Call:
         return who in self._answers
 
     def answers(self, who: int) -> list[Measured]:
-        """The statistics of this object, in the order in which it asked for them."""
+        """The statistics of this object, in the order in which it requested them."""
         return self._answers[who]
 
     def _groups(self, wishes: list[Wanted]) -> list[list[Wanted]]:
-        """On a GPU what the kernels take goes apart from what only the sweep can do."""
+        """On a GPU, split what the kernels can compute from what only the sweep can."""
         taken = [wish for wish in wishes if self.kernels(wish) is not None]
         if not taken:
             return grouped(wishes)

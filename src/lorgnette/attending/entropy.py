@@ -14,7 +14,7 @@ from lorgnette.attending.sweep import Wanted, budget, swept
 def swept_entropy(scores: Scores) -> Float[Tensor, "batch head query"]:
     """H_i = −Σ_j α_ij log α_ij in nats, differentiable in query, key and bias; O(block) memory in both directions.
 
-    ∂H_i/∂s_ij = −α_ij (log α_ij + H_i), with α computed again from the scores when the gradient is asked. Scores with
+    ∂H_i/∂s_ij = −α_ij (log α_ij + H_i), with α recomputed from the scores in the backward pass. Scores with
     a cap or a sink are not taken.
     """
     if scores.softcap is not None or scores.sink is not None:

@@ -1,4 +1,4 @@
-"""Keeping what a pass shows: whole calls, parts of them, or whatever is made of them."""
+"""Recording a pass: whole calls, parts of them, or anything computed from them."""
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass

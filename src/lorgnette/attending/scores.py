@@ -20,7 +20,7 @@ Rows = slice | Sequence[int] | Int[Tensor, " row"]
 
 
 def row_positions(rows: Rows, queries: int) -> Rows:
-    """Query rows as positions from 0, whatever they are looked up in: a band compares them, it does not index."""
+    """Query rows as positions from 0: a band compares positions and cannot take negative ones."""
     if isinstance(rows, slice):
         return slice(*rows.indices(queries))
     if isinstance(rows, Tensor):
@@ -36,7 +36,7 @@ def row_positions(rows: Rows, queries: int) -> Rows:
 
 @dataclass(frozen=True)
 class Scores:
-    """All that enters softmax(scale · q kᵀ + bias), before it is multiplied out.
+    """Everything that enters softmax(scale · q kᵀ + bias), before the product is taken.
 
     `bias`, `allowed`: broadcastable to [batch head query key]; `causal` lets row i see keys up to i + offset, where
     offset = number of keys − number of queries (a cache of earlier keys). A `BandMask` in place of `allowed` is padding
@@ -62,7 +62,7 @@ class Scores:
 
     @property
     def hides(self) -> bool:
-        """Whether there may be rows that see nothing."""
+        """Whether some rows may see no key at all."""
         return self.causal or self.allowed is not None or self.bias is not None
 
     @property
@@ -80,7 +80,7 @@ class Scores:
 
     @property
     def hidden(self) -> "tuple[Bool[Tensor, '...'] | None, Band]":
-        """What hides keys, in parts: a plain mask, and the band; a key is visible if both say so."""
+        """The two parts of the mask, plain and band: a key is visible if neither hides it."""
         mask = self.allowed
         if isinstance(mask, BandMask):
             if mask.intact:
@@ -144,7 +144,7 @@ class Scores:
             allowed, bias = (
                 each if each is None or each.shape[-1] == 1 else each[..., columns] for each in (allowed, bias)
             )
-        if allowed is not None and allowed.is_cpu and bool(allowed.all()):  # a GPU would have to be waited for
+        if allowed is not None and allowed.is_cpu and bool(allowed.all()):  # on a GPU this would wait for the result
             allowed = None
         query, key = self.query[texts, heads][:, :, rows], self.key[texts][:, :, columns]
         key = key if heads == EVERY else per_query_head(key, self.shape[1])[:, heads]
@@ -159,7 +159,7 @@ def per_query_head(grouped: Float[Tensor, "batch group key dim"], heads: int) ->
 
 
 def whole_mask(scores: Scores) -> Bool[Tensor, "..."] | None:
-    """All that is hidden in one plain mask."""
+    """Mask and band combined in one plain mask."""
     allowed = None if scores.allowed is None else plain(scores.allowed)
     if scores.causal:
         _, _, queries, keys = scores.shape
@@ -208,7 +208,7 @@ def softmax(
 
 
 def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dropout: float = 0.0) -> Tensor:
-    """softmax(scores) v by torch's own kernel, which never builds the matrix; caps and sinks it does not take."""
+    """softmax(scores) v by torch's own kernel, which never builds the matrix; it supports neither caps nor sinks."""
     heads = scores.shape[1]
     if scores.softcap is not None or scores.sink is not None:
         return mixed(softmax(dense(scores), scores.sink), per_query_head(value, heads), dropout)

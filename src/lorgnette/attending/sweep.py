@@ -65,7 +65,7 @@ class Wanted:
 
 @dataclass
 class Measured:
-    """What was wanted; the rest stays None. Shapes [batch head query …], `received` [batch head key]."""
+    """The requested statistics; the others are None. Shapes [batch head query …], `received` [batch head key]."""
 
     average: Float[Tensor, "batch head query feature"] | None = None
     entropy: Float[Tensor, "batch head query"] | None = None
@@ -80,7 +80,7 @@ class Measured:
     log_sum: Float[Tensor, "batch head query"] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
-        """A statistic that was wanted."""
+        """A requested statistic."""
         statistic = getattr(self, name)
         assert isinstance(statistic, Tensor), f"{name} was not asked for"
         return statistic
@@ -134,12 +134,12 @@ def budget(device: torch.device) -> int:
 
 
 def per_head(features: Tensor) -> Tensor:
-    """Features of keys with an axis for heads, which share them unless they have their own."""
+    """Features of keys with an axis for heads; heads share them unless each has its own."""
     return features[:, None] if features.dim() == 3 else features
 
 
 def _maximum(weights: Tensor, positions: bool) -> tuple[Tensor, Tensor | None]:
-    """The largest of each row and, if wanted, where it is: on a CPU by NumPy, in a fifth of torch's time."""
+    """The maximum of each row and, if wanted, its position; on a CPU by NumPy, five times as fast as torch."""
     if not positions:
         return weights.amax(-1), None
     numpy = weights.device.type == "cpu" and weights.dtype != torch.bfloat16  # which it does not have
@@ -175,7 +175,7 @@ class _Sweep:
         self.columns = self._columns(wide)
         allowed, self.band = scores.hidden
         self.mask = None if allowed is None else self._added(allowed)
-        self.near: tuple[slice, Tensor] | None = None  # the band of the rows that were last asked for
+        self.near: tuple[slice, Tensor] | None = None  # the band of the last block of rows
         if wanted.among is not None:
             # A product with zeros and ones: ten times faster on the CPU than filling by a mask.
             self.chosen = wanted.among[:, None, None, :].to(wide)
@@ -192,7 +192,7 @@ class _Sweep:
         among_where = wanted.among is not None and wanted.positions
         self.among_position = new(batch, head, queries, dtype=torch.long) if among_where else None
         self.at = new(batch, head, queries, len(wanted.offsets)) if wanted.offsets else None
-        self.summed = None  # [batch what query]: whose reading is summed
+        self.summed = None  # [batch what query]: weights of the queries over which attention is summed
         if wanted.received is not None:
             summed = wanted.received.to(wide)
             self.summed = summed.mT if summed.dim() == 3 else summed[:, None]
@@ -207,11 +207,11 @@ class _Sweep:
         self.buffers = new(2, min(self.size, batch * head * queries * keys) + one_row)
 
     def _added(self, allowed: Tensor) -> Tensor:
-        """A mask as something to add to the scores."""
+        """A mask as a term to add to the scores."""
         return self.query.new_zeros(allowed.shape).masked_fill_(~allowed, MASKED)
 
     def _columns(self, wide: torch.dtype) -> Tensor | None:
-        """What is averaged by the weights: values and features side by side, one product for all."""
+        """Values and features side by side, so that one product averages them all by the weights."""
         batch, head, _, keys = self.scores.shape
         columns = []
         if self.width and self.value is not None:
@@ -222,7 +222,7 @@ class _Sweep:
         return torch.cat(columns, dim=-1).contiguous() if columns else None
 
     def _hidden(self, b: slice, h: slice, r: slice, k: slice) -> Tensor | None:
-        """What is added to the scores of a block, so that nobody sees what is hidden."""
+        """The term that hides masked keys when added to the scores of a block."""
         mask = None if self.mask is None else part(self.mask, b, h, r)
         if not self.band:
             return mask
@@ -322,7 +322,7 @@ class _Sweep:
                 self.among_position[b, h, r] = where + k.start  # type: ignore[index]
 
     def finish(self) -> Measured:
-        """Divide by Z what is not yet, and give rows that may see nothing zeros."""
+        """Divide the remaining sums by Z, and set rows that see no key to zero."""
         out, wanted, total = Measured(), self.wanted, self.total
         if self.mixed is not None:
             out.context = self.mixed[..., : self.width] if self.width else None

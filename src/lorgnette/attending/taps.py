@@ -57,14 +57,14 @@ class Tap:
 
 
 class Arrival(NamedTuple):
-    """Which site a module's call is of, and the state that is added to the heads' output, if it was kept."""
+    """The site that a call belongs to, and the residual state added to the heads' output, if it was kept."""
 
     site: Site
     residual: Tensor | None = None
 
 
 class Watch(Protocol):
-    """What follows a tapped model's passes: knows its modules, names the site of each call before it is made."""
+    """Follows the passes of a tapped model and names the site of each call before it happens."""
 
     @property
     def taps(self) -> Sequence[Tap]: ...
@@ -75,4 +75,4 @@ class Watch(Protocol):
 
 
 ACTIVE: ContextVar[tuple[Watch, ...]] = ContextVar("lorgnette_watches", default=())
-"""The watches of this thread (or task); a model tapped elsewhere is not seen from here."""
+"""The watches of this thread (or task): models tapped in other threads are not among them."""

@@ -1,4 +1,4 @@
-"""What several lenses want of one call, as one wish: what two of them want alike is computed once."""
+"""What several lenses want from one call, merged into one request, so that nothing is computed twice."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from lorgnette.attending.sweep import Measured, Wanted, Watcher, per_head
 
 
 class Union:
-    """Wishes together. Tensors count as alike if they are the same object: equal ones would have to be compared.
+    """Several requests merged. Two tensors count as the same only if they are one object: comparing values costs time.
 
     All may differ in features and in the queries whose reading is summed; the keys among which a peak is sought must
     be the same, or a wish does not fit.
@@ -36,7 +36,7 @@ class Union:
         )
 
     def part(self, wish: Wanted, measured: Measured) -> Measured:
-        """What one of the wishes asked for."""
+        """The part of the results that one request wanted."""
         out = replace(measured, average=None, received=None, at=None)
         if wish.features is not None:
             start = 0
@@ -50,13 +50,13 @@ class Union:
             out.received = measured["received"] if len(self.received) == 1 else measured["received"][..., place]
         if wish.offsets:
             at = measured["at"]
-            same = wish.offsets == self.offsets  # an index made of a list would be sent to a GPU, which waits for it
+            same = wish.offsets == self.offsets  # an index from a list would be copied to the GPU, which waits for it
             out.at = at if same else torch.stack([at[..., self.offsets.index(o)] for o in wish.offsets], -1)
         return out
 
 
 def grouped(wishes: Sequence[Wanted]) -> list[list[Wanted]]:
-    """The wishes in groups that fit together: all of one group want a peak among the same keys, or none."""
+    """The requests in compatible groups: within a group all want the peak among the same keys, or none does."""
     groups: list[tuple[Tensor | None, list[Wanted]]] = []
     for wish in wishes:
         for number, (among, group) in enumerate(groups):

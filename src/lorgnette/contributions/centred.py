@@ -1,4 +1,4 @@
-"""Values without a constant that could as well stand in the bias behind the heads: docs/gauge.md."""
+"""Values without the constant that could equally be part of the output bias: see docs/gauge.md."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -13,7 +13,7 @@ from lorgnette.contributions.head_weights import Projections
 from lorgnette.errors import UserError
 
 _ROUNDING = 8
-"""Vectors nearer to the constant than so many units in the last place are the constant itself."""
+"""A vector within this many units in the last place of the constant counts as the constant itself."""
 
 
 def centred(vectors: Float[Tensor, "*rest dim"], constant: Float[Tensor, "*#rest dim"]) -> Float[Tensor, "*rest dim"]:
@@ -26,7 +26,7 @@ def centred(vectors: Float[Tensor, "*rest dim"], constant: Float[Tensor, "*#rest
 
 
 class CentredCall(Call):
-    """A call whose values have lost one constant c per head; its context is y_i − c, as the weights of a row sum to 1.
+    """A call with one constant c per head subtracted from its values; its context is y_i − c, as rows sum to 1.
 
     Weights, and what is measured of them, are those of the call itself. With a learnt sink the weights of the tokens
     do not sum to 1, so that the constant is not free: refused.

@@ -1,4 +1,4 @@
-"""How much could reach the read-out from each input, if each layer's weights were the widths of pipes."""
+"""Attention flow: how much of each input could reach the read-out if attention weights were the widths of pipes."""
 
 import numpy as np
 import torch
@@ -8,9 +8,9 @@ from torch import Tensor
 from lorgnette.errors import UserError
 
 RESOLUTION = 2**30
-"""Capacities are whole multiples of 1/this, which is what SciPy's maximum flow takes."""
+"""Capacities are rounded to multiples of 1/RESOLUTION: SciPy's maximum flow takes integers."""
 LONGEST = 512
-"""Tokens of a text: n flows through layers × n² pipes each."""
+"""The longest text, in tokens: it takes n flows through layers × n² pipes each."""
 
 
 def attention_flow(

@@ -1,4 +1,4 @@
-"""What the `norms` lens must know of a site before any text: its output projection, and the norm that follows."""
+"""What the `norms` lens needs from a site before it reads any text: the output projection and the next norm."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +88,7 @@ class SiteWeights:
         return self.made[site][1]
 
     def make_all(self) -> None:
-        """Now, and not in the first pass: that can be recorded then, and would make them again in every replay."""
+        """Compute the projections now: in a recorded pass they would be computed again with every replay."""
         for site in self.sites:
             _ = self[site].halves
 
@@ -109,7 +109,7 @@ class SiteWeights:
 
 
 def frozen(norm: nn.Module | None, dtype: torch.dtype) -> FrozenNorm | None:
-    """The norm as a linear map; None if it is none of those known to be one."""
+    """The norm as a linear map; None for norms that are not known to be linear with fixed statistics."""
     if isinstance(norm, PureNorm):
         return FrozenNorm(None, unbiased=True)
     if norm is None or norm_form(norm) != NormForm(centred=True):

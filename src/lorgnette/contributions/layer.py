@@ -24,7 +24,7 @@ VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 
 
 class LayerNorms:
-    """Reads one call: `wants` says what of its rows, `take` takes that in, then the rest is there."""
+    """The norms of one call: `wants` requests statistics of its rows, `take` reads them, then the norms can be had."""
 
     site: Site
     parts: Projections
@@ -110,7 +110,7 @@ class LayerNorms:
         return torch.where(deviation > 0, 1.0 / deviation, 0.0)
 
     def scale_of(self, weights: Tensor, texts: slice, rows: slice) -> Float[Tensor, "text row"]:
-        """The scale of some rows while they are swept, when the context of the others is not known yet."""
+        """The scale of the rows being swept, before the context of the others is known."""
         if self.call.has_context:
             return self.scale[texts, rows]
         if self._total is None or self._scale is None or self._own is None:
@@ -182,7 +182,7 @@ class LayerNorms:
         return OnChip(received[0], self.own_norm, received[-1], own_behind)
 
     def take(self, rows: Measured) -> None:
-        """What came of these wishes."""
+        """The statistics that these requests produced."""
         self.weight: Tensor = rows["received"].to(self.wide)
         if self.compares:
             self.own_weight: Tensor = rows["at"][..., 0].to(self.wide)
@@ -229,7 +229,7 @@ class LayerNorms:
 
 @dataclass(frozen=True)
 class Terms:
-    """The norms of a call, or of several calls behind one another; None where a site has no such quantity."""
+    """The norms of one call, or of several concatenated; None where a site lacks a quantity."""
 
     weight: Float[Tensor, "text head key"]
     """Σ_i α_ij over the queries of a text."""
@@ -259,19 +259,19 @@ class Terms:
     """‖x‖."""
 
     def present(self) -> dict[str, Tensor]:
-        """The quantities that there are, by name."""
+        """The quantities that exist at this site, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @staticmethod
     def joined(several: "Sequence[Terms]") -> "Terms":
-        """The texts of several calls behind one another; all have the same quantities."""
+        """Several calls concatenated along their texts; all must have the same quantities."""
         first = several[0].present()
         return Terms(**{name: torch.cat([getattr(one, name) for one in several]) for name in first})
 
 
 @dataclass(frozen=True)
 class OnChip:
-    """Sums of the norms of pairs over queries, and the norms of a token with itself, as the kernels give them."""
+    """Norms of pairs summed over queries, and the norms of each token with itself, as the kernels return them."""
 
     plain: Float[Tensor, "text key"]
     plain_own: Float[Tensor, "text query"]

@@ -76,7 +76,7 @@ class LayerMixing:
 
 
 def _maps(call: Call, projections: SiteWeights | None) -> Projections | None:
-    """None where the layer is not x + attention, or is followed by a norm that is not known."""
+    """None where the layer is not x + attention, or an unknown norm follows."""
     if projections is None or not projections.residual(call.site):
         return None
     maps = projections[call.site]

@@ -15,7 +15,7 @@ def mixing_ratio(others: Float[Tensor, "*rest"], own: Float[Tensor, "*rest"]) ->
 
 
 def off_diagonal_share(contributions: Float[Tensor, "*rest token token"]) -> Float[Tensor, "*rest token"]:
-    """1 − C_ii / Σ_j C_ij: what a row of non-negative contributions leaves to the other tokens; NaN for empty rows."""
+    """1 − C_ii / Σ_j C_ij: the share of the other tokens in a row of non-negative contributions; NaN for empty rows."""
     own = contributions.diagonal(dim1=-2, dim2=-1)
     total = contributions.sum(-1)
     return (total - own) / total

@@ -18,7 +18,7 @@ from torch import Tensor
 from lorgnette.models.norms import variance
 
 BLOCK = {"cpu": 2**18, "cuda": 2**27}
-"""Floats of projected vectors at a time; on the CPU they stay in the second-level cache."""
+"""Floats of projected vectors in one block, which fits the second-level cache of a CPU."""
 
 
 def output_products(output: Float[Tensor, "head dim model"]) -> Float[Tensor, "head dim head_dim"]:
@@ -71,7 +71,7 @@ def all_heads_norms(
     weights: Float[Tensor, "batch head query key"], gram: Float[Tensor, "batch head head key"]
 ) -> Float[Tensor, "batch query key"]:
     """‖Σ_h α^h_ij f^h(x_j)‖ of every pair: one plane of queries × keys after the other, no larger temporary."""
-    planes = weights.unbind(1)  # cut once: cutting costs as much as a product of small planes
+    planes = weights.unbind(1)  # sliced once: a slice costs as much as a product of small planes
     row, total = torch.empty_like(planes[0]), torch.zeros_like(planes[0])
     for h, coefficients in enumerate(gram[..., None, :].unbind(1)):
         first, *others = coefficients[:, : h + 1].unbind(1)

@@ -1,4 +1,4 @@
-"""How much of each input is in each state after several layers, if layers did nothing but mix their tokens."""
+"""Attention rollout: how much of each input is in each state, if layers only mixed their tokens."""
 
 import torch
 from jaxtyping import Float
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def half_residual(weights: Float[Tensor, "*batch head query key"]) -> Float[Tensor, "*batch query key"]:
-    """½ mean_h α + ½ I: the heads count alike, and the residual as much as all of them.
+    """½ mean_h α + ½ I: all heads count equally, and the residual as much as all heads together.
 
     Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", ACL, §3.
     """

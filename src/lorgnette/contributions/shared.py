@@ -1,4 +1,4 @@
-"""What several lenses compute from the transformed vectors of one call: made once, by whoever comes first."""
+"""Quantities of one call that several lenses use: the first lens computes them, the others share them."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -14,7 +14,7 @@ from lorgnette.kernels import norm_kernels as kernels_of_norms
 
 
 def norm_kernels(call: Call) -> ModuleType | None:
-    """The kernels that make norms on a GPU, if they take this call."""
+    """The GPU kernels for norms, if they support this call."""
     if call.kernels(Wanted()) is None:
         return None
     module = kernels_of_norms()
@@ -47,7 +47,7 @@ def own_norms_of(
 
 
 class PairNorms:
-    """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs; whoever asks for the same block next gets the same numbers."""
+    """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs, cached for the next request for the same block."""
 
     norms: Tensor
 

@@ -28,7 +28,7 @@ Constants = Mapping[Site, Float[Tensor, "head dim"]]
 def value_zeroing(
     subject: Subject, batch: Batch, constants: Constants | None = None
 ) -> Iterator[tuple[Site, Float[Tensor, "text token"]]]:
-    """For every self-attention the part of C_ij that is not a token's own; one more pass, then n of each layer."""
+    """For every self-attention, the share of C_ij from other tokens; costs one pass more, and n runs of each layer."""
     for site, distances in zeroing_distances(subject, batch, constants):
         yield site, off_diagonal_share(distances)
 
@@ -58,7 +58,7 @@ def _layers(subject: Subject) -> list[AttentionSite]:
 
 
 def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
-    """What each layer is called with; layers that share a module are told apart by the order of calls."""
+    """The arguments of each layer's call; layers that share a module are told apart by their order."""
     inputs: list[LayerInput] = []
 
     def keep(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
@@ -75,7 +75,7 @@ def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
 
 
 class _Zero(Tap):
-    """Runs one layer outside its stack: hears its attention, and takes one token's value out of the context."""
+    """Runs one layer outside its stack, watches its attention, and removes one token's value from the context."""
 
     def __init__(self, module: nn.Module, site: Site, constant: Float[Tensor, "head dim"] | None = None) -> None:
         self.module, self.site, self.constant, self.token = module, site, constant, -1

@@ -200,7 +200,7 @@ class Lens(torchmetrics.Metric):
     # What torchmetrics calls
 
     def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
-        """Take in another's states; unlike the inherited method, forget what was computed before, count its updates."""
+        """Merge another lens's states; unlike the inherited method, drop cached results and count its updates."""
         more = 1
         if isinstance(incoming_state, torchmetrics.Metric):
             if not isinstance(incoming_state, Lens) or type(incoming_state) is not type(self):
@@ -260,13 +260,13 @@ def options_of(lens: Lens) -> Json:
     defaults = {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
     out: Json = {}
     for name, value in {**defaults, **lens.made_with}.items():
-        with contextlib.suppress(UserError):  # an object of Python's: no file could hold it
+        with contextlib.suppress(UserError):  # a Python object that no file can hold
             out[name] = plain(value, name)
     return out
 
 
 class _Model:
-    """The subject of a lens: a copied lens looks at the same model, a pickled one leaves it behind."""
+    """The subject of a lens: a copy of the lens shares it, a pickle leaves it out."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

@@ -26,7 +26,7 @@ from lorgnette.texts.batch import Batch
 class VectorMeans(Lens):
     """The mean query, key and value of each head, over all non-padding tokens of the corpus.
 
-    A lens that centres values looks through the corpus with it first. It is no finding by itself.
+    A lens that centres values runs it over the corpus first. It is not a finding in itself.
     """
 
     name: ClassVar[str] = "vector_means"
@@ -92,7 +92,7 @@ class Centring:
         return result
 
     def mean(self, name: str, site: Site) -> Float[Tensor, "head dim"]:
-        """Of one kind of vector at one site; refused if nobody has measured it."""
+        """The mean of one kind of vector at one site; refused if it was not measured."""
         if self.means is None:
             raise UserError(
                 f"The lens {self.lens.name!r} centres vectors on their means over the corpus, which have not been "

@@ -19,7 +19,7 @@ MOST_CELLS = 1024
 """Heads of a model beyond which nothing is paired: their products would take more than 34 MB. The report then uses the
 sum of two errors, the largest that the error of a difference can be."""
 _ROUNDING = 64 * np.finfo(float).eps
-"""What two sums of the same numbers differ by relatively without being different."""
+"""Relative difference below which two sums of the same numbers count as equal."""
 
 
 class Pairs:
@@ -66,7 +66,7 @@ class Pairs:
         moments.pairs.append(self)
 
     def take(self, held: Held) -> None:
-        """Take in what `Moments` has held of a batch (or several)."""
+        """Add what `Moments` has collected from one batch or several."""
         by_site: dict[int, list[tuple[Tensor, Tensor]]] = {}
         for sites, values in held:
             if self.variable in values and sites is not None:
@@ -209,7 +209,7 @@ def merged(states: Iterable[Float[Tensor, "slice row column"]]) -> Float[Tensor,
 
 
 def _known(state: Float[Tensor, "slice row column"]) -> Tensor:
-    """Cells that have a text: Σ w² is not zero."""
+    """Cells with at least one text: Σ w² is not zero."""
     return state[:, :-1].diagonal(dim1=1, dim2=2)[:, state.shape[-1] // 2 :] > 0
 
 

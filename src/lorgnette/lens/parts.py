@@ -44,7 +44,7 @@ class Part(Generic[T]):
             self.take(some)
 
     def discard(self) -> None:
-        """Let go of what is held: the batch has failed."""
+        """Drop what is held: the batch has failed."""
         self.held = []
 
     def kind_of(self, item: T) -> Hashable:
@@ -56,12 +56,12 @@ class Part(Generic[T]):
         raise NotImplementedError
 
     def too_large(self, batch: "Batch") -> bool:
-        """Whether the pass that was recorded of this batch does much work that this part does not need any more."""
+        """Whether the pass recorded for this batch does much work that this part no longer needs."""
         return False
 
 
 class Waiting(Part[T]):
-    """Holds what a lens read at each site until the batch is through, then hands it back, what is alike together.
+    """Holds what a lens read at each site until the batch is done, then hands back items of one kind together.
 
         self.sums = Waiting(self, self._take, alike=lambda one: one.total.shape)    # in `allocate`
         self.sums.add(read)                                                         # in `update`

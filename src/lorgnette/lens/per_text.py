@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lorgnette.texts.batch import Batch
 
 MOST_NUMBERS = 2**25
-"""Numbers that a lens keeps at most, of all texts together; each takes eight bytes (value and weight)."""
+"""The most numbers that a lens keeps over all texts; each takes eight bytes (value and weight)."""
 IDS = "text_ids"
 VALUE, WEIGHT = range(2)
 
@@ -41,7 +41,7 @@ class PerText(Part["_Given"]):
     on_cpu = True
 
     def __init__(self, lens: "Lens") -> None:
-        self.lens = lens  # which puts it behind the parts that hand it their numbers
+        self.lens = lens  # last, after the parts that hand it their numbers
         self.held: list[_Given] = []
         self.moments: list[Moments] = []
         self.batch: Batch | None = None
@@ -58,7 +58,7 @@ class PerText(Part["_Given"]):
         return sum(math.prod(self.lens.states[_state(each)].shape[2:]) for each in self.moments)
 
     def refuse_many(self, texts: int) -> None:
-        """UserError if so many texts have too many numbers."""
+        """Raise a UserError if this many texts would have too many numbers."""
         if texts * self.numbers > MOST_NUMBERS:
             raise UserError(
                 f"The lens {self.lens.name!r} has {self.numbers:,} numbers for each text, so they can be "
@@ -83,7 +83,7 @@ class PerText(Part["_Given"]):
         self.held.append(_Given(moments, variable, where, value, weight, rows))
 
     def commit(self) -> None:
-        """Room for the texts of the batch in every state, and in it what they gave."""
+        """Extend every state by the texts of the batch, with their numbers."""
         (held, self.held), (batch, self.batch) = (self.held, []), (self.batch, None)
         if batch is None:
             return

@@ -1,4 +1,4 @@
-"""Where numbers belong: to every head of every site, to every site, or to other places laid out alike."""
+"""What the cells of an array stand for: every head of every site, every site, or other places laid out likewise."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from lorgnette.errors import UserError
 from lorgnette.results import Result
 
 SIGNALS_OF = ("weights", "norms", "relevance", "importance")
-"""Lenses that are run for their signals where nobody names others."""
+"""Lenses whose signals are used by default."""
 Values = tuple[xr.DataArray, xr.DataArray | None]
 """A number for every head, and its standard error over texts where there is one."""
 
@@ -60,7 +60,7 @@ class HeadValues:
 
     @property
     def size(self) -> xr.DataArray:
-        """What heads are ranked by when some are to go."""
+        """The signal by which heads are ranked when some are removed."""
         return abs(self.value) if self.signal.signed else self.value
 
 

@@ -1,4 +1,4 @@
-"""The states of a lens: how they are declared, kept, put back, and how those of several processes come together."""
+"""The states of a lens: how they are declared, saved, restored and merged over processes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from lorgnette.lens.parts import Part
 
 Merge = Callable[[Iterable[Tensor]], Tensor]
-"""From the states of several parts of a corpus that of all of them."""
+"""A function that merges the states of several parts of a corpus into one."""
 
 
 class States:
-    """The states of one lens, and the parts that hold the numbers of a batch until it has gone through."""
+    """The states of one lens, and its parts, which hold the numbers of a batch until the batch has succeeded."""
 
     def __init__(self, lens: "Lens") -> None:
         self.lens = lens
         self.parts: list[Part[Any]] = []
         self.device: torch.device = torch.device("cpu")
-        """Where the model is, and the states that are kept beside it."""
+        """The model's device, and the states kept on it."""
         self.on_device: set[str] = set()
         self.in_place: set[str] = set()
         self.large: set[str] = set()
@@ -54,12 +54,12 @@ class States:
         return all(state.shape == start.shape and torch.equal(state.cpu(), start.cpu()) for state, start in alike)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All states by name, to be kept, put back or written."""
+        """All states by name, to save or restore."""
         self.commit()
         return {name: self[name] for name in self.lens._defaults}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put kept states back."""
+        """Restore saved states."""
         self.discard()
         for name in self.lens._defaults:
             setattr(self.lens, name, tensors[name].to(self[name].device, copy=True))
@@ -67,16 +67,16 @@ class States:
         self.lens._update_count = max(self.lens._update_count, 1)
 
     def snapshot(self) -> dict[str, Tensor]:
-        """The states as they are before a batch: copies only of those that a batch changes in place."""
+        """The states before a batch; only those that a batch changes in place are copied."""
         return {name: state.clone() if name in self.in_place else state for name, state in self.tensors().items()}
 
     def commit(self) -> None:
-        """Take the numbers of a batch into the states, now that it has gone through."""
+        """Add the numbers of a batch that has succeeded to the states."""
         for part in self.parts:
             part.commit()
 
     def discard(self, snapshot: Mapping[str, Tensor] | None = None) -> None:
-        """Let go of a batch that has failed, and put the states of before it back."""
+        """Drop a failed batch and restore the states from before it."""
         for part in self.parts:
             part.discard()
         for name, state in (snapshot or {}).items():
@@ -104,17 +104,17 @@ def description(lens: "Lens") -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """A number, a text, or a tuple of such: what reads the same in another process."""
+    """Whether a value is a number, a string or a tuple of these, and so looks the same in another process."""
     return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, str | int | float)
 
 
 def zeros(*shape: int) -> Float[Tensor, "*shape"]:
-    """Zeros in float64 that take no room, to start a state with."""
+    """Zeros in float64 that take no memory: the start of a state."""
     return torch.zeros((), dtype=torch.float64).expand(shape)
 
 
 def filled(start: Shaped[Tensor, "*shape"], device: torch.device) -> Shaped[Tensor, "*shape"]:
-    """A copy on a device; of what is only repeated, one is sent, and it is repeated there."""
+    """A copy on a device; an expanded tensor is sent once and expanded there."""
     few = start[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in start.stride())]
     if not few.any():
         return torch.zeros(start.shape, dtype=start.dtype, device=device)  # nothing is sent

@@ -1,4 +1,4 @@
-"""Batches made ready before they are wanted: on a GPU in the background, so that it never waits for a tokenizer."""
+"""Batches prepared ahead: in the background for a GPU, so that it never waits for the tokenizer."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from lorgnette.texts.sides import Encoded
 
 T = TypeVar("T")
 DEPTH = 8
-"""Batches that are made ahead."""
+"""The number of batches prepared ahead."""
 PATIENCE = 0.25
 """Seconds that the next batch waits for the first to be launched, at most."""
 

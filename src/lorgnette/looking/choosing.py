@@ -1,4 +1,4 @@
-"""Which lenses look: those that were named, those that they need, or all that can."""
+"""The lenses of a look: those named, those that they need, or all that work on this model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice

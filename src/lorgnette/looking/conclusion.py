@@ -1,4 +1,4 @@
-"""From states to results: what lenses conclude, where it comes from, and what belongs beside it."""
+"""From states to results, with their provenance and what accompanies them."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ def concluded(
 
 
 def computed_of(lens: Lens) -> Any:
-    """What a lens makes of its states."""
+    """The result of one lens."""
     # A rank that got no batch has nothing of its own to add, but must take part.
     lens._update_count = max(lens._update_count, 1)
     return lens.compute()

@@ -1,4 +1,4 @@
-"""The one way in which lenses run: on a batch that goes through a model, wholly or not at all."""
+"""The one driver of lenses: a batch goes through the model and counts as a whole or not at all."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,7 +62,7 @@ class Driver:
                 part.begin(batch)
 
     def run(self, batch: Batch) -> ModelOutput:
-        """The forward pass with the lenses looking on; none if they read nothing but tokens."""
+        """The forward pass, watched by the lenses; skipped if they read nothing but tokens."""
         outputs = None
         with torch.set_grad_enabled(self.reads("gradients")):
             if not all("tokens" in lens.reads for lens in self.lenses):
@@ -74,7 +74,7 @@ class Driver:
 
     @contextmanager
     def tapped(self, batch: Batch) -> Iterator[None]:
-        """The model with the lenses looking on, for one pass of this batch."""
+        """Let the lenses watch the model for one pass of this batch."""
         own = [tap for lens in self.lenses for tap in lens.taps(batch)]
         with self.subject.tapped(*own, *self.taps, _LookingOn(self, batch)):
             yield
@@ -85,7 +85,7 @@ class Driver:
             lens.finish(batch, outputs)
 
     def snapshot(self) -> Snapshot:
-        """The states as they are now, to go back to."""
+        """A copy of the states to return to."""
         return [lens.states.snapshot() for lens in self.lenses]
 
     def discard(self, before: Snapshot) -> None:
@@ -101,7 +101,7 @@ class Driver:
 
 
 class _LookingOn(Tap):
-    """Hands each call to the lenses."""
+    """Passes each call to the lenses."""
 
     def __init__(self, driver: Driver, batch: Batch) -> None:
         self.driver, self.batch = driver, batch
@@ -117,7 +117,7 @@ class _LookingOn(Tap):
 
 
 def refuse_odd_keep(keep: object) -> None:
-    """UserError unless the numbers of texts are to be kept, or nothing is."""
+    """Raise a UserError unless `keep` is "texts" or None."""
     if keep is not None and not (isinstance(keep, str) and keep == "texts"):
         raise UserError(f"keep can be 'texts': each text's numbers. Got {shown(keep)} instead.")
 

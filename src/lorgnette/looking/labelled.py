@@ -11,7 +11,7 @@ from lorgnette.looking.texts import TokenizedTexts
 
 
 def whole_model(texts: TokenizedTexts, lenses: Sequence[Lens], labels: Mapping[str, str] | None) -> list[WholeModel]:
-    """What measures them, on labelled texts; labels that a lens uses must match the classes by name."""
+    """The lens that measures both, on labelled texts; labels that a lens uses must match the classes by name."""
     needed = bool(labels) or any("labels" in lens.reads for lens in lenses)
     runs = any(looks(lens) and "tokens" not in lens.reads for lens in lenses)
     if not needed and not (runs and classifies(texts.subject)):

@@ -273,7 +273,7 @@ def _through(
 
 
 def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
-    """What cannot be looked at, told before any work."""
+    """Refuse what cannot be analysed before any work is done."""
     if not lenses:
         raise UserError("No lens was given. `lorgnette list lenses` lists them.")
     if resume and fingerprint_of(corpus) is None:
@@ -351,7 +351,7 @@ def _size(corpus: Any) -> int | None:
 
 
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, batch_tokens: int, step: int) -> Json:
-    """What must be the same for a kept state to be worth anything."""
+    """What must be unchanged for saved states to be usable."""
     return {
         "weights": weights,
         "dtype": texts.subject.precision,

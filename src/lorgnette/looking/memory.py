@@ -1,4 +1,4 @@
-"""Memory that ran out: how it is recognised, and how it is given back before a smaller attempt."""
+"""Out of memory: recognise it, and free memory before a smaller attempt."""
 
 import gc
 
@@ -17,14 +17,14 @@ SIGNS = (
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether this was thrown because memory ran out; libraries say it in many ways."""
+    """Whether this error means that memory ran out, which libraries report in many ways."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in SIGNS)
 
 
 def let_go() -> None:
-    """Give back what nobody holds any more: cycles that keep tensors, and blocks that the GPU's allocator caches."""
+    """Free what is no longer used: cycles that hold tensors, and blocks cached by the GPU's allocator."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""One batch through the model with the lenses looking on; if it does not fit into memory, its halves."""
+"""Run one batch through the model under the lenses; if it does not fit into memory, its halves."""
 
 from collections.abc import Sequence
 from threading import Event
@@ -17,13 +17,13 @@ STEP = 32
 
 
 class Passes:
-    """Takes the batches of a corpus through a model, one after the other."""
+    """Runs the batches of a corpus through a model, one after the other."""
 
     def __init__(self, subject: Subject, lenses: Sequence[Lens]) -> None:
         self.driver = Driver(subject, lenses)
         self.recordings: Recordings | None = Recordings.of(subject, lenses, self.driver.paths)
         self.launched = Event()
-        """Whether any pass was launched."""
+        """Whether any pass has been launched."""
         self.batches: int | None = 0
         """How many batches of the corpus the states hold; None while one of them is only partly in."""
         self._without: int | None = 0

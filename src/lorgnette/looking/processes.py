@@ -1,4 +1,4 @@
-"""One process or several: who takes which batch. Everything else is torchmetrics' own synchronisation."""
+"""Which process takes which batch. torchmetrics does the rest of the synchronisation."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a bar in a terminal, which keeps its place at any width, else a line now and then."""
+"""Progress on stderr: a bar in a terminal of any width, otherwise a line from time to time."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ SLOW = 20.0
 
 
 def bars(console: "Console") -> "Progress":
-    """A bar, how many of how many, the time left; what is said beside them gets the room that is left."""
+    """A bar, the count, the time left; any further text gets the remaining width."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
@@ -29,7 +29,7 @@ def bars(console: "Console") -> "Progress":
 
 
 class Lines:
-    """A line now and then, for logs: how far, how fast, and how long it will take."""
+    """Occasional lines for logs: how far, how fast, and how long it will take."""
 
     what: str
     total: int | None
@@ -41,7 +41,7 @@ class Lines:
         self.began = self.last = time.monotonic()
 
     def advance(self, done: int, said: str = "") -> None:
-        """Says how far it is if it is time."""
+        """Print a line if one is due."""
         now = time.monotonic()
         if now - self.last < EVERY or done <= self.first:
             return

@@ -1,4 +1,4 @@
-"""What a run leaves behind when it is interrupted, so that it can go on to the same numbers."""
+"""Saved states of an interrupted run, from which it resumes to the same numbers."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from lorgnette.models.loading import tensors_hash
 from lorgnette.types import Json
 
 EVERY = 20.0
-"""Seconds between two keepings."""
+"""Seconds between two saves."""
 LOOK, BEFORE = "states", "before"
 """Files of the look itself, and of the pass before it that some lenses need."""
 
@@ -49,7 +49,7 @@ class Keeper:
         return keeper
 
     def restore(self, lenses: Sequence[Lens]) -> int:
-        """Put kept states back; returns how many batches they hold (0 if nothing was kept)."""
+        """Restore saved states and return the number of batches in them (0 if there are none)."""
         if not self.file.exists():
             return 0
         try:
@@ -78,12 +78,12 @@ class Keeper:
         return int(batches)
 
     def due(self, lenses: Sequence[Lens], batches: int) -> None:
-        """Keep the states if it is time."""
+        """Save the states if a save is due."""
         if time.monotonic() - self.last >= EVERY:
             self.keep_if_possible(lenses, batches)
 
     def keep_if_possible(self, lenses: Sequence[Lens], batches: int) -> None:
-        """If that fails the run goes on: only the chance to resume is lost."""
+        """Save the states; if that fails the run continues, and only the chance to resume is lost."""
         try:
             self.keep(lenses, batches)
         except UserError as error:

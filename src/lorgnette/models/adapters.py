@@ -1,4 +1,4 @@
-"""Adapters (PEFT) by their folders: which model they belong to, and how they are put on it."""
+"""Adapters (PEFT): find the model that an adapter's folder belongs to, and load the adapter onto it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ _LONGEST_CONFIG = 1 << 20
 
 
 def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
-    """The model and the adapter that a name stands for: the folder of an adapter alone names its model."""
+    """The model and the adapter that a name stands for; the folder of an adapter names its model."""
     if adapter is not None and not (Path(adapter) / CONFIG).is_file():
         raise UserError(f"{adapter} has no {CONFIG}: it is not an adapter folder. Pass the folder that PEFT wrote.")
     folder = Path(name)
@@ -27,7 +27,7 @@ def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
 
 
 def put_on(model: PreTrainedModel, folder: Path, *, allow_pickle: bool) -> list[Path]:
-    """Puts the adapter on the model, in place, and says which files it was read from."""
+    """Load the adapter onto the model, in place, and return the files that it was read from."""
     files = sorted(folder.glob("adapter_model*.safetensors"))
     if not files and not allow_pickle:
         raise UserError(

@@ -20,7 +20,7 @@ PARTS = {
     "order": "the order of residual and norm",
     "mixing": "how tokens are mixed between the layers",
 }
-"""What may be unknown of a site, and how a message calls it."""
+"""Parts of a site that may be unknown, with their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class HeadWeights:
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear map that gives queries, keys or values of all heads, or a fused one that also gives others.
+    """The linear map for the queries, keys or values of all heads; it may be fused with others.
 
     Of a fused map these are the part `which` of `of` equal ones, or the outputs named in `columns`.
     """
@@ -94,7 +94,7 @@ class AttentionSite:
     """which of PARTS could not be proved, and why"""
 
     def lack(self, part: str) -> str | None:
-        """Why a part of this site is not known: it could not be proved, or its weights cannot be read; else None."""
+        """Why a part of this site is unknown (it could not be proved, or its weights cannot be read), or None."""
         maps = {"query": self.query, "key": self.key, "value": self.value}
         module = self.output if part == "output" else getattr(maps.get(part), "module", None)
         if part in self.unknown or module is None:
@@ -103,7 +103,7 @@ class AttentionSite:
         return None if reason is None else f"the weights of its {type(module).__name__} cannot be read, {reason}"
 
     def require(self, *parts: str) -> None:
-        """Refuse, in one line, what needs a part of this site that is not known."""
+        """Raise a one-line error if this part of the site is unknown."""
         for part in parts:
             reason = self.lack(part)
             if reason is not None:
@@ -163,11 +163,11 @@ class Anatomy:
         return next(s for s in self.sites if s.site == site)
 
     def knows(self, *parts: str) -> bool:
-        """Whether these parts are known of every site."""
+        """Whether these parts are known at every site."""
         return all(site.lack(part) is None for site in self.sites for part in parts)
 
     def require(self, *parts: str) -> None:
-        """Refuse, in one line, what needs a part that is not known of every site."""
+        """Raise a one-line error unless this part is known at every site."""
         for site in self.sites:
             site.require(*parts)
 

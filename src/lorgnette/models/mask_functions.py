@@ -1,4 +1,4 @@
-"""Which of transformers' mask functions are a band along the diagonal, recognised by what they are made of."""
+"""Which of transformers' mask functions describe a band along the diagonal, recognised by their code."""
 
 from collections.abc import Callable
 from functools import cache
@@ -21,7 +21,7 @@ _EXAMPLE = 3
 
 
 def band_of(mask_function: Callable[..., Tensor]) -> Band | None:
-    """The band that this function describes; None if it is anything else, or not known to be one."""
+    """The band that this function describes; None if it is not known to be a band."""
     numbers: list[int] = []
     make = _known().get(_anatomy(mask_function, numbers))
     return None if make is None else make(*numbers)

@@ -1,4 +1,4 @@
-"""Norms: which modules are one, and of what form. Shown by running a copy of the module, not by its name.
+"""Norms: which modules are norms, and of what form. Proved by running a copy of the module, not by its name.
 
     norm(x) = (offset + weight) ⊙ (x − centred · mean(x)) / s + bias
 
@@ -38,7 +38,7 @@ _KNOWN: dict[tuple[type, bool], NormForm | None] = {}
 
 
 def norm_form(module: nn.Module) -> NormForm | None:
-    """The form of a norm over the last axis; None if the module is no norm that is known."""
+    """The form of a norm over the last axis; None if the module is not a known norm."""
     if isinstance(module, nn.LayerNorm | PureNorm):
         return _LAYER_NORM
     key = (type(module), getattr(module, "weight", None) is not None)

@@ -1,4 +1,4 @@
-"""Weights that lie elsewhere until they are needed: accelerate keeps them on the CPU or on the disk (device_map).
+"""Offloaded weights: accelerate (device_map) keeps them on the CPU or on disk until a module needs them.
 
 They are brought in for each module's forward and taken away again. Passes are exact; what reads weights by itself asks
 here.
@@ -13,12 +13,12 @@ from lorgnette.errors import UserError
 
 
 def is_offloaded(module: nn.Module) -> bool:
-    """Whether this module's own weights are brought in for its forward."""
+    """Whether this module's own weights are loaded for its forward."""
     return bool(getattr(getattr(module, "_hf_hook", None), "offload", False))
 
 
 def parameter(module: Any, name: str) -> Tensor | None:
-    """A weight of a module as numbers, fetched if it lies elsewhere."""
+    """A weight of a module as a tensor, fetched if it is offloaded."""
     tensor = getattr(module, name, None)
     if tensor is None or not tensor.is_meta:
         return tensor
@@ -29,7 +29,7 @@ def parameter(module: Any, name: str) -> Tensor | None:
 
 
 def tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters and buffers of a checkpoint by name; of those that lie elsewhere, one in memory at a time."""
+    """All parameters and buffers of a checkpoint by name; offloaded ones are in memory one at a time."""
     for name, tensor in sorted(model.state_dict().items()):
         path, _, leaf = name.rpartition(".")
         fetched = parameter(model.get_submodule(path), leaf) if tensor.is_meta else tensor
@@ -38,7 +38,7 @@ def tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def refuse_offloaded(model: nn.Module, what: str) -> None:
-    """Refuse what reads or changes weights where they lie."""
+    """Refuse an operation that reads or changes weights in place."""
     away = next((name for name, tensor in model.named_parameters() if tensor.is_meta), None)
     if away is not None:
         raise UserError(

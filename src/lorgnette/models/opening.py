@@ -38,7 +38,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model as it lies on the disk, or on the hub (`folder` is None)."""
+    """A model on disk, or on the hub (`folder` is None)."""
 
     name: str
     folder: Path | None
@@ -130,7 +130,7 @@ class Checkpoint:
 
     @contextmanager
     def _opened(self, part: str, to_do: str) -> Iterator[None]:
-        """Quietly; what is thrown is said of this part of this checkpoint."""
+        """Run it quietly; errors are reported for this part of this checkpoint."""
         verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
@@ -195,7 +195,7 @@ def _ask_hub(name: str, revision: str | None = None) -> None:
 
 
 def _snapshot(name: str, revision: str | None = None) -> Path | None:
-    """Where the hub's files of this model lie on this machine."""
+    """The folder of the hub's cached files for this model."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(name, "config.json", revision=revision)
@@ -221,7 +221,7 @@ def _refuse_odd_files(folder: Path) -> None:
     with outside(f"The folder {folder} cannot be read", "Give a model folder that you may read."):
         for file in folder.iterdir():
             if not file.exists():
-                continue  # a link that leads nowhere: if it is needed, it is missed
+                continue  # a dangling link: reported as missing if it is needed
             if not stat.S_ISREG(file.stat().st_mode) and not stat.S_ISDIR(file.stat().st_mode):
                 raise UserError(f"{file} is a pipe or a device, not a file. Remove it.")
             if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model", ".spm"):
@@ -229,7 +229,7 @@ def _refuse_odd_files(folder: Path) -> None:
 
 
 def _refuse_odd_config(file: Path) -> None:
-    """What can be known to be wrong before a library makes a model of it, in whatever time that takes."""
+    """Refuse a config that is plainly wrong, before a library spends time on building the model."""
     if not file.is_file():
         raise UserError(f"{file.parent} has no config.json: it is not a model folder. Pass a folder that contains one.")
     if file.stat().st_size > LONGEST_CONFIG:

@@ -1,4 +1,4 @@
-"""Proof that what is seen of a model is what the model does, on every way to run it."""
+"""Proof that captured attention is what the model computes, for every way to run it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,7 +31,7 @@ class Largest:
     way: str = ""
 
     def take(self, difference: Tensor, way: str, scale: float = 1.0) -> None:
-        """Infinity for what is not a number: Python's max would pass over NaN, and the proof would hold."""
+        """Infinity for NaN: Python's max would skip NaN, and the proof would hold."""
         if difference.numel():
             size = float(difference.abs().nan_to_num(nan=torch.inf).max()) / scale
             if size > self.size or not self.way:
@@ -40,7 +40,7 @@ class Largest:
 
 @dataclass
 class Proof:
-    """How far a model's attention is from what is seen of it: the largest differences over all ways that it runs."""
+    """The largest differences between a model's attention and what was captured, over all ways to run it."""
 
     output: Largest = field(default_factory=Largest)
     """of the model's output, seen and unseen, relative to its largest number"""
@@ -110,7 +110,7 @@ class _Examiner(Tap):
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Keeps what every output projection gives."""
+        """Keeps the output of every output projection."""
         modules = {id(s.output): s.output for s in self.anatomy.sites if s.output and s.lack("output") is None}
         with ExitStack() as undo:
             for module in modules.values():
@@ -130,7 +130,7 @@ class _Examiner(Tap):
         self.calls.append(call)
 
     def judge(self, step: Step) -> list[_Seen]:
-        """Measures all calls of a pass, and forgets them; returns their weights."""
+        """Measure all calls of a pass, drop them, and return their weights."""
         for call in self.calls:
             self.judge_call(call, step)
         for attention, context, output in self.outputs:

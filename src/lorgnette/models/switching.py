@@ -1,4 +1,4 @@
-"""What is changed on a model while it is looked at, and how it goes back.
+"""Temporary changes to a model while it is analysed, and how they are undone.
 
 Every change is counted for the object that it was made on (a config, a module): two models may share one, and whoever
 is done last puts it back, in whatever order the users come and go.
@@ -22,7 +22,7 @@ _LOCK = threading.RLock()
 
 @dataclass
 class _Override:
-    """A change that some users want; it holds its object, so that no other gets the same id meanwhile."""
+    """A change with the number of its users; it holds the changed object, so that its id stays unique."""
 
     holder: object
     undo: Callable[[], None]
@@ -34,7 +34,7 @@ _OVERRIDES: dict[tuple[str, int], _Override] = {}
 
 @contextmanager
 def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
-    """Each holder is changed for its first user and put back by its last."""
+    """Change each holder for its first user, and restore it after its last."""
     keys: list[tuple[str, int]] = []
     try:
         with _LOCK:
@@ -55,7 +55,7 @@ def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Calla
 
 @contextmanager
 def switched(modules: Iterable[nn.Module], anatomy: Anatomy) -> Iterator[None]:
-    """Route a model, of these modules, through `attend`."""
+    """Route a model with these modules through `attend`."""
     shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
     with (
         _overridden("attention", _configs(modules), _named(NAME)),
@@ -79,7 +79,7 @@ def _configs(modules: Iterable[nn.Module]) -> list[PretrainedConfig]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout: modules in training mode are in evaluation mode meanwhile, and in training mode afterwards."""
+    """Switch off dropout: modules in training mode are in evaluation mode while the context is open."""
     with _LOCK:
         training = [m for m in model.modules() if m.training or ("training", id(m)) in _OVERRIDES]
     with _overridden("training", training, _evaluated):
@@ -119,7 +119,7 @@ def _evaluated(module: nn.Module) -> Callable[[], None]:
 
 
 class _Forward:
-    """A shim in place of a module's forward; a copy of the module has the forward of its class again."""
+    """A shim in place of a module's forward; a copy of the module gets its class's forward back."""
 
     def __init__(self, shim: Callable[..., object], module: nn.Module, own: object) -> None:
         self.shim, self.module, self.own = shim, module, own

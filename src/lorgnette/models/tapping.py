@@ -1,4 +1,4 @@
-"""How a Hugging Face model comes to call `attend`, and goes back to what it did before."""
+"""Make a Hugging Face model call `attend`, and restore it afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -49,7 +49,7 @@ class _Watch:
         return any(watch is self for watch in ACTIVE.get())
 
     def end(self) -> None:
-        """Takes this watch off, and no other's; one that is ended in another context than it began in sees no more."""
+        """Remove this watch and no other; a watch that ends in another context than it began in sees nothing more."""
         ACTIVE.set(tuple(watch for watch in ACTIVE.get() if watch is not self))
         self.modules = set()
 
@@ -68,7 +68,7 @@ class _Watch:
                 return
             _refuse_checkpointing(self.model, stack)
             self.passes += 1
-            self.running = _StackPass(stack)  # a pass that broke off is forgotten: stacks never nest
+            self.running = _StackPass(stack)  # an aborted pass is dropped: stacks never nest
             for tap in self.taps:
                 tap.open(stack.name)
 
@@ -109,7 +109,7 @@ class _Watch:
 
 
 def refuse_compiled(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> None:
-    """A compiled graph does not come by our attention function, or keeps it after the end."""
+    """Refuse compiled models: their graphs bypass our attention function, or keep it afterwards."""
     parts = model.modules() if modules is None else modules
     compiled = [part for part in parts if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None]
     if compiled or torch.compiler.is_compiling():
@@ -130,7 +130,7 @@ def _refuse_checkpointing(model: nn.Module, stack: LayerStack) -> None:
 
 
 class _Hook:
-    """A hook that a copy of the model does not take along."""
+    """A hook that copies of the model do not inherit."""
 
     def __init__(self, hook: Callable[..., None]) -> None:
         self.hook = hook

@@ -31,7 +31,7 @@ class Step:
         return (self.source if self.target is None else self.target)[:, self.first :]
 
     def queries(self, site: Site) -> Bool[Tensor, "batch query"]:
-        if site.stack == "pooler":  # one query asks about the text
+        if site.stack == "pooler":  # a single query attends to the text
             return self.source.any(-1, keepdim=True)
         return self.source if self.target is not None and site.stack == "encoder" else self.asked
 
@@ -86,7 +86,7 @@ class Way:
 
 
 class NoCache(Exception):
-    """The model keeps nothing for a later pass."""
+    """The model returns no cache for a later pass."""
 
 
 def ways(inputs: Mapping[str, Tensor]) -> list[Way]:
@@ -137,7 +137,7 @@ def _rolled(inputs: Mapping[str, Tensor], shape: torch.Size, mask: Bool[Tensor, 
 
 
 def _cut(inputs: Mapping[str, Tensor], row: int, source: int, target: int | None) -> dict[str, Tensor]:
-    """One text, and so many of its tokens."""
+    """One text, cut to this many tokens."""
     return {
         name: tensor[row : row + 1, : target if name.startswith("decoder") else source]
         for name, tensor in inputs.items()

@@ -27,12 +27,12 @@ class Bleu:
     translations: tuple[str, ...]
     references: tuple[str, ...]
     signature: str
-    """sacrebleu's: what must be the same for two scores to be compared."""
+    """sacrebleu's signature: two scores are comparable only if theirs are equal."""
 
     @cached_property
     def statistics(self) -> Int[np.ndarray, "text 10"]:
-        """For each text: matches of 1- to 4-grams, n-grams there are, length of translation, length of reference."""
-        metric = _metric(effective_order=True)  # as it wants for single sentences
+        """For each text: matched 1- to 4-grams, their numbers, and the lengths of translation and reference."""
+        metric = _metric(effective_order=True)  # sacrebleu's advice for single sentences
         each = [
             metric.sentence_score(said, [wanted])
             for said, wanted in zip(self.translations, self.references, strict=True)
@@ -62,7 +62,7 @@ class Bleu:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the BLEU of two systems on the same texts, with the interval of a paired bootstrap (Koehn 2004)."""
+    """The difference in BLEU of two systems on the same texts, with a paired bootstrap interval (Koehn 2004)."""
 
     value: float
     interval: Interval
@@ -113,7 +113,7 @@ def _randomised(system: Bleu, base: Bleu, trials: int) -> float:
 def paired(
     score: float, base: float, draws: Float[np.ndarray, " draw"], base_draws: Float[np.ndarray, " draw"]
 ) -> Difference:
-    """The same from draws that were kept; p is how often a draw has the other sign, twice, never below 2 / draws."""
+    """The same from kept draws; p is twice the share of draws with the opposite sign, at least 2 / draws."""
     apart = np.asarray(draws) - np.asarray(base_draws)
     other = min((apart <= 0).mean(), (apart >= 0).mean())
     return Difference(score - base, percentile_interval(apart), float(min(1.0, max(2 * other, 2 / len(apart)))))

@@ -47,5 +47,5 @@ def percentile_interval(drawn: Float[np.ndarray, " draw"]) -> Interval:
 
 
 def bootstrap_mean_interval(values: Float[np.ndarray, " item"], *, seed: int = 0) -> Interval:
-    """Of a mean, without the assumption that values are normal: paired differences of 0 and 1, say."""
+    """The bootstrap interval of a mean of values that are far from normal, such as paired differences of 0 and 1."""
     return percentile_interval(bootstrap_draws(values, np.mean, seed=seed))

@@ -1,4 +1,4 @@
-"""Shannon's entropy, the one form that every part of the package uses."""
+"""Shannon's entropy, in the one form used throughout the package."""
 
 import torch
 from jaxtyping import Float, Int

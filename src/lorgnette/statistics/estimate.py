@@ -16,13 +16,13 @@ from lorgnette.axes import Selected
 
 CONFIDENCE = 0.95
 LEVEL = 0.05
-"""Share of false ones among the differences that are called significant."""
+"""The false discovery rate among differences called significant."""
 Interval = tuple[float, float]
 Numbers = Any
 """A float, a NumPy array or an xarray.DataArray."""
 _ALMOST_ONE = 1 - 1e-12
 _ROUNDING = 4 * np.finfo(float).eps
-"""An error of this share of the value, or less, is none."""
+"""A standard error below this share of the value counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Estimate:
         return Estimate(self.value - other.value, se, count)
 
     def minus_correlated(self, other: "Estimate | float") -> "Estimate":
-        """The difference of two numbers from the same texts, of which nobody knows how they go together.
+        """The difference of two numbers from the same texts whose correlation is not known.
 
         Its standard error is taken to be the sum of both, the largest that it can be, so that a test of it errs less
         often than it says.
@@ -147,7 +147,7 @@ class Estimate:
         return self.minus_paired(other, self.se + other.se)
 
     def significant(self, what: str = "difference") -> str:
-        """What to add to a sentence: "; the difference is significant", or that it is not; nothing without an error."""
+        """An ending for a sentence: "; the difference is significant" or its negation; empty without an error."""
         p = float(self.p)
         return "" if p != p else f"; the {what} is {'' if p < LEVEL else 'not '}significant"
 
@@ -160,7 +160,7 @@ def t_quantile(degrees: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"
 
 
 def share_interval(count: int, total: int) -> Interval:
-    """Of a share of independent items (Wilson 1927)."""
+    """The 95 % interval of a share of independent items (Wilson 1927)."""
     from scipy.stats import binomtest
 
     low, high = binomtest(count, total).proportion_ci(CONFIDENCE, method="wilson")

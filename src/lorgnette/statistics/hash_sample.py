@@ -1,4 +1,4 @@
-"""The one bounded random sample, as states that merge: the items, or whole groups of items, of smallest hash."""
+"""A bounded random sample whose states merge: the items, or whole groups of items, with the smallest hashes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _MOST = 2**53
 
 @runtime_checkable
 class Holder(Protocol):
-    """What keeps the states: a lens."""
+    """The owner of the states: a lens."""
 
     def state(self, name: str, start: Tensor, merge: Any, *, in_place: bool, **options: Any) -> None: ...
 
@@ -40,18 +40,18 @@ NAME = Column(dtype=torch.uint8, ragged=True)
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same on a device; nobody waits for a GPU."""
+    """A copy on a device, without waiting for a GPU."""
     sent = device.type == "cuda" and tensor.numel() > 0
     return tensor.pin_memory().to(device, non_blocking=True) if sent else tensor.to(device)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a sample will hold, once it has the columns of what comes."""
+    """The next contents of a sample, before the columns of the new items are there."""
 
-    kept: Int[Tensor, " new"]  # which of the offered items come
-    index: Int[Tensor, "item column"]  # of those that are there and, behind them, of these
-    order: Int[Tensor, " kept"]  # where what will be there stands in it
+    kept: Int[Tensor, " new"]  # which of the offered items are kept
+    index: Int[Tensor, "item column"]  # of the items already kept, followed by the new ones
+    order: Int[Tensor, " kept"]  # positions of the next contents in it
 
 
 class HashSample:
@@ -86,7 +86,7 @@ class HashSample:
         self.lens, self.name, self.columns = lens, name, dict(columns)
         self.size, self.strata, self.each = size, strata, each
         self._settled: Tensor | None = None
-        """The index as it was last sorted and cut; that of the lens may be another since, by a merge say."""
+        """The index as last sorted and cut; the lens's own may have changed since, for example by a merge."""
         self.ragged: list[str] = [column for column, kind in self.columns.items() if kind.ragged]
         index = torch.zeros(0, LENGTHS + len(self.ragged), dtype=torch.int64)
         lens.state(f"{name}_index", index, "cat", in_place=False)
@@ -176,7 +176,7 @@ class HashSample:
     def _open(
         self, number: Int[np.ndarray, " item"], item: Int[np.ndarray, " item"], stratum: int
     ) -> Int[np.ndarray, " open"]:
-        """Which items may get in: cheap, so that the many that cannot are not sorted."""
+        """A cheap filter for items that may be kept, so that the many others are never sorted."""
         state = self._state("index")
         index = state.numpy()
         below = _MOST if self.each is None else int(self._state("bar")[stratum])
@@ -200,7 +200,7 @@ class HashSample:
         columns: Mapping[str, Tensor | Sequence[Tensor]],
         order: Int[Tensor, " kept"] | None,
     ) -> None:
-        """Put columns behind those that are there, and keep the items of this order, or all as they come."""
+        """Append columns, then keep the items in this order, or all of them."""
         there = len(self._state("index"))
         for place, name in enumerate(self.ragged, LENGTHS):
             joined[there:, place] = torch.tensor([len(part) for part in columns[name]], dtype=torch.int64)
@@ -226,10 +226,10 @@ class HashSample:
         return [part.detach().to(device, kind.dtype).reshape(-1, *kind.shape) for part in parts]
 
     def _order(self, index: Int[np.ndarray, "item column"], *, settle: bool = False) -> Int[np.ndarray, " kept"]:
-        """Where what is kept stands, in order: by stratum, number and item."""
+        """Positions of the kept items, ordered by stratum, number and item."""
         stratum, number = index[:, STRATUM], index[:, NUMBER]
         key = stratum * _MOST + number
-        order = np.argsort(key, kind="stable")  # little work: all but what is new is in order
+        order = np.argsort(key, kind="stable")  # cheap: only the new items are out of order
         if self.each is not None:
             order = order[(number < self._state("bar").numpy()[stratum])[order]]
         if self.size is None or not len(order):
@@ -327,7 +327,7 @@ class Rows:
 
 
 class NameSet:
-    """Names that were met, as states that merge: of texts that could not be used, say."""
+    """A set of names as a state that merges, for example of texts that could not be used."""
 
     def __init__(self, lens: Holder, name: str) -> None:
         self.sample: HashSample = HashSample(lens, name, {"id": NAME}, size=None)
@@ -336,7 +336,7 @@ class NameSet:
         self.sample.add(torch.tensor([text_key(name) >> 11 for name in names], dtype=torch.int64), id=as_names(names))
 
     def first(self, count: int) -> list[str]:
-        """The first so many, in the order of the alphabet."""
+        """The first names in alphabetical order."""
         return sorted(set(self.sample.rows().names()))[:count]
 
 

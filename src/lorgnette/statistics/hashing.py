@@ -1,4 +1,4 @@
-"""A bounded random sample of very many items that does not depend on how they come: the k of smallest hash.
+"""A bounded random sample that does not depend on the order of its items: the k with the smallest hashes.
 
 Every item has a random number that depends on nothing but the item. A sample of all items of all texts is the k items
 whose numbers are smallest; samples of parts merge into the sample of the whole, in any order, exactly.
@@ -21,7 +21,7 @@ _PIECE = 8192  # items that go through the permutation together: they stay in th
 
 
 def text_key(*parts: object) -> int:
-    """64 bits that depend on all parts, and on nothing else."""
+    """A 64-bit hash of all parts."""
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()[:8], "little")
 
 
@@ -55,7 +55,7 @@ def drawn(
 
 
 def bar(size: Integer[np.ndarray, "*group"], wanted: int) -> Float[np.ndarray, "*group"]:
-    """Numbers below which some more than `wanted` of `size` items are expected; infinite if there are hardly more."""
+    """Bars below which slightly more than `wanted` of `size` items are expected; infinite for small sizes."""
     share = (wanted + 6 * wanted**0.5 + 8) / np.maximum(size, 1)
     few = share >= 0.95
     return np.where(few, np.inf, -np.log1p(-np.where(few, 0.0, share)) / UNIT)
@@ -76,7 +76,7 @@ def _order_statistics(keys: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -
 def _shuffled(index: np.ndarray, group: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """A keyed permutation of 0 … size − 1 for each group: a Feistel network on the next power of four.
 
-    Who comes out of it outside walks on until inside.
+    A result outside the range goes through the network again until it is inside (cycle walking).
     """
     halves = np.maximum(1, np.ceil(np.log2(np.maximum(sizes, 2)) / 2)).astype(np.uint64)
     size, key, half = sizes.astype(np.uint64)[group], keys[group], halves[group]
@@ -92,7 +92,7 @@ def _shuffled(index: np.ndarray, group: np.ndarray, sizes: np.ndarray, keys: np.
 
 
 def _walked(index: np.ndarray, key: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """One way through the network, which has two halves of so many bits."""
+    """One pass through the network, whose two halves have this many bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = index >> half, index & mask
     for turn in range(4):

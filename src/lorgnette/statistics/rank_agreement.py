@@ -73,7 +73,7 @@ def advantages(
 def within_groups(
     values: Float[np.ndarray, "signal item"], group: Int[np.ndarray, " item"]
 ) -> Float[np.ndarray, "signal item"]:
-    """Ranks inside each group (heads of a layer), from 0 to 1 with mean ½: what differs between groups is gone."""
+    """Ranks within each group (the heads of a layer), scaled to 0–1 with mean ½, so that groups do not differ."""
     out = np.empty(values.shape)
     for number in np.unique(group):
         members = group == number
@@ -82,6 +82,6 @@ def within_groups(
 
 
 def reliability(values: Float[np.ndarray, " item"], errors: Float[np.ndarray, " item"]) -> float:
-    """1 − mean(se²) / variance of the values: how much of what tells the items apart is not noise; at least 0."""
+    """Reliability, 1 − mean(se²) / variance: the share of the variance between items that is not noise; at least 0."""
     spread = float(values.var(ddof=1)) if len(values) > 1 else 0.0
     return max(0.0, 1.0 - float((errors**2).mean()) / spread) if spread > 0 else float("nan")

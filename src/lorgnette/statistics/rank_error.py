@@ -1,4 +1,4 @@
-"""How sure a rank correlation is, when the items come in texts."""
+"""The standard error of a rank correlation when the items come in texts."""
 
 from collections.abc import Callable
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def rounded(values: Float[Tensor, "*item"], bits: int = 16) -> Float[Tensor, "*item"]:
-    """Keep this many bits of each number: what differs by rounding alone must tie, or noise would be ranked.
+    """Round to this many bits: numbers that differ by rounding alone must tie, or the ranks would be noise.
 
     [CLS] in the first layer is one vector in every text, but its norm comes out with another last bit in each batch.
     """

@@ -1,4 +1,4 @@
-"""What the parts of a text read of each other: who listens to whom."""
+"""Attention between the parts of a text."""
 
 import torch
 import xarray as xr
@@ -13,7 +13,7 @@ from lorgnette.subject.trace import Trace
 
 MEASURES = ("weights", "norms")
 REST = "other"
-"""Tokens of no part: what the tokenizer adds."""
+"""The name for tokens outside all parts, which the tokenizer adds."""
 
 
 def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
@@ -53,7 +53,7 @@ def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None)
 def _read(
     call: Call, attention: AttentionSite, measure: str, parts: Float[Tensor, "part key"]
 ) -> Float[Tensor, "head query part"]:
-    """What each query reads of each part: Σ_j α_ij over its keys, or Σ_j α_ij ‖f(x_j)‖; no matrix is made."""
+    """Each query's attention to each part, Σ_j α_ij or Σ_j α_ij ‖f(x_j)‖, without the n×n matrix."""
     features = parts.T[None].to(call.query)
     if measure == "norms":
         value = call.value[0].detach()

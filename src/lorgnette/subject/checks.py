@@ -1,4 +1,4 @@
-"""Proof, on every way to run a model, that what is seen of it is what it does."""
+"""Proof, for every way to run a model, that captured attention is what the model computes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ EAGER = 1e-5
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold, whether it does, and the figure."""
+    """One check: what must hold, whether it does, and the figure."""
 
     name: str
     ok: bool
@@ -121,7 +121,7 @@ def _sites(subject: Subject, proof: Proof) -> Check:
 
 
 def _ways(proof: Proof) -> str:
-    """Those that were compared, and those that the model itself does not run."""
+    """The ways to run the model that were compared, and those that the model itself does not support."""
     left_out = [f"{way} ({why})" for way, why in proof.left_out.items()]
     return ", ".join(proof.ways) + (f"; the model itself does not run with {', '.join(left_out)}" if left_out else "")
 

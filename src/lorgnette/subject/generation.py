@@ -1,4 +1,4 @@
-"""A text as a language model goes on with it: every step of the cache, put together to one trace."""
+"""Generation: the cached steps of a language model, combined into one trace."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Set
@@ -79,7 +79,7 @@ def traced(
     *,
     truncate: bool = False,
 ) -> Trace:
-    """A trace as it is asked for: of a text or of a prompt and what follows, of the whole model or without some heads.
+    """The trace of a text, or of a prompt and its continuation, with or without some of the heads.
 
     With both, the effect is that on the text which the whole model says, and `effect.said` has both continuations.
     """
@@ -252,7 +252,7 @@ def _placed(rows: list[Tensor]) -> Tensor:
 
 
 _Called = tuple[tuple[object, ...], dict[str, object]]
-"""Arguments and keywords of a call."""
+"""Positional and keyword arguments of a call."""
 
 
 @runtime_checkable

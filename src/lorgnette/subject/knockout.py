@@ -1,4 +1,4 @@
-"""Heads taken out of a pass: which ones, and the tap that does it."""
+"""Heads switched off in a pass: their names, and the tap that does it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ Head = str | Sequence[str | int]
 
 
 class Knockout(Tap):
-    """Replaces what some heads give by nothing, or by what they give on average, before the output projection.
+    """Replaces the output of some heads by zero, or by its mean, before the output projection.
 
     `means` is a result of the `head_means` lens; without it a head gives zero (Michel et al. 2019). The attention
     weights stay as they are, and so does the bias of the output projection.
@@ -76,7 +76,7 @@ def head_names(subject: "Subject", heads: Mapping[Site, Sequence[int]]) -> tuple
 
 
 def mean_outputs(means: Result, subject: "Subject", site: Site) -> Float[Tensor, "head dim"]:
-    """What the heads of one site give on average, from a result of the `head_means` lens."""
+    """The mean output of the heads of one site, from a result of the `head_means` lens."""
     if means.lens != "head_means":
         raise UserError(f"Mean ablation needs a result of the lens 'head_means'. Got one of {means.lens!r} instead.")
     if site.name not in means.data[axes.STACK].values or site.layer >= means.data.sizes[axes.LAYER]:

@@ -1,4 +1,4 @@
-"""The thing looked at: a model, its tokenizer, and where its attention lives."""
+"""The subject of an analysis: a model, its tokenizer, and the places of its attention."""
 
 import copy
 import os
@@ -148,7 +148,7 @@ class Subject(Facts):
 
     @property
     def precision(self) -> str:
-        """What passes compute in, as results state it: the dtype of the weights, and that of autocast if it is on."""
+        """The precision of passes, as results state it: the dtype of the weights, and autocast's if it is on."""
         own, kind = str(self.dtype).removeprefix("torch."), self.device.type
         if self.dtype == torch.float64 or not torch.is_autocast_enabled(kind):  # autocast leaves float64 alone
             return own
@@ -280,7 +280,7 @@ def subject_of(model: object) -> Subject:
 
 
 def refuse_tokenizer(tokenizer: object, function: str) -> None:
-    """What is no tokenizer, in its place."""
+    """Refuse anything that is not a tokenizer."""
     if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
         raise UserError(
             f"{function} takes a tokenizer of transformers (AutoTokenizer.from_pretrained(…)). Got a "
@@ -352,7 +352,7 @@ def load(
 
 
 def _device(asked: str | None) -> str:
-    """The device that was asked for, if there is one such; by default a GPU if there is one."""
+    """The requested device, if it exists; by default a GPU if there is one."""
     if asked is not None and not isinstance(asked, str):
         raise UserError(f"Unknown device {shown(asked)}: expected cpu, cuda, cuda:N, mps or auto.")
     where = asked or _own_device()

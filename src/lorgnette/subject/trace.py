@@ -1,4 +1,4 @@
-"""Everything of one pass over one text, kept."""
+"""The trace of one pass over one text."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -283,7 +283,7 @@ class Trace(NotebookDisplay, RecordedPass):
 def require_room(
     subject: Subject, batch: Batch, each: int, what: str, stack: str | None = None, instead: str = ""
 ) -> None:
-    """Refuse beforehand what needs more memory than there is: `each` bytes for every weight of every head."""
+    """Refuse in advance if `each` bytes per weight of every head exceed the free memory."""
     sites = [site for site in subject.sites if stack in (None, site.name)]
     pairs = [batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1] for site in sites]
     count = sum(subject.anatomy[site].heads * pair for site, pair in zip(sites, pairs, strict=True))
@@ -325,7 +325,7 @@ def translated(subject: Subject, example: Example, *, truncate: bool = False) ->
 
 
 def _translation(subject: Subject, example: Example, *taps: Tap, truncate: bool = False) -> str:
-    """What the model itself says, greedily: a decoder must read something."""
+    """The model's own greedy translation: a decoder needs an input."""
     batch = subject.encode([example], truncate=truncate)
     names = ("input_ids", "attention_mask")
     # Generous, and within what the decoder takes: translations are rarely longer than twice their source.

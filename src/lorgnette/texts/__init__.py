@@ -109,7 +109,7 @@ def texts_of(given: object) -> "Corpus | Iterable[Example | str]":
 
 
 def as_examples(items: "Iterable[Example | str]") -> list[Example]:
-    """Texts as examples: those that are none get their number as id."""
+    """Texts as examples; plain strings get their number as id."""
     out = []
     for number, item in enumerate(items, 1):
         refuse_no_text(item, number)
@@ -118,7 +118,7 @@ def as_examples(items: "Iterable[Example | str]") -> list[Example]:
 
 
 def refuse_no_text(item: object, number: int) -> None:
-    """What is neither a text nor an example, in a list of them."""
+    """Refuse an item that is neither a text nor an example."""
     if not isinstance(item, str | Example):
         raise UserError(f"Text {number} of the corpus must be a string or an Example. Got {shown(item)} instead.")
 

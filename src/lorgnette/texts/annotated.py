@@ -21,7 +21,7 @@ YELP_TRAIN_SHARE = 0.7
 
 
 def share(key: str) -> float:
-    """A number in [0, 1) that depends on nothing but the key: the coin of deterministic splits."""
+    """A number in [0, 1) computed from the key alone, for deterministic splits."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
 
 

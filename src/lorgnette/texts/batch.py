@@ -1,4 +1,4 @@
-"""Some examples as the model will see them: token ids, masks and word maps."""
+"""Examples as the model reads them: token ids, masks and word maps."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Where(Protocol):
-    """The part of an attention site that says which side of a batch asks and which is read."""
+    """The part of an attention site that decides which side of a batch has the queries and which the keys."""
 
     @property
     def stack(self) -> str: ...
@@ -127,14 +127,14 @@ class Tokens:
         self.host: Tokens | None = None
         """The same on the CPU, as they were before they were moved."""
         self.cache: dict[Hashable, Any] = {}
-        """What was worked out from these tensors."""
+        """Values derived from these tensors."""
 
     def __repr__(self) -> str:
         texts, positions = self.ids.shape
         return f"Tokens({texts} texts, {positions} positions)"
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What is worked out from the tokens: made by the first who asks, kept for the others."""
+        """A value derived from the tokens, computed once and kept."""
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]
@@ -186,7 +186,7 @@ class Tokens:
 
     @property
     def ordinary(self) -> Bool[Tensor, "batch token"]:
-        """Tokens that are no specials, nor padding."""
+        """Tokens that are neither special nor padding."""
         return self.once("ordinary", lambda: self.mask & ~self.special)
 
     def kinds(self, names: Sequence[str] = CATEGORIES) -> Bool[Tensor, "batch token kind"]:
@@ -237,7 +237,7 @@ class Tokens:
 
     @property
     def on_host(self) -> "Tokens":
-        """The same on the CPU: as it was before it was moved, so that nobody waits for a GPU."""
+        """The same on the CPU, from before the move, so that nothing waits for a GPU."""
         if self.ids.device.type == "cpu":
             return self
         if self.host is None:
@@ -263,7 +263,7 @@ class Tokens:
         )
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
-        """The same with every tensor changed: moved, say."""
+        """The same with a function applied to every tensor, for example to move it."""
         categories = {name: change(where) for name, where in self.categories.items()}
         tokens = Tokens(change(self.ids), change(self.mask), change(self.special), categories, self.text)
         if "word" in self.cache:
@@ -285,9 +285,9 @@ class Batch(Facts):
     target: Tokens | None  # decoder side of a translation model
     examples: tuple[Example, ...]
     shared: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What is worked out once for the whole batch, each under a key of its own; gone with the batch."""
+    """Values computed once for the whole batch, each under its own key."""
     padding_known: tuple[Tensor | None, bool | None] | None = field(default=None, init=False, repr=False)
-    """A mask that was moved, and whether it hides anything, as was known before."""
+    """A moved mask, and whether it hides anything, known from before the move."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -342,7 +342,7 @@ class Batch(Facts):
 
 
 def _one_question(tokens: Tokens) -> Tokens:
-    """What a pooler asks with: one query for each text, which is none of its tokens or words."""
+    """The query side of a pooler: one query per text, which is neither a token nor a word."""
     one = torch.ones_like(tokens.mask[:, :1])
     nowhere = torch.full_like(tokens.ids[:, :1], -1)
     texts = len(tokens.ids)

@@ -13,7 +13,7 @@ MOST_LABELS = 1000  # more classes than this means that the column holds no clas
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column holds what; None where there is none."""
+    """The column of each field; None where there is none."""
 
     text: str = "text"
     label: str | None = None

@@ -1,4 +1,4 @@
-"""A text with what a model put behind it: the pieces as they came, none cut anew."""
+"""A text with a model's continuation: the generated pieces as they are, never tokenised again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded
 
 
 def _spoken(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], ids: Sequence[int]) -> tuple[str, list[int]]:
-    """What the ids say behind the prompt, and the place in it where each of them ends."""
+    """The text that the ids add to the prompt, and where each of them ends in it."""
     said = [_decoded(tokenizer, [*prompt, *ids[:count]]) for count in range(len(ids) + 1)]
     before = said[0]
     if not said[-1].startswith(before):  # the prompt ended within a character

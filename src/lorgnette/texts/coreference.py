@@ -1,4 +1,4 @@
-"""Who is who: the mentions of a treebank's sentences and the chains they belong to, and passages to find them in."""
+"""Coreference: the mentions in a treebank's sentences, their chains, and passages made of the sentences."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ PASSAGE = 100
 
 
 class Mention(NamedTuple):
-    """Some words that name somebody or something; those of one chain name the same."""
+    """A mention: a span of words that refers to somebody or something; a chain refers to the same one."""
 
     first: int
     end: int  # the word behind the last

@@ -57,11 +57,11 @@ class Corpus(Facts):
         return iter(self._read())
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A corpus is pickled with its examples, which are read for it: a source may not be there where it arrives."""
+        """Pickle the corpus with its examples: its source may not exist where it is unpickled."""
         return _unpickled, (self.name, self.split, self.labels, self.fingerprint(), tuple(self))
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Corpus":
-        return self  # nothing of it changes
+        return self  # already in memory
 
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split else ""
@@ -108,7 +108,7 @@ class Corpus(Facts):
         return Corpus(**{**fields, "name": name})._at_most(self.most)
 
     def _derived(self, read: Callable[[], Iterable[Example]], how: str) -> dict[str, Any]:
-        """What a corpus made from this one is built with: it shares everything but the order and number of examples."""
+        """Arguments for a corpus derived from this one, which differs in the order or number of examples alone."""
         return {
             "name": self.name,
             "read": read,

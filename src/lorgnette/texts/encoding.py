@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """A model's tokenizer with the two things it does not give: word maps for every family, and no silent cut."""
+    """A model's tokenizer with two additions: word maps for every family, and no silent truncation."""
 
     tokenizer: PreTrainedTokenizerBase
     config: PretrainedConfig
@@ -251,7 +251,7 @@ class Encoder:
             )
 
     def width(self, tokens: int, step: int) -> int:
-        """The next multiple of `step`, or what the model takes."""
+        """The next multiple of `step`, at most the model's maximum length."""
         return max(tokens, min(-(-tokens // step) * step, self.limit or tokens + step))
 
     def _tokens(self, sides: list[Side], rows: str = "vocab_size", step: int = 1) -> Tokens:
@@ -271,7 +271,7 @@ class Encoder:
         return Tokens(ids, mask, special, kinds, text)
 
     def _piece(self, number: int) -> str:
-        """A piece as text; the tokenizer is asked once for each."""
+        """A piece as text, cached."""
         if number not in self._known_pieces:
             self._known_pieces[number] = self.tokenizer.convert_ids_to_tokens(number)
         return self._known_pieces[number]
@@ -326,7 +326,7 @@ def _padded(rows: Sequence[Row], value: int, width: int) -> Shaped[Tensor, "row 
 
 
 def _padded_bytes(rows: Sequence[Sequence[int]], width: int) -> UInt8[Tensor, "row place"]:
-    """Lists of numbers below 256, zero behind each row."""
+    """Lists of numbers below 256 as a padded array."""
     out = np.zeros((len(rows), width), dtype=np.uint8)
     for place, row in enumerate(rows):
         out[place, : len(row)] = np.frombuffer(bytes(row), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Opening files: plain, .gz or .xz, read line by line as UTF-8."""
+"""Open files, plain, .gz or .xz, and read them line by line as UTF-8."""
 
 import gzip
 import io
@@ -91,7 +91,7 @@ def _bounded(path: Path) -> Iterator[bytes]:
 
 
 def refuse_long(length: int, what: str) -> None:
-    """UserError if one text, or what holds it, is longer than any model reads."""
+    """Raise a UserError if one text, or its line, is longer than any model reads."""
     if length > LONGEST_LINE:
         raise UserError(f"{what} is longer than {LONGEST_LINE:,} bytes. Put one text on each line.")
 

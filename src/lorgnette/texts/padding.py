@@ -17,7 +17,7 @@ SIDES = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_
 
 
 HIDDEN = -1e4
-"""What a mask adds to the score of a key that is hidden, or less: −∞, the least number of a type, −1e9 …"""
+"""Additive masks hide a key with at most this number: −∞, the smallest number of a type, −1e9 …"""
 
 
 def is_first(mask: Mask) -> Mask:

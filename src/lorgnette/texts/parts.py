@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 PAIR = ("text", "pair")
 SPEAKERS = ("system", "user", "assistant", TEMPLATE)
-"""Who speaks in most chats."""
+"""The usual roles in a chat."""
 MESSAGES, ANSWER = "messages", "answer"
-"""What an example of a chat has in `extra` before it is written."""
+"""The keys in `extra` for a chat's messages and answer, until the template formats them."""
 Message = Mapping[str, str]
 
 
@@ -70,7 +70,7 @@ def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
 
 
 def _refuse_message(message: object, place: int) -> None:
-    """What is no message of a chat: it has a role and a content, both strings."""
+    """Refuse a chat message without a role and a content, both strings."""
     which, expected = f"Message {place} of the chat", 'expected {"role": "user", "content": "…"}'
     if isinstance(message, str):
         raise UserError(f"{which} is a text without a role; {expected}. Got {shown(message)}.")

@@ -1,4 +1,4 @@
-"""Words in an order drawn at random: the control for whatever is said to depend on their order."""
+"""Words in random order: the control for claims about word order."""
 
 import hashlib
 import random
@@ -39,7 +39,7 @@ def shuffled_words(batch: Batch, *, seed: int = 0) -> Batch:
 
 
 def _places(word: Int[Tensor, " token"], ordinary: Tensor, key: str) -> Int[Tensor, " token"]:
-    """Where each token of the shuffled text stood before."""
+    """The original position of each token of the shuffled text."""
     unit, places = spans(word), torch.arange(len(word))
     run = (~ordinary).cumsum(0)
     for number in run[ordinary].unique().tolist():

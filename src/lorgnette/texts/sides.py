@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Sequences(NamedTuple):
-    """What the tokenizer is given: one text or two, and the words of each where the corpus comes with words."""
+    """The tokenizer's input: one text or two, with their words if the corpus has words."""
 
     text: str
     pair: str | None = None
@@ -35,7 +35,7 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True)
 class WordSpans:
-    """Words as places in a text: strings are made of them only where somebody reads them."""
+    """Words as positions in a text, turned into strings only on demand."""
 
     text: str
     start: Int[np.ndarray, " word"]
@@ -135,7 +135,7 @@ class Side:
 
     @property
     def cut(self) -> bool:
-        """Whether something of the text is missing."""
+        """Whether the text was truncated."""
         return self.places is not None
 
     @property

@@ -126,7 +126,7 @@ def _trimmed(
 
 
 _IS_SPACE = np.array([chr(code).isspace() for code in range(0x3002)])
-"""By code; no space lies beyond."""
+"""White space by character code; there is none beyond this table."""
 
 
 def _is_space(codes: UInt32[np.ndarray, " place"]) -> Bool[np.ndarray, " place"]:

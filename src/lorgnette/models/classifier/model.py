@@ -101,7 +101,7 @@ class SelfAttentionClassifier(PreTrainedModel):
         return torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
 
     def _check(self, ids: Tensor | None, mask: Bool[Tensor, "batch token"], labels: Tensor | None) -> bool:
-        """Whether there is no padding at all; a `UserError` where the batch would give NaN or a wrong number."""
+        """Whether the batch has no padding; a `UserError` if it would produce NaN or a wrong number."""
         if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
             return False
         if mask.shape[1] == 0:
@@ -111,7 +111,7 @@ class SelfAttentionClassifier(PreTrainedModel):
             wrong["cls"] = ids[:, 0] != self.config.cls_token_id
         if labels is not None:
             wrong["label"] = (labels < 0) | (labels >= self.config.num_labels)
-        # One transfer from the device for all questions.
+        # One transfer from the device for all checks.
         full, *problems = torch.stack([mask.all(), *(where.any() for where in wrong.values())]).tolist()
         for problem, present in zip(wrong, problems, strict=True):
             if present:
@@ -155,7 +155,7 @@ class SelfAttentionClassifier(PreTrainedModel):
 
 
 def register() -> None:
-    """Makes the Auto classes of transformers know the classifier."""
+    """Register the classifier with the Auto classes of transformers."""
     AutoConfig.register(SelfAttentionClassifierConfig.model_type, SelfAttentionClassifierConfig, exist_ok=True)
     AutoModel.register(SelfAttentionClassifierConfig, SelfAttentionClassifier, exist_ok=True)
     AutoModelForSequenceClassification.register(SelfAttentionClassifierConfig, SelfAttentionClassifier, exist_ok=True)

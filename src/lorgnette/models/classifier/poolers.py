@@ -48,7 +48,7 @@ class ClsPooler(Pooler):
 
 
 class IdentityMap(nn.Module):
-    """x ↦ x, with the `weight` and `bias` of a Linear for those who ask what the map is."""
+    """The identity, with the `weight` and `bias` of a Linear for code that reads the map."""
 
     bias = None
     like: Tensor
@@ -132,7 +132,7 @@ class QueryPooler(Pooler):
 
 
 class BiLstmAttentionPooler(Pooler):
-    """ReLU(Linear(context)): the final state of a BiLSTM asks, its hidden sequence is read (Nguyen et al. 2022).
+    """ReLU(Linear(context)): the final state of a BiLSTM is the query, its states the keys (Nguyen et al. 2022).
 
     h = BiLSTM(x); the query is [h→_n; h←_1] of the last layer; one head with q, k, v and output maps, scaled 1/√(2h).
     Padding is packed away, so the backward direction starts at the last real token (the released code runs over the

@@ -1,4 +1,4 @@
-"""Where a word stands: sinusoidal, learnt and relative positions (TP 9, exercise 3)."""
+"""Positions of words: sinusoidal, learnt and relative (TP 9, exercise 3)."""
 
 import torch
 from jaxtyping import Float

@@ -21,13 +21,13 @@ LENGTHS = (9, 5)
 """Real tokens of the two texts: one is padded."""
 TARGET = 6
 SAMPLES = 4000
-"""Of a sound: a quarter of a second."""
+"""Samples of a sound: a quarter of a second."""
 """Tokens of both on a decoder's side, another number than the encoder's, so that cross-attention shows."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A linear map or a norm: what it was given, and what it gave, with all tokens in a row."""
+    """A linear map or a norm with its input and output, the tokens of all texts in one row."""
 
     module: nn.Module
     kind: str
@@ -37,7 +37,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Attended:
-    """An attention call, and what the module that made it was given."""
+    """An attention call, and the input of the module that made it."""
 
     module: nn.Module
     query: Float[Tensor, "batch head query dim"]
@@ -53,7 +53,7 @@ Event = Ran | Attended
 
 @dataclass
 class Pass:
-    """Everything of one pass, in order; `called`: the modules whose forward ran."""
+    """All events of one pass, in order; `called`: the modules whose forward ran."""
 
     events: list[Event] = field(default_factory=list)
     called: set[int] = field(default_factory=set)
@@ -96,7 +96,7 @@ class _Explorer(Tap):
 
 
 class _Silent(_Explorer):
-    """Attention that gives nothing."""
+    """A tap that replaces every head's output by zeros."""
 
     def context(self, call: Call, context: Tensor) -> Tensor:
         return torch.zeros_like(context)
@@ -107,7 +107,7 @@ class _Silent(_Explorer):
 
 @contextmanager
 def silenced(model: nn.Module) -> Iterator[None]:
-    """Every attention call of the passes inside gives zeros."""
+    """Make every attention call return zeros while the context is open."""
     token = ACTIVE.set((*ACTIVE.get(), _Silent(model, Pass())))
     try:
         yield
@@ -121,7 +121,7 @@ def in_a_row(states: Tensor) -> Float[Tensor, "token width"]:
 
 @contextmanager
 def explored(model: nn.Module) -> Iterator[Pass]:
-    """Notes what happens in the passes inside."""
+    """Record the events of the passes inside the context."""
     recorded = Pass()
     explorer = _Explorer(model, recorded)
 
@@ -159,7 +159,7 @@ def _noted(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
 
 
 def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]] | None:
-    """Noise for a model of pictures or sound, of the size that its config says; None for one of texts.
+    """Noise as input for a model of pictures or sound, sized by its config; None for a model of texts.
 
     A decoder beside it gets a few token ids.
     """
@@ -184,7 +184,7 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
 
 
 def small_batch(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
-    """Inputs for the base model that its forward takes, and which tokens of its output are real."""
+    """Inputs that the base model's forward takes, and which tokens of its output are real."""
     sensed = _sensed(model)
     if sensed is not None:
         return sensed

@@ -1,4 +1,4 @@
-"""What the numbers of a pass prove about one attention call: its maps, and how residual and norm go around it."""
+"""What the numbers of a pass prove about one attention call: its maps, and its residual and norms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from lorgnette.models.linear import TOLERANCE, linear_weights
 
 @dataclass
 class CallParts:
-    """What is proved of one call, and why the rest is not."""
+    """What is proved about one call, and why the rest is not."""
 
     groups: int
     query: Projection | None = None
@@ -29,7 +29,7 @@ class CallParts:
 
 
 def proved(events: Sequence[Event], at: int, layer: nn.Module) -> CallParts:
-    """All that can be proved of the call at this place of the pass."""
+    """Everything that can be proved about the call at this place in the pass."""
     call = events[at]
     assert isinstance(call, Attended)
     parts = CallParts(groups=_groups(call))
@@ -85,7 +85,7 @@ def _prove_input(parts: CallParts, part: str, call: Attended, before: Sequence[R
 def matching_columns(
     wide: Float[Tensor, "token out"], narrow: Float[Tensor, "token some"]
 ) -> Int[Tensor, " some"] | None:
-    """Where each column of `narrow` stands in `wide`, equal to the last bit; None if one does not."""
+    """The position of each column of `narrow` in `wide`, equal to the last bit; None if one is missing."""
     if wide.shape == narrow.shape and torch.equal(wide, narrow):
         return torch.arange(wide.shape[1])
     if wide.shape[1] < narrow.shape[1] or wide.dtype != narrow.dtype:
@@ -98,7 +98,7 @@ def matching_columns(
 def rotated_columns(
     wide: Float[Tensor, "row out"], heads: Float[Tensor, "batch token head dim"]
 ) -> Int[Tensor, " some"] | None:
-    """Where the heads' vectors stand in `wide` before they were rotated by their position; None if that is not so.
+    """The columns of `wide` that were rotated by position into the heads' vectors; None if there are none.
 
     The first position is not rotated, so that its numbers are equal to the last bit; and no rotation changes a length.
     """
@@ -117,7 +117,7 @@ def _as_bytes(table: Float[Tensor, "token column"]) -> list[bytes]:
 
 
 def _not_linear(event: Ran) -> str | None:
-    """Why W and b of this map do not give what it gave; None if they do."""
+    """Why W and b of this map do not reproduce its output; None if they do."""
     try:
         weight, bias = linear_weights(event.module)
     except CaptureError as error:

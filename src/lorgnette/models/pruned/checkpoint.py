@@ -75,7 +75,7 @@ def pruned_class(base: Any) -> type[PreTrainedModel]:
 
 @cache
 def register_models(config: Any, base: Any) -> None:
-    """Makes the Auto classes of transformers know the pruned models of a family."""
+    """Register a family's pruned models with the Auto classes of transformers."""
     for name in AUTO:
         auto = getattr(transformers, name)
         known = auto._model_mapping.get(base, ())  # its keys() would import every family there is
@@ -84,7 +84,7 @@ def register_models(config: Any, base: Any) -> None:
 
 
 def pruned_architecture(config: PretrainedConfig) -> type[PreTrainedModel] | None:
-    """The class that a pruned checkpoint's config names, or None if it is no such checkpoint."""
+    """The class named by a pruned checkpoint's config, or None for other checkpoints."""
     names = config.architectures or []
     if not names or not config.model_type.startswith(PRUNED):
         return None

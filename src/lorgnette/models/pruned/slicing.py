@@ -110,7 +110,7 @@ def _regroup(site: AttentionSite, cut: Cut, numbers: Sequence[int], groups: int)
 
 
 def _width(module: Any, cut: Cut) -> int:
-    """Of all heads together."""
+    """The output width of a projection, over all heads."""
     projection = getattr(module, cut.projections[0])
     return int(projection.weight.shape[1 if is_transposed(projection) else 0]) // cut.parts
 
@@ -124,7 +124,7 @@ def _hand_over_part(module: Any, sliced: "SlicedBias") -> None:
 
 
 def _empty(site: AttentionSite, cut: Cut) -> None:
-    """Put a module in the place of the attention that gives the output bias (or nothing) for every token."""
+    """Replace the attention by a module that returns the output bias (or zeros) for every token."""
     assert site.value is not None
     value: Any = site.value.module
     width = int(value.weight.shape[0 if is_transposed(value) else 1])
@@ -178,7 +178,7 @@ def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parame
 
 
 class SlicedBias:
-    """Hands a layer its own heads' part of the position bias that all layers share (MPNet)."""
+    """Passes a layer the part of the shared position bias that belongs to its heads (MPNet)."""
 
     numbers: list[int]
     place: int
@@ -197,7 +197,7 @@ class SlicedBias:
 
 
 class SideBySide(nn.Module):
-    """Puts the contexts of the heads that are left where they stood, with zeros in the places of the others."""
+    """Puts the contexts of the remaining heads back in their places, with zeros for the removed ones."""
 
     bias = None
 
@@ -209,7 +209,7 @@ class SideBySide(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "width kept"]:
-        """The map as a Linear's weight, for those who ask."""
+        """The map as a Linear's weight, for code that reads it."""
         like: Any = self.like
         return torch.eye(self.width, dtype=like.dtype, device=like.device)[:, self.columns]
 
@@ -246,7 +246,7 @@ class Nothing(nn.Module):
 
 
 class NoHeads(nn.Module):
-    """In the place of an attention without heads."""
+    """Stands in for an attention without heads."""
 
     returns: str
     layer_idx: int | None
