@@ -1,4 +1,4 @@
-"""Models and tensors that you hold already: no corpus, no command, in a loop of your own.
+"""Functions for models and tensors that you already have, in your own loop.
 
 attention     → `attention`: what was seen of one pass, by name
 batch         → `batch`: a Batch from tensors

@@ -1,4 +1,4 @@
-"""`lo.attention(model, **inputs)`: what was seen of one pass of any Hugging Face model, by name."""
+"""`lo.attention(model, **inputs)`: the attention of one pass of any Hugging Face model, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

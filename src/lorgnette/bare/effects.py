@@ -1,4 +1,4 @@
-"""What an intervention does to the logits and the loss; exactly, and to first order for all heads at once."""
+"""The effect of an intervention on logits and loss: exact, or to first order for all heads at once."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

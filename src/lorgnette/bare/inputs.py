@@ -1,4 +1,4 @@
-"""What goes into a model: tensors that fit it, checked before the pass, at the one door of the bare functions."""
+"""Inputs of the bare functions, checked against the model before the pass."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ def _tensor(name: str, value: object) -> object:
 
 
 def refuse_shapes(inputs: Mapping[str, object]) -> None:
-    """Ids and masks that are no batch of texts, or that do not fit each other."""
+    """Refuse ids and masks that are not a batch of texts, or do not match each other."""
     for name, mask_name in SIDES.items():
         ids, mask = inputs.get(name), inputs.get(mask_name)
         like = inputs.get("inputs_embeds") if ids is None and name == "input_ids" else ids
@@ -65,7 +65,7 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
 
 
 def _refuse_positions(positions: object, like: Tensor) -> None:
-    """Positions of other texts; [3 batch token] is for models that count in three directions."""
+    """Refuse positions of other texts; [3 batch token] is for models that count in three directions."""
     if not isinstance(positions, Tensor):
         return
     texts, tokens = like.shape[:2]
@@ -86,7 +86,7 @@ def model_inputs(subject: Subject, inputs: object) -> dict[str, object]:
 
 
 def refuse_elsewhere(subject: Subject, inputs: Mapping[str, object]) -> None:
-    """Tensors on another device than a model that is on one."""
+    """Refuse tensors on another device than the model's."""
     places = {parameter.device for parameter in subject.model.parameters()}
     for name, tensor in inputs.items():
         if len(places) == 1 and isinstance(tensor, Tensor) and tensor.device not in places:
@@ -117,7 +117,7 @@ def _rows(model: nn.Module, name: str) -> int | None:
 
 @contextmanager
 def running(subject: Subject, inputs: Mapping[str, object]) -> Iterator[None]:
-    """A pass of the model over these inputs: what it throws at them is one line."""
+    """Run the model on these inputs; its errors become one line."""
     ids = inputs.get("input_ids")
     length, limit = ids.shape[1] if isinstance(ids, Tensor) else 0, subject.limit
     advice = "Check that the inputs are those of this model."
@@ -147,7 +147,7 @@ def predictions(
 
 
 def refuse_labelled_padding(subject: Subject, inputs: Mapping[str, object]) -> None:
-    """Labels at padding, which the loss would count."""
+    """Refuse labels at padding, which the loss would count."""
     labels, ids, mask = (inputs.get(name) for name in ("labels", "input_ids", "attention_mask"))
     if not (isinstance(labels, Tensor) and isinstance(ids, Tensor) and isinstance(mask, Tensor)):
         return

@@ -46,7 +46,7 @@ def _rescaled(c: Tensor, x: Tensor, relevance: Tensor, axes: tuple[int, ...] = (
 
 
 def _relevant_tokens(gradient: Float[Tensor, "*any out"]) -> Any:
-    """Which tokens have relevance at all: often one of the last layer, and never padding."""
+    """Tokens with any relevance: in the last layer often a single one, and never padding."""
     tokens = (gradient != 0).any(-1)
     return ... if bool(tokens.all()) else tokens
 
@@ -173,7 +173,7 @@ class _Norm(torch.autograd.Function):
 
 
 def _order(x: Float[Tensor, "*any model"]) -> Int[Tensor, "*any model"]:
-    """What sorts each row; on a CPU by NumPy, which takes a third of torch's time."""
+    """The order that sorts each row; on a CPU by NumPy, three times as fast as torch."""
     numpy = x.device.type == "cpu" and x.dtype != torch.bfloat16  # which it does not have
     return torch.from_numpy(np.argsort(x.detach().numpy(), -1)) if numpy else x.argsort(-1)
 

@@ -66,7 +66,7 @@ EVEN = ("ah", "attnlrp", "gradient_x_input")
 
 
 class _RelevancePass:
-    """One pass over one batch with rules in place, and where its graph begins."""
+    """One pass over one batch with the rules in place, and the leaves of its graph."""
 
     def __init__(
         self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
@@ -90,7 +90,7 @@ class _RelevancePass:
         return replace(made, explained=tuple(named(self.subject, self.batch, outputs.logits.detach(), target)))
 
     def forward(self, target: Target, heads: Heads, *more: Tap) -> tuple[ModelOutput, Tensor, Tensor]:
-        """The outputs, what is explained of them, and where the way back begins."""
+        """The outputs, what is explained of them, and the start of the backward pass."""
         with torch.enable_grad(), ExitStack() as undo:
             undo.enter_context(evaluating(self.subject.model))
             # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
@@ -164,7 +164,7 @@ class _RelevancePass:
         )
 
     def _output_bias(self, outputs: ModelOutput, target: Target) -> Float[Tensor, " batch"] | None:
-        """What a bias that is added to the logits themselves (Marian has one) takes of the start."""
+        """The share of the start taken by a bias on the logits themselves (Marian has one)."""
         if self.biased is None:
             return None
         bias = getattr(self.subject.model, "final_logits_bias", None)
@@ -237,7 +237,7 @@ class _RelevancePass:
 
 @dataclass(frozen=True)
 class _Biased:
-    """What a module with a bias gave; `shared` if it has no axis of texts (DeBERTa's projections of offsets)."""
+    """The output of a module with a bias; `shared` if it has no axis for texts (DeBERTa's projected offsets)."""
 
     output: Tensor
     bias: Tensor
@@ -245,7 +245,7 @@ class _Biased:
 
 
 def _of_shared(whole: Float[Tensor, " batch"], biased: list[_Biased]) -> Float[Tensor, " batch"]:
-    """Σ bias ⊙ c of what all texts share: a way back for each text, since one for all would add them up."""
+    """Σ bias ⊙ c of outputs that all texts share: one backward pass per text, as a joint one would sum over texts."""
     out = torch.zeros_like(whole.detach())
     if not biased:
         return out
@@ -280,7 +280,7 @@ def biased_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def _refuse_unruled(subject: Subject, rules: Rules) -> None:
-    """Rules for norms and for attention are all there are: other ways of mixing tokens have none."""
+    """Refuse models that mix tokens by other means than attention: there is no rule for them."""
     if rules.norm is None:
         return
     subject.anatomy.require("mixing")

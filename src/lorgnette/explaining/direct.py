@@ -33,7 +33,7 @@ TERMS = ("embeddings", "heads", "feed_forward", "biases", "remainder")
 Goal = Callable[[Tensor], Float[Tensor, " batch"]]
 """The number of each text's logits that is explained, linear in them."""
 _Arguments = tuple[tuple[object, ...], dict[str, object]]
-"""Of a call: positional, and by name."""
+"""The positional and keyword arguments of a call."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _DirectPath:
         self.feed_forward: list[tuple[Site, Tensor]] = []
         self.bent: list[Tensor] = []
         self.biased: list[tuple[Tensor, Tensor]] = []
-        self.layer: list[nn.Module] = []  # those that are running, the outermost first
+        self.layer: list[nn.Module] = []  # the running modules, outermost first
         self.attending: int = 0
         self.last: Site = self.sites[0].site  # whose layer runs
 
@@ -149,7 +149,7 @@ class _DirectPath:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Hooks that know which layer runs, begin the graph before the first one, and keep what biases are added to."""
+        """Install hooks that track the running layer, start the graph, and keep outputs with a bias."""
         model = self.subject.model
         first = {id(stack.sites[0].layer) for stack in self.subject.anatomy.stacks if stack.name != POOLER}
         begun: set[int] = set()
@@ -179,7 +179,7 @@ class _DirectPath:
                 undo.callback(module.register_forward_pre_hook(lambda *_: self._attend(1)).remove)
                 undo.callback(module.register_forward_hook(lambda *_: self._attend(-1)).remove)
             undo.enter_context(ruled(model, self.rules))
-            for module in biased_modules(model):  # behind the rules: hooks run in the order in which they are put on
+            for module in biased_modules(model):  # after the rules: hooks run in the order of registration
                 undo.callback(module.register_forward_hook(keep).remove)
             yield
 

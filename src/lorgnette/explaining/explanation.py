@@ -1,4 +1,4 @@
-"""What an explanation is: how much of one number that a model gives comes from each token and through each head."""
+"""An explanation: how much of one output of a model comes from each token and through each head."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,10 +145,10 @@ def _minus(number: str) -> str:
 
 
 def _told(gap: float) -> str:
-    """How far the relevance is from adding up; a warning where it is no explanation."""
+    """The gap in words, with a warning where the relevance does not add up to the logit."""
     return f" (gap {gap:.2%})" if gap <= WIDE else f" (does NOT add up: gap {gap:.0%} of f(x) − f(x⁰))"
 
 
 def masked(scores: Float[Tensor, "batch token"], tokens: Tokens) -> Float[Tensor, "batch token"]:
-    """Exactly zero at padding."""
+    """The relevance with exact zeros at padding."""
     return torch.where(tokens.mask.to(scores.device), scores, 0.0)

@@ -1,4 +1,4 @@
-"""Where relevance ends: word vectors, or the states that enter the first layer."""
+"""The leaves of relevance: word vectors, or the states that enter the first layer."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

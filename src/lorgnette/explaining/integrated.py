@@ -19,7 +19,7 @@ from lorgnette.texts.batch import Batch
 FEWEST, PER_HALF, MOST = 16, 8, 1024
 """Gradients on the whole path, on each half of a part that is divided, and in all before the integral is given up."""
 EXACT = 0.01
-"""The gap, as a share of |f(x) − f(x⁰)|, at which no part of the path is divided any more."""
+"""The gap, as a share of |f(x) − f(x⁰)|, below which the path is not divided further."""
 COST = f"{FEWEST} to {MOST:,} gradients a text, as many as its integral needs; attnlrp takes one"
 
 
@@ -77,7 +77,7 @@ class _Part:
 
 
 class _Path:
-    """The straight way from x⁰ to x, at any point t of it."""
+    """The straight path from x⁰ to x."""
 
     def __init__(self, subject: Subject, batch: Batch, target: Target) -> None:
         self.subject, self.batch, self.target = subject, batch, target
@@ -115,7 +115,7 @@ class _Path:
 
 
 def _missed(parts: list[_Part]) -> Float[Tensor, " batch"]:
-    """What all parts miss together: no part makes up for another."""
+    """The summed gaps of all parts; gaps of opposite sign do not cancel."""
     return torch.stack([part.missed for part in parts]).sum(0)
 
 

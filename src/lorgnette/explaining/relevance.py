@@ -22,7 +22,7 @@ TINY = 1e-3
 
 
 class _Factor(torch.autograd.Function):
-    """Some value, whose gradient to x is that of a product with `factor`."""
+    """A given value whose gradient with respect to x is that of a product with `factor`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Tensor, factor: Tensor | float) -> Tensor:
@@ -35,7 +35,7 @@ class _Factor(torch.autograd.Function):
 
 
 class _Centred(torch.autograd.Function):
-    """Some value, whose gradient to x is that of (x − mean(x)) ⊙ gain."""
+    """A given value whose gradient with respect to x is that of (x − mean(x)) ⊙ gain."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Tensor, gain: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class _Centred(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """a ⊙ b with a gradient of its own to each."""
+    """a ⊙ b with given gradients for both factors."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, to_a: Tensor, to_b: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def stabilised(denominator: Float[Tensor, "*any"], tiny: float = TINY) -> Float[
 
 
 def scaled_gradient(x: Float[Tensor, "*any"], factor: float) -> Float[Tensor, "*any"]:
-    """x, of whose relevance only this share goes on."""
+    """x with only this share of its relevance passed on."""
     return _Factor.apply(x, x.detach(), factor)
 
 

@@ -1,4 +1,4 @@
-"""Rules put on the modules and calls of one model while a context is open, and taken off again.
+"""Install relevance rules on the modules and calls of one model while a context is open.
 
 Nothing is patched: modules get forward hooks, attention a tap, and operations that are written out in a forward
 (`torch.tanh`, a gate's product) are met by a torch function mode, which only this thread sees. No rule changes a value.
@@ -49,7 +49,7 @@ class Heads(Tap):
         return context
 
     def ruled(self, call: Call, context: Tensor) -> Tensor:
-        """The heads' output with another way back."""
+        """The heads' output with a modified gradient."""
         return context
 
 
@@ -93,7 +93,7 @@ class ValuesBySign(Heads):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a method does with each kind of thing; None leaves the true gradient."""
+    """A method's rule for each kind of operation; None keeps the true gradient."""
 
     attention: Callable[[], Heads]
     norm: ModuleRule | None = None
@@ -229,7 +229,7 @@ _SUMS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__
 
 
 class _Written(TorchFunctionMode):
-    """Meets operations that a forward writes out, rather than calling a module."""
+    """Intercepts operations that a forward writes out instead of calling a module."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()

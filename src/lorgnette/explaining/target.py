@@ -1,4 +1,4 @@
-"""Where an explanation starts: which number of a model's output is to be explained."""
+"""The target of an explanation: which number of a model's output is explained."""
 
 from dataclasses import dataclass, replace
 
@@ -76,7 +76,7 @@ def explained(
 
 
 def pooling(subject: Subject) -> str:
-    """What a classifier reads of its texts, as its config says; without a word there, the first position."""
+    """The pooling of a classifier, by its config; by default "cls"."""
     config = subject.model.config
     names = ("pooling", "classifier_pooling", "summary_type")
     return next((str(getattr(config, name)) for name in names if getattr(config, name, None)), "cls")
@@ -95,7 +95,7 @@ def _refuse_reading_padding(subject: Subject, batch: Batch) -> None:
 
 
 def class_number(subject: Subject, name: str) -> int:
-    """The number of a class by its name; a `UserError` with all names if there is none such."""
+    """The index of a class by its name; a `UserError` lists all names if there is no such class."""
     labels = subject.labels
     if labels is None:
         raise UserError(

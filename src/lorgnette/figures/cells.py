@@ -156,7 +156,7 @@ def weight(value: float) -> str:
 
 
 def panels(array: xr.DataArray) -> list[tuple[str, xr.DataArray]]:
-    """The array cut into pieces of [layer head] or [layer], one for each combination of its other labels."""
+    """The array as [layer head] or [layer] slices, one for each combination of its other labels."""
     others = [dim for dim in array.dims if dim not in (LAYER, HEAD)]
     several = [dim for dim in others if array.sizes[dim] > 1]
     out = []
@@ -170,7 +170,7 @@ def panels(array: xr.DataArray) -> list[tuple[str, xr.DataArray]]:
 
 
 def records(result: Result, array: xr.DataArray) -> list[Json]:
-    """A record per number that is there: layer, head, panel, value, and a label that says it all."""
+    """A record for each number: layer, head, panel, value, and a full label."""
     spread = beside(result, array, "_se")
     out = []
     for panel, piece in panels(array):

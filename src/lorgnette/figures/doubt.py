@@ -1,4 +1,4 @@
-"""How sure a comparison is: the largest of some means over texts, and which of the others cannot be told from it."""
+"""Uncertainty of a ranking: the largest of several means over texts, and which others do not differ from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Extreme:
     comparable: bool
 
     def beside(self, names: Sequence[object], relation: str = "above") -> str:
-        """What to add to a sentence that names it: ", significantly above all others"."""
+        """An ending for a sentence that names it: ", significantly above all others"."""
         if not self.comparable:
             return ""
         if not self.tied:

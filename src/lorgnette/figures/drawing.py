@@ -1,4 +1,4 @@
-"""Charts drawn: SVG that is safe inside a page, or files for a paper."""
+"""Draw charts: as SVG that is safe inside a page, or as files for a paper."""
 
 import re
 from collections.abc import Iterable
@@ -169,7 +169,7 @@ def _version() -> str:
 
 
 def _ids(root: ElementTree.Element, prefix: str) -> dict[str, str]:
-    """New names for all ids, in order: Vega counts them up over the life of the process."""
+    """Rename all ids in order: Vega numbers them over the life of the process."""
     ids = dict.fromkeys(element.get("id") for element in root.iter() if element.get("id") is not None)
     return {str(name): f"{prefix}{place}" for place, name in enumerate(ids)}
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure(NotebookDisplay):
-    """A chart with its words and its numbers: `table` to be read, `data` everything, for a download."""
+    """A chart with its text and numbers: `table` for reading, `data` with everything, for download."""
 
     name: str
     title: str

@@ -68,7 +68,7 @@ class HeadValue:
 
 
 def heads(array: xr.DataArray) -> list[HeadValue]:
-    """Every head that is there, the highest value first; equal ones in the order of layers and heads."""
+    """Every existing head, the highest value first; ties in the order of layers and heads."""
     flat = array.stack(cell=(LAYER, HEAD)).dropna("cell")
     values = [HeadValue(int(c[LAYER].item()), int(c[HEAD].item()), float(c.item())) for c in flat]
     return sorted(values, key=lambda one: (-one.value, one.layer, one.head))

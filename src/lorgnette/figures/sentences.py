@@ -29,7 +29,7 @@ def stacks(data: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
 
 
 def literal(text: object) -> str:
-    """Text from outside, as it is: braces in it are no field of a template."""
+    """External text with its braces escaped, so that it is never a field of a template."""
     return str(text).replace("{", "{{").replace("}", "}}")
 
 
@@ -39,7 +39,7 @@ def the_category(category: str) -> str:
 
 
 def has(count: int) -> str:
-    """The verb that goes with so many heads."""
+    """The verb form for this number of heads."""
     return "has" if count == 1 else "have"
 
 

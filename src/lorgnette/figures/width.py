@@ -102,7 +102,7 @@ def _with_title(panel: Json, axis: str, title: str | None) -> Json:
 
 
 def _share(spec: Json, width: float, measured: Callable[[Json], float]) -> float:
-    """How much of their size marks can keep: axes and letters keep theirs, so the width is nearly linear in it."""
+    """The factor by which marks must shrink; axes and letters keep their size, so the width is nearly linear in it."""
     whole = measured(spec)
     if whole <= width:
         return 1.0

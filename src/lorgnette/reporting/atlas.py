@@ -1,4 +1,4 @@
-"""The head atlas: one card per head, with what every lens knows of it and a sentence in which it can be seen."""
+"""The head atlas: one card per head, with every lens's numbers and a sentence that shows the head at work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Card:
-    """All that is known of one head."""
+    """Everything known about one head."""
 
     stack: str
     layer: int
@@ -47,7 +47,7 @@ class Card:
 
 
 def atlas(results: Results, examples: Sequence[Json] = ()) -> list[Card]:
-    """A card per head that any of the lenses knows a number of, in the order of stacks, layers and heads."""
+    """A card for every head with a number from any lens, in the order of stacks, layers and heads."""
     known = measures(results)
     if not known:
         return []

@@ -1,4 +1,4 @@
-"""What a page says of results, and in which order: found from their lenses."""
+"""The contents of a page about results, and their order, as the lenses declare them."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A few short texts of a run, kept with what every head reads in them, so that a page can show heads at work."""
+"""A few short texts of a run, with every head's attention in them, so that a page can show heads at work."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def save_examples(documents: Sequence[Json], folder: str | os.PathLike[str], wei
 
 
 def saved_examples(folder: str | os.PathLike[str], weights_hash: str | None) -> list[Json]:
-    """What `save_examples` wrote; none if nothing was kept. Those of other weights are refused."""
+    """The examples written by `save_examples`, if any; those of other weights are refused."""
     path = Path(folder) / FILE
     if not path.is_file():
         return []

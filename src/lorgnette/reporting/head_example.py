@@ -1,4 +1,4 @@
-"""Where a head can be seen: of some packed texts, the word whose row says most about the head."""
+"""An example for a head: the word, among some packed texts, whose row shows the head best."""
 
 import base64
 import zlib

@@ -68,7 +68,7 @@ class ChapterPart:
 
 @dataclass(frozen=True)
 class SubjectPart:
-    """All that the page says about one subject."""
+    """The part of the page about one subject."""
 
     id: str
     name: str
@@ -82,7 +82,7 @@ class SubjectPart:
 
     @property
     def first(self) -> str:
-        """What cards are sorted by until the reader chooses."""
+        """The initial order of the cards."""
         return max(self.measures, key=lambda measure: measure.rank).name if self.measures else ""
 
     @property

@@ -18,7 +18,7 @@ INDEX = "lorgnette.json"  # what makes a folder a results folder
 
 
 def refuse_other_folder(folder: str | os.PathLike[str], lenses: Collection[str] | None = None) -> None:
-    """UserError if results could not be saved there, or those of other lenses than these would be lost."""
+    """Raise a UserError if results cannot be saved there, or would overwrite those of other lenses."""
     folder = Path(folder)
     with writing(folder):
         recover(folder, files_of)
@@ -71,7 +71,7 @@ def read(path: Path) -> str:
 
 
 def parsed(text: str, source: str, format_name: str) -> Json:
-    """The JSON document, once it is known to be ours and of this schema."""
+    """The JSON document, checked to be ours and of this schema."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -89,13 +89,13 @@ def parsed(text: str, source: str, format_name: str) -> Json:
 
 
 def looked_in(folder: Path) -> dict[str, str]:
-    """By lens the key of what was looked at, as far as the index says it."""
+    """For each lens, the key of what was analysed, if the index has it."""
     looked = parsed(read(folder / INDEX), str(folder / INDEX), FOLDER_FORMAT).get("looked")
     return {str(lens): str(key) for lens, key in looked.items()} if isinstance(looked, dict) else {}
 
 
 def hashes_in(folder: Path) -> dict[str, object]:
-    """By result the SHA-256 of its file, as far as the index says it; older folders do not."""
+    """For each result, the SHA-256 of its file, if the index has it; older folders do not."""
     hashes = parsed(read(folder / INDEX), str(folder / INDEX), FOLDER_FORMAT).get("sha256", {})
     if not isinstance(hashes, dict):
         raise UserError(f"{folder / INDEX} is damaged: it does not say what its files are. Run look again.")
@@ -103,6 +103,6 @@ def hashes_in(folder: Path) -> dict[str, object]:
 
 
 def refuse_edited(path: Path, expected: object) -> None:
-    """A bit that flipped in a file would be a wrong number in a report."""
+    """Refuse a file whose hash differs: a flipped bit would be a wrong number in a report."""
     if expected is not None and hashlib.sha256(read(path).encode()).hexdigest() != expected:
         raise UserError(f"{path} was edited or is damaged. Run look again.")

@@ -1,4 +1,4 @@
-"""Where numbers come from: enough to get them again."""
+"""Provenance: everything needed to reproduce a number."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def _now() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What was looked at, on what, by which versions; `None` says that it does not apply."""
+    """What was analysed, on which texts, by which versions; `None` where it does not apply."""
 
     model: str
     model_class: str | None = None
@@ -63,7 +63,7 @@ class Provenance:
     created: str = field(default_factory=_now)
 
     def noted(self, *notes: str) -> "Provenance":
-        """The same with more notes; a note that is already there is not repeated."""
+        """The same with further notes, without duplicates."""
         return dataclasses.replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
 
     def to_dict(self) -> Json:

@@ -48,7 +48,7 @@ _FORMAT = "lorgnette-result"
 _SUFFIXES = (".json", ".csv", ".parquet")
 _SPREAD = ("_se", "_low", "_high", "_q")  # of a mean: they need two texts
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
-"""What reading an edited document can lead to."""
+"""Errors that reading an edited document can raise."""
 
 
 class Result(NotebookDisplay):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "parquet")
 _WHOLE = {axes.HEAD: "heads", axes.LAYER: "layers", axes.STATE: "states"}
-"""What a table is called by the last of these axes that it has."""
+"""Names of tables, by the last of these axes that a table has."""
 
 
 def tables(result: Result) -> "dict[str, pd.DataFrame]":

@@ -24,7 +24,7 @@ variable. The rows alone do not: a label whose cells are all empty has none."""
 
 
 def texts_file(lens: str) -> str:
-    """What the file of a lens is called in the folder of a run."""
+    """The name of a lens's file in the folder of a run."""
     return f"{lens}.texts.parquet"
 
 
@@ -46,7 +46,7 @@ class TextNumbers(Mapping[str, xr.Dataset]):
         return self._arrays[lens]
 
     def joined(self, other: "TextNumbers", lenses: Collection[str]) -> "TextNumbers":
-        """With those of some lenses of another run."""
+        """These numbers joined with those of further lenses from another run."""
         arrays = {name: numbers for name, numbers in other._arrays.items() if name in lenses}
         files = {name: path for name, path in other._files.items() if name in lenses}
         return TextNumbers({**arrays, **self._arrays}, {**files, **self._files})

@@ -1,4 +1,4 @@
-"""How well a tree agrees with the gold one, and trees that know nothing of the sentence."""
+"""Agreement of a tree with the gold tree, and baseline trees that ignore the words."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -68,7 +68,7 @@ def random_word(words: int, root: int, draws: Float[np.ndarray, "draw word"]) ->
 
 
 def random_tree(root: int, draws: Float[np.ndarray, "draw word word2"]) -> Int[np.ndarray, "draw word"]:
-    """The best tree of random scores: what the tree alone gives, without anything to be read from the scores."""
+    """The best tree of random scores: what the tree constraint alone achieves."""
     return rooted_trees(draws, root)
 
 

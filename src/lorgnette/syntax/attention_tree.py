@@ -1,4 +1,4 @@
-"""One sentence with the tree that a head's attention draws beside the gold one."""
+"""One sentence with the tree induced by a head's attention, beside the gold tree."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -147,7 +147,7 @@ def drawn(words: Sequence[str], heads: Sequence[int | None], notes: Sequence[str
 
 
 def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
-    """Two columns of lines."""
+    """Two blocks of lines side by side."""
     width = max(map(len, left), default=0) + 4
     rows = max(len(left), len(right))
     pad = lambda lines: [*lines, *[""] * (rows - len(lines))]  # noqa: E731

@@ -1,4 +1,4 @@
-"""How much one word is read by another, as the edges of a graph: weights, norms or relevance."""
+"""How much one word attends to another, as edges of a graph: weights, norms or relevance."""
 
 from collections.abc import Iterator, Sequence
 

@@ -22,7 +22,7 @@ from lorgnette.texts.treebank import is_tree
 
 @dataclass(frozen=True)
 class Sentence:
-    """One text of a batch with nothing but the words that the model sees."""
+    """One text of a batch, reduced to the words that the model sees."""
 
     text: int  # which of the batch
     example: Example
@@ -39,7 +39,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class GoldTrees:
-    """What the treebank says of the words of a batch.
+    """The treebank's annotation of the words of a batch.
 
     `governor` is the position of each word's head, −1 for the root, for words that are not there and for texts whose
     heads are no tree. A word without a piece (cut off, or nothing to the tokenizer) is not there.
