@@ -19,6 +19,7 @@ ROOT = Path(lorgnette.__file__).parent
 # From the ground up; a module may import its own level and those before it.
 LEVELS = (
     "errors",
+    "constraints",
     "types",
     "axes",
     "display",

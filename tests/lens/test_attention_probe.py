@@ -154,6 +154,6 @@ def test_nothing_held_out():
 
 @pytest.mark.parametrize("options", [{"development": 1.0}, {"steps": 0}, {"texts": 0}, {"rate": 0.0}])
 def test_bad_input_is_one_line(options):
-    with pytest.raises(UserError, match="AttentionProbe takes a development share") as caught:
+    with pytest.raises(UserError, match="of the lens 'attention-probe' must be") as caught:
         AttentionProbe(**options)
     assert "\n" not in str(caught.value)

@@ -356,7 +356,7 @@ def test_bad_corpora(examples, message):
 
 @pytest.mark.parametrize("options", [{"representative": "last"}, {"vector": "mean"}, {"draws": 0}, {"size": 1}])
 def test_bad_options(options):
-    with pytest.raises(UserError, match="Cones"):
+    with pytest.raises(UserError, match="of the lens 'cones' must be"):
         Cones(**options)
 
 

@@ -154,7 +154,7 @@ def test_bad_input_is_one_line():
         with pytest.raises(UserError, match="has no coreference chains") as caught:
             look(bert(), texts, [Coreference()], progress=False)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="above 0 and below 1"):
         Coreference(development=0.0)
 
 

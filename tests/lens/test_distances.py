@@ -104,5 +104,5 @@ def test_a_broad_head_needs_long_texts():
 
 
 def test_bad_smoothing():
-    with pytest.raises(UserError, match=r"smoothing.*must be in \[0, 1\)"):
+    with pytest.raises(UserError, match=r"smoothing.*must be a number of at least 0 and below 1"):
         Distances(smoothing=1.0)

@@ -159,7 +159,7 @@ def test_own_classifiers_have_their_terms():
 
 @pytest.mark.parametrize("options", [{"target": ()}, {"target": ("margin", "no")}, {"ablation": "noise"}])
 def test_wrong_options_are_refused(options):
-    with pytest.raises(UserError, match="Effects must be"):
+    with pytest.raises(UserError, match="of the lens 'effects' must be"):
         Effects(**options)
 
 

@@ -125,7 +125,7 @@ def test_the_loss_without_gates_is_that_of_the_model():
 
 
 def test_wrong_input_is_one_line():
-    with pytest.raises(UserError, match="pressure and a rate above 0"):
+    with pytest.raises(UserError, match="of the lens 'gating' must be"):
         Gating(-0.1)
     with pytest.raises(UserError, match="at least two texts"):
         look(tiny("bert-classifier"), examples((4,)), [Gating(**FAST)], progress=False)

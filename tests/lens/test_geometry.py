@@ -253,9 +253,9 @@ def test_float32_is_right_to_1e6():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"specials": "sep"}, "'specials' parameter of Geometry must be True, False or 'cls'. Got 'sep'"),
+        ({"specials": "sep"}, "'specials' of the lens 'geometry' must be True, False or 'cls'. Got 'sep'"),
         ({"covariances": "heads"}, "must be True, False or 'states'. Got 'heads'"),
-        ({"least": 1}, "least ≥ 2"),
+        ({"least": 1}, "'least' .* at least 2"),
     ],
 )
 def test_bad_options(options, message):

@@ -236,9 +236,9 @@ def test_bad_input():
         look(subject("bert"), examples(), [Importance()], progress=False)
     with pytest.raises(UserError, match="corpus twice"):
         look(subject("bert-classifier"), iter(examples()), [Importance()], progress=False)
-    with pytest.raises(UserError, match="must hold 'zero', 'mean'"):
+    with pytest.raises(UserError, match="must be a list of any of 'zero', 'mean'"):
         Importance(["none"])
-    with pytest.raises(UserError, match="'stacks' parameter of Importance must be a list of names"):
+    with pytest.raises(UserError, match="'stacks' of the lens 'importance' must be a list of words"):
         Importance(stacks="cross")
     with pytest.raises(UserError, match=r"must hold stacks of the model \(encoder\)\. Got \['decoder'\]"):
         look(subject("bert-classifier"), examples(), [Importance(stacks=["decoder"])], progress=False)

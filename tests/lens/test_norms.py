@@ -338,7 +338,11 @@ def test_half_precision_is_measured_in_float32():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"by": "word"}, "'text' or 'token'"), ({"measures": ("alt",)}, "alti, globenc"), ({"sample": -1}, "0 or more")],
+    [
+        ({"by": "word"}, "'text' or 'token'"),
+        ({"measures": ("alt",)}, "any of 'alti', 'globenc'"),
+        ({"sample": -1}, "of at least 0"),
+    ],
 )
 def test_wrong_options_get_one_line(options, words):
     with pytest.raises(UserError, match=words):

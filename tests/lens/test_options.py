@@ -56,9 +56,9 @@ def test_one_explanation_or_several():
     ("text", "words"),
     [
         ("norms:sampel=0", "Did you mean 'sample'"),
-        ("norms:sample=few", "a whole number; got 'few'"),
+        ("norms:sample=few", "a whole number of at least 0. Got 'few' instead"),
         ("norms:sample", "needs a value"),
-        ("norms:residual=yes", "true or false; got 'yes'"),
+        ("norms:residual=yes", "true or false. Got 'yes' instead"),
         ("probes:seeds=a", "whole numbers"),
         ("patching:by=text", "has no option 'by'. It has none"),
         ("nroms:sample=0", "Did you mean 'norms'"),

@@ -272,7 +272,7 @@ def test_texts_that_nobody_was_asked_about_are_counted():
         ({"share": 1.5}, "at most 1"),
         ({"share": 0.1, "top": 5}, "one of the two"),
         ({"gold": "majorty"}, "Did you mean 'majority'"),
-        ({"perturbation": "cut"}, "delete, mask"),
+        ({"perturbation": "cut"}, "'delete' or 'mask'"),
     ],
 )
 def test_wrong_options(options, said):

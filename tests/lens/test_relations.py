@@ -186,8 +186,8 @@ def test_words_without_a_piece_and_broken_trees_are_counted():
     ("texts", "options", "message"),
     [
         (["plain text"], {}, "'text 1' has no gold tree"),
-        ([], {"relations": "nsubj"}, "takes a list of relations"),
-        ([], {"development": 1.0}, "between 0 and 1"),
+        ([], {"relations": "nsubj"}, "must be a list of words"),
+        ([], {"development": 1.0}, "above 0 and below 1"),
     ],
 )
 def test_bad_input_is_one_line(texts, options, message):

@@ -211,13 +211,13 @@ def test_the_sentence_says_that_few_sets_show_nothing(tiny, ranking):
 
 
 def test_wrong_input_is_one_line(tiny, ranking, tmp_path):
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="above 0 and below 1"):
         get("removal:shares=0.5+2")
-    with pytest.raises(UserError, match="numbers separated by"):
+    with pytest.raises(UserError, match="numbers above 0 and below 1, between"):
         get("removal:shares=half")
     with pytest.raises(UserError, match="at least 1"):
         Removal(controls=0)
-    with pytest.raises(UserError, match="'ablation' of Removal must be mean or zero"):
+    with pytest.raises(UserError, match="'ablation' of the lens 'removal' must be 'mean' or 'zero'"):
         get("removal:ablation=noise")
     with pytest.raises(UserError, match="its weights differ"):
         look(subject("bert-classifier", seed=4), TEXTS, [Removal(ranking=ranking)], progress=False)

@@ -321,7 +321,7 @@ def test_ranks_of_the_corpus_are_counted_first():
 
 
 def test_bad_input():
-    with pytest.raises(UserError, match="must be 'corpus', or FrequencyRanks by token id"):
+    with pytest.raises(UserError, match="must be 'corpus' or FrequencyRanks"):
         Roles("wikipedia")
     with pytest.raises(UserError, match="corpus twice"):
         look(bert(), iter(["the cat sat", "good"]), ["roles"], progress=False)

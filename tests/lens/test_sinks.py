@@ -130,5 +130,5 @@ def test_learnt_sinks_are_told_apart():
 
 @pytest.mark.parametrize("options", [{"thresholds": ()}, {"thresholds": (1.5,)}, {"threshold": 0.0}])
 def test_thresholds_are_shares(options):
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="above 0 and below 1"):
         Sinks(**options)

@@ -180,8 +180,8 @@ def test_nothing_but_broken_trees():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scores": "weight"}, "one of weights, norms, relevance"),
-        ({"root": "any"}, "one of gold, free"),
+        ({"scores": "weight"}, "must be 'weights', 'norms' or 'relevance'"),
+        ({"root": "any"}, "must be 'gold' or 'free'"),
         ({"draws": 0}, "at least 1"),
         ({}, "'text 1' has no gold tree"),
     ],

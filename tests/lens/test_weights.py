@@ -89,7 +89,7 @@ def test_by_token_pools_the_queries():
     traces = [subject.trace(example) for example in EXAMPLES]
     entropies = torch.cat([torch.special.entr(t["weights"]).sum(-1) for t in traces], dim=-1)
     np.testing.assert_allclose(data.entropy.values[0], entropies.mean(-1).numpy(), atol=1e-9)
-    with pytest.raises(UserError, match="'by' parameter"):
+    with pytest.raises(UserError, match="'by' of the lens 'weights' must be 'text' or 'token'"):
         lo.lens.get("weights", by="word")
 
 

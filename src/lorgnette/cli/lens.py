@@ -41,14 +41,16 @@ def lens(
 
 
 def _options(kind: type) -> list[str]:
-    from lorgnette.lens.options import parameters, shown, words
+    from lorgnette.constraints import expected
+    from lorgnette.lens.options import parameters, shown
 
     known = parameters(kind)
     if not known:
         return ["No options."]
-    written = {option: f"{option}={shown(each.default)}" for option, each in known.items()}
-    widest = max(map(len, written.values()))
+    written = {f"{option}={shown(each.default)}": each.annotation for option, each in known.items()}
+    widest = max(map(len, written))
     lines = ["Options, with their defaults:"]
-    lines += [f"  {text:<{widest}}  {words(known[option].annotation)}" for option, text in written.items()]
+    for text, annotation in written.items():
+        lines.append(f"  {text:<{widest}}  {expected(annotation, as_text=True) or 'only from Python'}")
     about = getattr(vars(kind).get("__init__"), "__doc__", None)
     return [*lines, *(["", inspect.cleandoc(about)] if about else [])]

@@ -1,7 +1,6 @@
 """The base class of all lenses, and the whole contract between a lens and whoever runs it."""
 
 import contextlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
@@ -14,7 +13,9 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.sweep import Measured, Wanted
+from lorgnette.constraints import check
 from lorgnette.errors import UserError
+from lorgnette.lens.options import parameters
 from lorgnette.lens.per_text import PerText
 from lorgnette.lens.places import Labels, Places
 from lorgnette.lens.signals import Signal
@@ -69,10 +70,19 @@ class Lens(torchmetrics.Metric):
     """The arguments that it was made with, by name: another process makes the same lens of them."""
 
     def __new__(cls, *arguments: object, **options: object) -> "Lens":
+        """Checks the options before the lens sees them: what they may be is said in the signature of `__init__`."""
         lens = super().__new__(cls)
-        names = list(inspect.signature(cls.__init__).parameters)[1:]
-        object.__setattr__(lens, "made_with", {**dict(zip(names, arguments, strict=False)), **options})
+        known = parameters(cls)
+        made_with = {**dict(zip(known, arguments, strict=False)), **options}
+        for name, value in made_with.items():
+            if name in known and value is not known[name].default:
+                check(value, known[name].annotation, f"The option {name!r} of the lens {cls.name!r}")
+        object.__setattr__(lens, "made_with", made_with)
         return lens
+
+    def __getnewargs__(self) -> tuple[()]:
+        """A copy is made without options and gets the state of its original; torchmetrics would give it letters."""
+        return ()
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)
@@ -256,8 +266,8 @@ class Lens(torchmetrics.Metric):
 
 def options_of(lens: Lens) -> Json:
     """Every option of a lens by name, defaults included, as far as a result can keep it."""
-    parameters = inspect.signature(type(lens).__init__).parameters.values()
-    defaults = {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+    known = parameters(type(lens)).values()
+    defaults = {one.name: one.default for one in known if one.default is not one.empty}
     out: Json = {}
     for name, value in {**defaults, **lens.made_with}.items():
         with contextlib.suppress(UserError):  # a Python object that no file can hold

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lorgnette.lens.pairs import Pairs
 
 T = TypeVar("T")
+By = Literal["text", "token"]
+"""What every mean is over: texts, each with the same weight, or all tokens pooled."""
 
 PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 """The first rows of a state; with d = m − pivot they are: pivot, n, Σ w, Σ w m, Σ w d, Σ w², Σ w² d, Σ w² d²."""

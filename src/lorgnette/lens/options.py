@@ -5,11 +5,11 @@ sign belongs to the lens before it. Several values of one option stand between p
 """
 
 import inspect
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
 
+from lorgnette.constraints import expected, is_list, members, plain
 from lorgnette.errors import UserError, near
 
 if TYPE_CHECKING:
@@ -48,10 +48,13 @@ def parse(kind: "type[Lens]", text: str) -> dict[str, Value]:
 
 
 def parameters(kind: "type[Lens]") -> Mapping[str, inspect.Parameter]:
-    """The options of a lens, with their defaults; annotations are types."""
-    hints = get_type_hints(kind.__init__)
+    """The options of a lens, with their defaults; annotations are types, with what they allow."""
     own = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return {each.name: each.replace(annotation=hints.get(each.name, str)) for each in own}
+    try:
+        hints = get_type_hints(kind.__init__, include_extras=True)
+    except NameError:  # a type that a lens of somebody else imports for type checkers alone
+        hints = {}
+    return {each.name: each.replace(annotation=hints.get(each.name, object)) for each in own}
 
 
 def shown(value: object) -> str:
@@ -64,59 +67,32 @@ def shown(value: object) -> str:
 
 
 def _value(kind: "type[Lens]", name: str, text: str, parameter: inspect.Parameter) -> Value:
-    members = _members(parameter.annotation)
-    lists = [member for member in members if _is_list(member)]
-    if text == "none" and (type(None) in members or lists):
-        return None if type(None) in members else ()
-    if bool in members and text in ("true", "false"):
+    """What was written, as the first type of the option that can be read from it; the lens checks its bounds."""
+    kinds = [plain(member)[0] for member in members(parameter.annotation)]
+    lists = [each for each in kinds if is_list(each)]
+    if text == "none" and (type(None) in kinds or lists):
+        return None if type(None) in kinds else ()
+    if bool in kinds and text in ("true", "false"):
         return text == "true"
     for number in (int, float):
-        if number in members:
+        if number in kinds or any(isinstance(each, number) for each in _literals(kinds)):
             try:
                 return number(text)
             except ValueError:
                 continue
-    if lists and (str not in members or "+" in text):
-        return _values(kind, name, text, lists[0])
-    if str in members or Path in members:
+    words = {str, Path, object} & set(kinds) or _literals(kinds)
+    if lists and (not words or "+" in text):
+        parts = [part.strip() for part in text.split("+")]
+        one = plain(get_args(lists[0])[0])[0]
+        try:
+            return tuple(map(int, parts)) if one is int else tuple(map(float, parts)) if one is float else tuple(parts)
+        except ValueError:
+            words = set()
+    if words:
         return text
-    wanted = words(parameter.annotation)
-    raise UserError(f"The option {name!r} of the lens {kind.name!r} is {wanted}; got {text!r}.")
+    wanted = expected(parameter.annotation, as_text=True) or "only for Python"
+    raise UserError(f"The option {name!r} of the lens {kind.name!r} must be {wanted}. Got {text!r} instead.")
 
 
-def words(annotation: object) -> str:
-    """What can be written for an option of this type."""
-    named = {_WORDS.get(m, "numbers between +" if get_args(m)[:1] in ((int,), (float,)) else "words between +"): m
-             for m in _members(annotation) if m in _WORDS or _is_list(m)}  # fmt: skip
-    return " or ".join(named) or "from Python only"
-
-
-_WORDS: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a word",
-                          Path: "a path", type(None): "none"}  # fmt: skip
-
-
-def _values(
-    kind: "type[Lens]", name: str, text: str, member: object
-) -> tuple[str, ...] | tuple[int, ...] | tuple[float, ...]:
-    parts = [part.strip() for part in text.split("+")]
-    number = next((each for each in (int, float) if get_args(member)[:1] == (each,)), None)
-    if number is None:
-        return tuple(parts)
-    try:
-        return tuple(map(number, parts))
-    except ValueError:
-        which = "whole numbers" if number is int else "numbers"
-        raise UserError(
-            f"The option {name!r} of the lens {kind.name!r} takes {which} separated by +; got {text!r}."
-        ) from None
-
-
-def _members(annotation: object) -> tuple[object, ...]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(member for each in get_args(annotation) for member in _members(each))
-    return (annotation,)
-
-
-def _is_list(member: object) -> bool:
-    origin = get_origin(member) or member
-    return isinstance(origin, type) and issubclass(origin, Sequence) and origin is not str
+def _literals(kinds: list[object]) -> list[object]:
+    return [value for each in kinds if get_origin(each) is Literal for value in get_args(each)]

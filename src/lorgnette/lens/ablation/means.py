@@ -1,7 +1,7 @@
 """The means that heads are replaced by."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from lorgnette.subject import Subject
 from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
 
-ABLATIONS = ("mean", "zero")
+Ablation = Literal["mean", "zero"]
 """What stands in for a head that is taken away: its mean over the corpus, or nothing."""
 Means = Mapping[Site, Float[Tensor, "head dim"]]
 
@@ -51,13 +51,6 @@ class HeadMeans(Lens):
         array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
         array.attrs["description"] = "output of a head before the output projection, mean over tokens"
         return self.result({"context": array})
-
-
-def checked_ablation(lens: str, ablation: str) -> str:
-    """The option `ablation` of a lens, if it is one of `ABLATIONS`."""
-    if ablation not in ABLATIONS:
-        raise UserError(f"The 'ablation' of {lens} must be {' or '.join(ABLATIONS)}. Got {ablation!r} instead.")
-    return ablation
 
 
 def means_in(results: Mapping[str, Result], subject: Subject) -> Means:

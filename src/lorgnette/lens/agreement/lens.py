@@ -1,12 +1,13 @@
 """Which cheap signal to trust: do weights, norms, relevance and gradients rank the heads as removing them does?"""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.constraints import Interval, Seed
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.signals import SIGNALS_OF, HeadValues, in_stack, signals_in, table
@@ -56,7 +57,7 @@ class Agreement(Lens):
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
     reads = frozenset({"cpu"})
 
-    def __init__(self, draws: int = 2000, seed: int = 0, joint: bool = False) -> None:
+    def __init__(self, draws: Annotated[int, Interval(1)] = 2000, seed: Seed = 0, joint: bool = False) -> None:
         super().__init__()
         self.draws, self.seed, self.joint = draws, seed, joint
         self.results: Mapping[str, Result] = {}
@@ -72,7 +73,7 @@ class Agreement(Lens):
         return agreement(self.results, draws=self.draws, seed=self.seed)
 
 
-def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: int = 0) -> Result:
+def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: Seed = 0) -> Result:
     """The same from results that are there already: of `weights`, `norms`, `importance` or any lens with signals."""
     if len({result.provenance.weights_hash for result in results.values()}) > 1:
         raise UserError("These results are from different models: their weights differ.")

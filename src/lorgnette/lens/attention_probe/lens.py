@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.words import between_words
-from lorgnette.errors import UserError
+from lorgnette.constraints import Interval, Seed, Share
 from lorgnette.lens.attention_probe.probe import (
     AttentionAndVectors,
     AttentionOnly,
@@ -78,19 +78,14 @@ class AttentionProbe(Lens):
         self,
         vectors: str | Path | None = None,
         *,
-        texts: int = 2000,
-        development: float = 0.8,
-        rate: float = 0.01,
-        steps: int = 1000,
-        batch: int = 4,
-        seed: int = 0,
+        texts: Annotated[int, Interval(1)] = 2000,
+        development: Share = 0.8,
+        rate: Annotated[float, Interval(0, closed="right")] = 0.01,
+        steps: Annotated[int, Interval(1)] = 1000,
+        batch: Annotated[int, Interval(1)] = 4,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
-        if not 0 < development < 1 or min(texts, steps, batch) < 1 or rate <= 0:
-            raise UserError(
-                "AttentionProbe takes a development share between 0 and 1, and at least one text, step and text a "
-                f"batch. Got development={development}, texts={texts}, steps={steps}, batch={batch}, rate={rate}."
-            )
         self.texts, self.development = texts, development
         self.rate, self.steps, self.batch_texts, self.seed = rate, steps, batch, seed
         self.vectors: str | None = None if vectors is None else str(vectors)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
-from lorgnette.errors import UserError
+from lorgnette.constraints import Interval
 from lorgnette.lens.base import Lens
 from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
 from lorgnette.lens.signals import Signal, variable
@@ -88,10 +88,8 @@ class Circuits(Lens):
         "copying": Signal("Σ Re λ / Σ |λ| of W_V W_O", variable("positive"), signed=True),
     }
 
-    def __init__(self, tokens: int = 256) -> None:
+    def __init__(self, tokens: Annotated[int, Interval(1)] = 256) -> None:
         super().__init__()
-        if tokens < 1:
-            raise UserError(f"The 'tokens' parameter of Circuits must be at least 1. Got {tokens} instead.")
         self.tokens = tokens
 
     def allocate(self, subject: Subject) -> None:

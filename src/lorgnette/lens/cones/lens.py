@@ -1,12 +1,13 @@
 """Whether the texts of each class share a direction: one cone per class?"""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Tap
+from lorgnette.constraints import Interval, Seed
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.cones.outcome import Sample, cone_variables
@@ -51,24 +52,14 @@ class Cones(Lens):
     def __init__(
         self,
         *,
-        representative: str = "random",
+        representative: Literal["random", "first"] = "random",
         keep: bool = False,
-        draws: int = 20,
-        vector: str = "head",
-        size: int = 20_000,
-        seed: int = 0,
+        draws: Annotated[int, Interval(1)] = 20,
+        vector: Literal["head", "cls"] = "head",
+        size: Annotated[int, Interval(2)] = 20_000,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
-        for name, value, known in (
-            ("representative", representative, ("random", "first")),
-            ("vector", vector, ("head", "cls")),
-        ):
-            if value not in known:
-                raise UserError(
-                    f"The {name!r} parameter of Cones must be {known[0]!r} or {known[1]!r}. Got {value!r} instead."
-                )
-        if draws < 1 or size < 2:
-            raise UserError(f"Cones needs draws ≥ 1 and size ≥ 2. Got draws={draws}, size={size}.")
         self.representative, self.keep, self.vector = representative, keep, vector
         self.draws, self.size, self.seed = (1 if representative == "first" else draws), size, seed
         if vector == "cls":

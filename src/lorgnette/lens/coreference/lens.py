@@ -10,7 +10,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call
 from lorgnette.attending.words import between_words
-from lorgnette.errors import UserError
+from lorgnette.constraints import Share
 from lorgnette.lens.base import Lens
 from lorgnette.lens.coreference.antecedents import CANDIDATES, RULES, chosen, head_match, nearest
 from lorgnette.lens.moments import Moments
@@ -49,10 +49,8 @@ class Coreference(Lens):
     summary: ClassVar[str] = "which heads attend to the antecedent of a mention (treebank with entities, such as GUM)"
     reads = frozenset({"cpu"})
 
-    def __init__(self, development: float = 0.5) -> None:
+    def __init__(self, development: Share = 0.5) -> None:
         super().__init__()
-        if not 0 < development < 1:
-            raise UserError(f"The 'development' parameter of Coreference must be between 0 and 1. Got {development}.")
         self.development = development
         self.batch: Batch | None = None
 

@@ -1,7 +1,7 @@
 """Which heads have similar attention: Jensen–Shannon divergences between heads, and a map of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Tap
 from lorgnette.attending.sweep import Wanted
-from lorgnette.errors import UserError
+from lorgnette.constraints import Interval
 from lorgnette.lens.base import Lens
 from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
 from lorgnette.lens.distances.embedding import metric_mds
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.weights.means import WeightMeans
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -64,12 +64,8 @@ class Distances(Lens):
     summary: ClassVar[str] = "which heads have similar attention: Jensen–Shannon divergences and a map"
     reads = frozenset({"cpu"})
 
-    def __init__(self, by: str = "text", smoothing: float = 0.001) -> None:
+    def __init__(self, by: By = "text", smoothing: Annotated[float, Interval(0, 1, "left")] = 0.001) -> None:
         super().__init__()
-        if by not in ("text", "token"):
-            raise UserError(f"The 'by' parameter of Distances must be 'text' or 'token'. Got {by!r} instead.")
-        if not 0 <= smoothing < 1:
-            raise UserError(f"The 'smoothing' parameter of Distances must be in [0, 1). Got {smoothing} instead.")
         self.by, self.smoothing = by, smoothing
         self.recorder: Recorder[Call] = Recorder(_lean)
 

@@ -77,6 +77,7 @@ def checked(target: str | Sequence[str]) -> tuple[str, ...]:
     names = (target,) if isinstance(target, str) else tuple(target)
     if not 1 <= len(names) <= 2 or (len(names) == 2 and set(names) & set(TARGETS)):
         raise UserError(
-            f"The 'target' of Effects must be {', '.join(TARGETS)}, a class, or two classes (a+b). Got {target!r}."
+            f"The option 'target' of the lens 'effects' must be {', '.join(TARGETS)}, a class, or two classes (a+b). "
+            f"Got {target!r} instead."
         )
     return names

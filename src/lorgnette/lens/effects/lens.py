@@ -13,10 +13,11 @@ from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Site
+from lorgnette.constraints import Seed
 from lorgnette.errors import UserError
 from lorgnette.explaining.direct import POOLER, TERMS, DirectEffects, direct_effects
 from lorgnette.explaining.rules import Heads
-from lorgnette.lens.ablation.means import HeadMeans, Means, checked_ablation, means_in, replacements
+from lorgnette.lens.ablation.means import Ablation, HeadMeans, Means, means_in, replacements
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
 from lorgnette.lens.effects.answers import Answers, OutputLayer
@@ -78,10 +79,10 @@ class Effects(Lens):
     }
 
     def __init__(
-        self, target: str | Sequence[str] = "predicted", ablation: str = "mean", total: bool = True, seed: int = 0
+        self, target: str | Sequence[str] = "predicted", ablation: Ablation = "mean", total: bool = True, seed: Seed = 0
     ) -> None:
         super().__init__()
-        self.target, self.ablation = checked(target), checked_ablation("Effects", ablation)
+        self.target, self.ablation = checked(target), ablation
         self.total, self.seed = total, seed
         self.means: Means | None = None
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
+from lorgnette.constraints import Interval
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
@@ -29,7 +30,6 @@ from lorgnette.texts.frequency import FrequencyRanks, bert_ranks, counted, wordf
 from lorgnette.types import ModelOutput
 
 MEASURES = ("weights", "norms")
-SOURCES = ("corpus", "bert", "wordfreq")
 
 # Ids of bert-base-uncased that a vocabulary must share for BERT's ranks to mean anything.
 _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
@@ -59,20 +59,13 @@ class Frequency(Lens):
 
     def __init__(
         self,
-        ranks: "str | FrequencyRanks[Any]" = "corpus",
+        ranks: Literal["corpus", "bert", "wordfreq"] | FrequencyRanks[Any] = "corpus",
         *,
         language: str = "en",
         specials: bool = True,
-        size: int = 2**15,
+        size: Annotated[int, Interval(2)] = 2**15,
     ) -> None:
         super().__init__()
-        if isinstance(ranks, str) and ranks not in SOURCES:
-            known = ", ".join(SOURCES)
-            raise UserError(
-                f"The 'ranks' parameter of Frequency must be one of {known}, or FrequencyRanks.{near(ranks, SOURCES)}"
-            )
-        if size < 2:
-            raise UserError(f"The 'size' parameter of Frequency must be at least 2. Got {size} instead.")
         self.source, self.specials, self.size = ranks, specials, size
         self.ranks = self._open(ranks, language)
         self.batch: Batch | None = None

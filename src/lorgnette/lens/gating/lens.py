@@ -1,9 +1,8 @@
 """Which heads help, which hurt, and which do not matter: gates under pressure to keep, and to remove, every head."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
+from lorgnette.constraints import Interval, NotEmpty, Seed
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.gating.fit import START, GatedLoss, drawn_rows, fitted
@@ -71,21 +71,15 @@ class Gating(Lens):
 
     def __init__(
         self,
-        pressure: float = 0.002,
+        pressure: Annotated[float, Interval(0, closed="right")] = 0.002,
         *,
-        steps: int = 60,
-        seeds: Sequence[int] = (0, 1, 2),
-        texts: int = 256,
-        batch: int = 8,
-        rate: float = 0.5,
+        steps: Annotated[int, Interval(1)] = 60,
+        seeds: Annotated[Sequence[Seed], NotEmpty()] = (0, 1, 2),
+        texts: Annotated[int, Interval(2)] = 256,
+        batch: Annotated[int, Interval(1)] = 8,
+        rate: Annotated[float, Interval(0, closed="right")] = 0.5,
     ) -> None:
         super().__init__()
-        if min(steps, batch) < 1 or texts < 2 or not seeds or not 0 < pressure < math.inf or not 0 < rate < math.inf:
-            raise UserError(
-                "Gating takes a pressure and a rate above 0, at least one step, seed and text a batch, and two texts. "
-                f"Got pressure={pressure}, rate={rate}, steps={steps}, seeds={tuple(seeds)}, batch={batch}, "
-                f"texts={texts}."
-            )
         self.pressure, self.steps, self.seeds = pressure, steps, tuple(seeds)
         self.texts, self.batch, self.rate = texts, batch, rate
 

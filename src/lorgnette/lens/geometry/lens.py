@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
+from lorgnette.constraints import Interval
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
@@ -92,24 +93,14 @@ class Geometry(Lens):
     def __init__(
         self,
         *,
-        specials: bool | str = True,
-        covariances: bool | str = True,
+        specials: bool | Literal["cls"] = True,
+        covariances: bool | Literal["states"] = True,
         words: bool = True,
-        least: int = 5,
-        occurrences: int = 4096,
+        least: Annotated[int, Interval(2)] = 5,
+        occurrences: Annotated[int, Interval(20)] = 4096,
         centred: bool = False,
     ) -> None:
         super().__init__()
-        if specials not in (True, False, "cls"):
-            raise UserError(f"The 'specials' parameter of Geometry must be True, False or 'cls'. Got {specials!r}.")
-        if covariances not in (True, False, "states"):
-            raise UserError(
-                f"The 'covariances' parameter of Geometry must be True, False or 'states'. Got {covariances!r}."
-            )
-        if least < 2 or occurrences < 20:
-            raise UserError(
-                f"Geometry needs least ≥ 2 and occurrences ≥ 20. Got least={least}, occurrences={occurrences}."
-            )
         self.specials, self.covariances, self.words = specials, covariances, words
         self.least, self.occurrences, self.centred = least, occurrences, centred
         self.centring: Centring = Centring(self, on=centred)

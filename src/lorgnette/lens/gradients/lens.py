@@ -9,11 +9,11 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site, Tap
-from lorgnette.errors import UserError
+from lorgnette.constraints import Seed
 from lorgnette.lens.base import Lens
 from lorgnette.lens.gradients.graph import Graph
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
@@ -45,10 +45,8 @@ class Gradients(Lens):
         "slope": Signal("|∂L/∂α| over all pairs", variable("gradient", {axes.CATEGORY: "all"})),
     }
 
-    def __init__(self, by: str = "text", seed: int = 0) -> None:
+    def __init__(self, by: By = "text", seed: Seed = 0) -> None:
         super().__init__()
-        if by not in ("text", "token"):
-            raise UserError(f"The 'by' parameter of Gradients must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.seed = by, seed
         self.graph: Graph | None = None
 

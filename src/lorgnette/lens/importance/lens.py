@@ -1,7 +1,7 @@
 """How important each head is: the change of the loss when it is ablated, and the gradient of a gate on it."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.constraints import OneOf, Seed
 from lorgnette.errors import UserError
 from lorgnette.lens.ablation.means import HeadMeans, Means, means_in
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
@@ -80,13 +81,12 @@ class Importance(Lens):
     }
 
     def __init__(
-        self, ablations: Sequence[str] = ABLATIONS, seed: int = 0, stacks: Sequence[str] | None = None
+        self,
+        ablations: Sequence[Annotated[str, OneOf(ABLATIONS)]] = ABLATIONS,
+        seed: Seed = 0,
+        stacks: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(ablations, str) or not set(ablations) <= set(ABLATIONS):
-            raise UserError(f"The 'ablations' parameter of Importance must hold 'zero', 'mean'. Got {ablations!r}.")
-        if isinstance(stacks, str):
-            raise UserError(f"The 'stacks' parameter of Importance must be a list of names. Got {stacks!r}.")
         self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
         self.means: Means | None = None
 

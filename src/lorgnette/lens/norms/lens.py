@@ -1,7 +1,7 @@
 """How much each token contributes to a head's output: norms of transformed values, and mixing ratios."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +12,16 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
+from lorgnette.constraints import Interval, OneOf
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import VARIANTS, LayerNorms
 from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
 from lorgnette.contributions.output_share import OutputShares
 from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.value_zeroing import value_zeroing
-from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.norms.descriptions import DESCRIPTIONS
 from lorgnette.lens.norms.pair_sample import PairSample
 from lorgnette.lens.norms.rank_correlations import rank_correlations
@@ -74,14 +74,14 @@ class Norms(Lens):
 
     def __init__(
         self,
-        by: str = "text",
+        by: By = "text",
         *,
         all_heads: bool = True,
         residual: bool = True,
         layer_norm: bool = True,
-        measures: Sequence[str] = (),
+        measures: Sequence[Annotated[str, OneOf(MEASURES)]] = (),
         contribution: bool = False,
-        sample: int = 8192,
+        sample: Annotated[int, Interval(0)] = 8192,
         parts: Sequence[str] = (),
         centred: bool = False,
     ) -> None:
@@ -94,13 +94,6 @@ class Norms(Lens):
         `centred`: norms of values less their mean over the corpus.
         """
         super().__init__()
-        if by not in ("text", "token"):
-            raise UserError(f"The 'by' parameter of Norms must be 'text' or 'token'. Got {by!r} instead.")
-        unknown = [name for name in measures if name not in MEASURES]
-        if unknown:
-            raise UserError(f"The 'measures' of Norms may be {', '.join(MEASURES)}. Got {unknown[0]!r} instead.")
-        if sample < 0:
-            raise UserError(f"The 'sample' parameter of Norms must be 0 or more. Got {sample} instead.")
         self.by, self.all_heads, self.contribution, self.sample_size = by, all_heads, contribution, sample
         self.residual: bool = residual or bool(measures)
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))

@@ -1,12 +1,13 @@
 """What each layer encodes: probes on frozen states, with control tasks and baselines."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.constraints import Interval, NotEmpty, Seed
 from lorgnette.errors import UserError, near
 from lorgnette.lens.base import Lens
 from lorgnette.lens.hidden_states import any_text, hidden_states
@@ -61,18 +62,13 @@ class Probes(Lens):
         self,
         label: str = "upos",
         *,
-        words: int = 4000,
-        development: float = 0.7,
-        hidden: int | None = 64,
-        seeds: Sequence[int] = (0, 1, 2),
-        epochs: int = 12,
+        words: Annotated[int, Interval(2)] = 4000,
+        development: Annotated[float, Interval(0, 1)] = 0.7,
+        hidden: Annotated[int, Interval(1)] | None = 64,
+        seeds: Annotated[Sequence[Seed], NotEmpty()] = (0, 1, 2),
+        epochs: Annotated[int, Interval(1)] = 12,
     ) -> None:
         super().__init__()
-        if not 0 <= development <= 1 or words < 2 or not seeds or epochs < 1:
-            raise UserError(
-                "Probes needs development in [0, 1], words ≥ 2, at least one seed and one epoch. "
-                f"Got {development}, {words}, {tuple(seeds)} and {epochs}."
-            )
         self.label, self.words, self.development = label, words, development
         self.hidden, self.seeds, self.epochs = hidden, tuple(seeds), epochs
 

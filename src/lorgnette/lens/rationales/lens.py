@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
+from lorgnette.constraints import Interval, OneOf, Seed
 from lorgnette.errors import UserError, near
 from lorgnette.explaining import class_number, explanations
 from lorgnette.lens.base import Lens
@@ -79,11 +80,11 @@ class Rationales(Lens):
         self,
         methods: Sequence[str] | str = CHEAP,
         *,
-        share: float | None = None,
-        top: int | None = None,
-        gold: str = "majority",
-        perturbation: str = "delete",
-        seed: int = 0,
+        share: Annotated[float, Interval(0, 1, "right")] | None = None,
+        top: Annotated[int, Interval(1)] | None = None,
+        gold: Annotated[str, OneOf(GOLDS)] = "majority",
+        perturbation: Annotated[str, OneOf(PERTURBATIONS)] = "delete",
+        seed: Seed = 0,
         class_name: str | None = None,
     ) -> None:
         super().__init__()
@@ -92,13 +93,6 @@ class Rationales(Lens):
             raise UserError(
                 "A rationale has either `top` words or a `share` of the words of its text. Set only one of the two."
             )
-        if share is not None and not 0 < share <= 1:
-            raise UserError(f"The 'share' of words in a rationale must be above 0 and at most 1. Got {share} instead.")
-        if top is not None and top < 1:
-            raise UserError(f"The 'top' words of a rationale must be at least 1. Got {top} instead.")
-        for value, known, what in ((gold, GOLDS, "gold"), (perturbation, PERTURBATIONS, "perturbation")):
-            if value not in known:
-                raise UserError(f"There is no {what} {value!r}.{near(value, known)} There are: {', '.join(known)}.")
         self.share, self.top = share, TOP if share is None and top is None else top
         self.gold, self.perturbation, self.seed, self.class_name = gold, perturbation, seed, class_name
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
-from lorgnette.errors import UserError
+from lorgnette.constraints import Share
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments, statistics
 from lorgnette.lens.pairs import MOST_CELLS
@@ -62,14 +62,9 @@ class Relations(Lens):
     reads = frozenset({"cpu"})
 
     def __init__(
-        self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: float = 0.5
+        self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: Share = 0.5
     ) -> None:
         super().__init__()
-        if isinstance(relations, str) or not 0 < development < 1:
-            raise UserError(
-                "Relations takes a list of relations and a development share between 0 and 1. "
-                f"Got {relations!r} and {development!r} instead."
-            )
         names = tuple(relations) if relations is not None else UNIVERSAL + (SUBTYPES if subtypes else ())
         self.relations = (ALL, *(name for name in dict.fromkeys(names) if name != ALL))
         self.development = development

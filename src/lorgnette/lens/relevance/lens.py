@@ -1,14 +1,14 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.errors import UserError
+from lorgnette.constraints import OneOf
 from lorgnette.explaining import Explanation, Target, explain
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import require_head
@@ -53,12 +53,8 @@ class Relevance(Lens):
         ),
     }
 
-    def __init__(self, method: str = "attnlrp", target: Target = None) -> None:
+    def __init__(self, method: Annotated[str, OneOf(RULES)] = "attnlrp", target: Target = None) -> None:
         super().__init__()
-        if method not in RULES:
-            raise UserError(
-                f"The 'method' of Relevance must be one that reaches heads: {', '.join(RULES)}. Got {method!r} instead."
-            )
         self.method, self.target = method, target
 
     def allocate(self, subject: Subject) -> None:

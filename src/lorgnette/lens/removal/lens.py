@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
+from lorgnette.constraints import Interval, NotEmpty, Seed, Share
 from lorgnette.errors import UserError
 from lorgnette.lens.ablation.copies import ScaledCopies, copies_together
-from lorgnette.lens.ablation.means import HeadMeans, Means, checked_ablation, means_in, replacements
+from lorgnette.lens.ablation.means import Ablation, HeadMeans, Means, means_in, replacements
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_metrics
 from lorgnette.lens.moments import Moments
@@ -76,19 +77,15 @@ class Removal(Lens):
 
     def __init__(
         self,
-        shares: Sequence[float] = (0.25, 0.5, 0.75),
-        controls: int = 20,
-        seed: int = 0,
+        shares: Annotated[Sequence[Share], NotEmpty()] = (0.25, 0.5, 0.75),
+        controls: Annotated[int, Interval(1)] = 20,
+        seed: Seed = 0,
         ranking: Path | None = None,
-        ablation: str = "mean",
+        ablation: Ablation = "mean",
     ) -> None:
         super().__init__()
-        if isinstance(shares, str) or not shares or not all(0 < share < 1 for share in shares):
-            raise UserError(f"The 'shares' of Removal must be numbers between 0 and 1. Got {shares!r} instead.")
-        if controls < 1:
-            raise UserError(f"The 'controls' of Removal must be at least 1. Got {controls} instead.")
         self.shares, self.controls, self.seed = tuple(shares), controls, seed
-        self.ablation = checked_ablation("Removal", ablation)
+        self.ablation = ablation
         self.means: Means | None = None
         self.ranking = None if ranking is None else Path(ranking)
         self.ranked_on: str = "" if ranking is None else str(ranking)  # as text it is part of `described`

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,9 +12,9 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.attending.words import between_words
+from lorgnette.constraints import Interval, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
-from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
@@ -83,17 +83,13 @@ class Roles(Relations):
 
     def __init__(
         self,
-        ranks: "str | FrequencyRanks[int]" = "corpus",
+        ranks: Literal["corpus"] | FrequencyRanks[int] = "corpus",
         *,
         relations: Sequence[str] | None = None,
-        development: float = 0.5,
-        least: int = 20,
+        development: Share = 0.5,
+        least: Annotated[int, Interval(1)] = 20,
     ) -> None:
         super().__init__(relations, development=development)
-        if isinstance(ranks, str) and ranks != "corpus":
-            raise UserError(
-                f"The 'ranks' parameter of Roles must be 'corpus', or FrequencyRanks by token id. Got {ranks!r}."
-            )
         self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
 

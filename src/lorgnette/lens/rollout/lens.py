@@ -16,7 +16,7 @@ from lorgnette.contributions.rollout import rolled_out
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import By, Moments
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import entropy
 from lorgnette.subject import Subject
@@ -52,10 +52,8 @@ class Rollout(Lens):
     summary: ClassVar[str] = "how much of each input token remains after each layer (attention rollout)"
     reads = frozenset({"residual", "cpu"})
 
-    def __init__(self, by: str = "text", centred: bool = False) -> None:
+    def __init__(self, by: By = "text", centred: bool = False) -> None:
         super().__init__()
-        if by not in ("text", "token"):
-            raise UserError(f"The 'by' parameter of Rollout must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.centred = by, centred
         self.centring: Centring = Centring(self, on=centred)
 

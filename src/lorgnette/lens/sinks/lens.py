@@ -1,7 +1,7 @@
 """Sinks: tokens that receive most of a head's weight, what they contribute, and the loss without them."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -10,9 +10,9 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
+from lorgnette.constraints import NotEmpty, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
-from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
@@ -75,16 +75,12 @@ class Sinks(Lens):
 
     def __init__(
         self,
-        thresholds: Sequence[float] = (0.2, 0.3, 0.5, 0.8),
-        threshold: float = 0.3,
+        thresholds: Annotated[Sequence[Share], NotEmpty()] = (0.2, 0.3, 0.5, 0.8),
+        threshold: Share = 0.3,
         effect: bool = False,
         centred: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(thresholds, str) or not thresholds or not all(0 < each < 1 for each in thresholds):
-            raise UserError(f"The 'thresholds' of Sinks must be numbers between 0 and 1. Got {thresholds!r} instead.")
-        if not 0 < threshold < 1:
-            raise UserError(f"The 'threshold' of Sinks must be between 0 and 1. Got {threshold!r} instead.")
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
         self.centred = centred
         self.centring: Centring = Centring(self, on=centred)

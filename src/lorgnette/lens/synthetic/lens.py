@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.constraints import Interval, NotEmpty, Seed
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.signals import Signal, variable
@@ -57,24 +58,14 @@ class Synthetic(Lens):
 
     def __init__(
         self,
-        sequences: int = 32,
-        length: int = 25,
-        needles: int = 2,
-        lengths: Sequence[int] = (100, 200, 400),
-        depths: Sequence[int] = (0, 25, 50, 75, 100),
-        seed: int = 0,
+        sequences: Annotated[int, Interval(2)] = 32,
+        length: Annotated[int, Interval(4)] = 25,
+        needles: Annotated[int, Interval(0)] = 2,
+        lengths: Sequence[Annotated[int, Interval(1)]] = (100, 200, 400),
+        depths: Annotated[Sequence[Annotated[int, Interval(0, 100)]], NotEmpty()] = (0, 25, 50, 75, 100),
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
-        if sequences < 2 or length < 4 or needles < 0:
-            raise UserError(
-                "Synthetic needs at least 2 'sequences' of 'length' 4 and no negative number of 'needles'. Got "
-                f"{sequences}, {length} and {needles} instead."
-            )
-        if not all(0 <= depth <= 100 for depth in depths) or not depths or not all(size > 0 for size in lengths):
-            raise UserError(
-                "The 'depths' of Synthetic are percentages from 0 to 100, its 'lengths' numbers of tokens. Got "
-                f"{tuple(depths)!r} and {tuple(lengths)!r} instead."
-            )
         self.sequences, self.length, self.needles = sequences, length, needles
         self.lengths, self.depths, self.seed = tuple(lengths), tuple(depths), seed
 

@@ -1,7 +1,7 @@
 """Whether a head's attention encodes the dependency tree: maximum spanning arborescence, scored by UAS."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site
-from lorgnette.errors import UserError, near
+from lorgnette.constraints import Interval, OneOf, Seed
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
@@ -73,20 +73,14 @@ class Trees(Lens):
 
     def __init__(
         self,
-        scores: str = "weights",
+        scores: Annotated[str, OneOf(EDGES)] = "weights",
         *,
-        root: str = "gold",
+        root: Annotated[str, OneOf(ROOTS)] = "gold",
         subtypes: bool = False,
-        draws: int = 10,
-        seed: int = 0,
+        draws: Annotated[int, Interval(1)] = 10,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
-        for name, value, known in (("scores", scores, EDGES), ("root", root, ROOTS)):
-            if value not in known:
-                hint = near(value, known)
-                raise UserError(f"The {name!r} parameter of Trees must be one of {', '.join(known)}.{hint}")
-        if draws < 1:
-            raise UserError(f"The 'draws' parameter of Trees must be at least 1. Got {draws} instead.")
         self.scores, self.root, self.draws, self.seed = scores, root, draws, seed
         self.relations = UNIVERSAL + (SUBTYPES if subtypes else ())
         self.batch: Batch | None = None

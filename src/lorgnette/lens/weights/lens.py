@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from lorgnette.attending import Call
 from lorgnette.attending.sweep import Wanted
-from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import By
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.lens.weights.means import WeightMeans
@@ -43,11 +43,9 @@ class Weights(Lens):
         "confidence": Signal("largest weight on a word", variable("confidence")),
     }
 
-    def __init__(self, by: str = "text", *, parts: Sequence[str] = ()) -> None:
+    def __init__(self, by: By = "text", *, parts: Sequence[str] = ()) -> None:
         """`parts`: further categories of key, the named parts of the texts (speakers of a chat: user, assistant, …)."""
         super().__init__()
-        if by not in ("text", "token"):
-            raise UserError(f"The 'by' parameter of Weights must be 'text' or 'token'. Got {by!r} instead.")
         self.by, self.kinds = by, (*CATEGORIES, *parts)
 
     def allocate(self, subject: Subject) -> None:
