@@ -91,7 +91,8 @@ def test_it_brings_along_what_it_needs():
     ceiling = data.ceiling.sel(stack="cross", signal="confidence", signal_b="norm").item()
     assert ceiling == pytest.approx(data.reliability.sel(stack="cross", signal="confidence").item() ** 0.5)
     again = agreement(Results({name: results[name] for name in results if name != "agreement"}), draws=50)
-    assert again.data.identical(results["agreement"].data)
+    assert again.data.equals(results["agreement"].data)
+    assert again.data.attrs["signals"] == results["agreement"].data.attrs["signals"]
     assert Result.from_json(again.to_json()) == again
     assert all(figure.chart.to_dict() for figure in figures_of(again))
     assert any("rho" in finding.numbers for finding in findings(Results([again])))

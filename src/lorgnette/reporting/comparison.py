@@ -80,6 +80,7 @@ class Comparison:
         words = "{first} → {second}: means over heads or layers"
         if tested:
             words += f", the difference with its 95 % interval, {how}; significant at a false discovery rate of 5 %"
+            words += " (the order of the heads that are named is not tested)"
         numbers: Json = {"first": self.names[0], "second": self.names[1], "unpaired": ", ".join(unpaired)}
         numbers |= {"kinds": sum(kinds for _, kinds in self._sentences.values()), "most": MOST_SENTENCES}
         if any(kinds > MOST_SENTENCES for _, kinds in self._sentences.values()):

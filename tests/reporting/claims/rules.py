@@ -40,4 +40,5 @@ def check_sentences(make, draws=DRAWS):
             pattern, match, rule = rule_of(result.lens, finding.text)
             rule(match, data)
             used[pattern] += 1
-    assert not [pattern for pattern, _ in RULES[make.__name__] if not used[pattern]]
+        lens = result.lens
+    assert not [pattern for pattern, _ in RULES[lens] if not used[pattern]]

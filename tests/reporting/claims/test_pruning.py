@@ -1,6 +1,8 @@
 """Heads that can go: importance, removal."""
 
+import numpy as np
 import pytest
+from scipy.stats import t
 
 from claims.numbers import (
     HEAD_NAMES,
@@ -13,6 +15,7 @@ from claims.numbers import (
     is_beside,
     p_values,
     prints,
+    single,
     triples,
 )
 from claims.rules import check_sentences, says
@@ -130,6 +133,67 @@ def _(match, data):
     assert bool(match[11]) == (data.attrs["ranked_on"] == "the same texts")
 
 
-@pytest.mark.parametrize("make", [importance, removal], ids=lambda make: make.__name__)
+def gating(draw):
+    draw.sizes |= {"pressure": ["none", "free", "remove", "keep"]}
+    seeds = int(draw.rng.choice([1, 3, 5]))
+    kind, variables = draw.rng.integers(4, size=draw.shape(PER_HEAD)), {}
+    for number, name in enumerate(SCORES):
+        low = np.where(kind == number, draw.rng.uniform(0.7, 1, kind.shape), 0.1)
+        variables |= {
+            name: (PER_HEAD, low + 0.01),
+            f"{name}_low": (PER_HEAD, low),
+            f"{name}_high": (PER_HEAD, low + 0.02),
+        }
+    loss = 1 + draw.spread * draw.rng.uniform(-5, 5, 4)
+    errors = np.where(seeds > 1, draw.spread * draw.rng.uniform(0.2, 2, 4), np.nan)
+    variables |= {"loss": (("pressure",), loss), "loss_se": (("pressure",), errors)}
+    variables |= {"loss_count": (("pressure",), np.full(4, seeds))}
+    return draw.result("gating", variables, {"seeds": list(range(seeds)), "texts": [30, 10]})
+
+
+SCORES = {"facilitation": 0, "interference": 1, "irrelevance": 2}
+NAMES = r"(?: \(((?:\d+\.\d+(?:, )?)+)\))?"
+
+
+@says(
+    "gating",
+    rf"(\d+) of (\d+) heads facilitate the task with each of (\d+) seeds{NAMES}, (\d+) interfere{NAMES}, (\d+) do not "
+    r"matter, (\d+) are unclear\.",
+)
+def _(match, data):
+    clear = {score: {name: low for name, low in by_head(data[f"{score}_low"]).items() if low > 0.8} for score in SCORES}
+    assert [int(match[place]) for place in (1, 5, 7)] == [len(each) for each in clear.values()]
+    assert (int(match[2]), int(match[3])) == (12, len(data.attrs["seeds"]))
+    assert int(match[8]) == 12 - len(set().union(*clear.values()))
+    for place, score in ((4, "facilitation"), (6, "interference")):
+        order = sorted(clear[score], key=lambda name: -clear[score][name])[:3]
+        assert (match[place] or "") == ", ".join(order)
+
+
+SEEDS = rf"({NUMBER})(?: ± ({NUMBER}) \(the change is (not )?significant\))?"
+
+
+@says(
+    "gating",
+    rf"On 10 texts that no gate was fitted on, the loss is ({NUMBER}) as the model is, {SEEDS} with gates fitted "
+    rf"without "
+    rf"pressure, and {SEEDS} with the (\d+) heads of this stack that stay open under pressure \(95 % CI over seeds\)\.",
+)
+def _(match, data):
+    loss = {str(name): single(data, "loss", pressure=name) for name in data["pressure"].values}
+    prints(match[1], loss["none"][0])
+    for place, name in ((2, "free"), (5, "remove")):
+        value, se, seeds = loss[name]
+        prints(match[place], value)
+        assert bool(match[place + 1]) == (seeds > 1)
+        if seeds > 1:
+            prints(match[place + 1], t.ppf(0.975, seeds - 1) * se)
+            p = 2 * t.sf(abs(value - loss["none"][0]) / se, seeds - 1)
+            assert bool(match[place + 2]) == (p >= 0.05)
+            assert p >= 0.05 or match[place] != match[1]
+    assert int(match[8]) == sum(value > 0.5 for value in by_head(data["facilitation"]).values())
+
+
+@pytest.mark.parametrize("make", [importance, removal, gating], ids=lambda make: make.__name__)
 def test_sentences_say_what_the_numbers_say(make):
     check_sentences(make)

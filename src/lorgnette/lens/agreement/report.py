@@ -78,20 +78,23 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers: Json = {"best": _words(best), "rho": float(row.max()), "others": len(row) - 1}
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
     words = (
-        "Of {all} signals, {best} has the highest rank correlation with ablation (ρ = {rho:.2f}, 95 % CI {low:.2f} to "
-        "{high:.2f})."
-    )
+        "Of {all} signals, {best} has the highest rank correlation with ablation" if len(row) > 1
+        else "The rank correlation of {best} with ablation is known alone"
+    ) + " (ρ = {rho:.2f}, 95 % CI {low:.2f} to {high:.2f})."  # fmt: skip
     numbers["all"] = len(row)
     p = result.data["advantage_p"].sel({ABLATION: reference.removeprefix("ablation_"), SIGNAL: best})
     numbers["told"] = int((p.sel({SIGNAL_B: row[SIGNAL_B].values}) < LEVEL).sum())
     if len(row) > 1:
-        words += (
-            " It is significantly above {told} of the {others} others (paired bootstrap over heads, false discovery "
-            "rate 5 %); it does not differ significantly from the rest."
-            if numbers["told"] < numbers["others"]
-            else " It is significantly above all others (paired bootstrap over heads, false discovery rate 5 %)."
-        )
-    if reliability[reference] < _NOISY:
+        test = "(paired bootstrap over heads, false discovery rate 5 %)"
+        if not numbers["told"]:
+            words += f" It is not significantly above any of the others {test}."
+        elif numbers["told"] < numbers["others"]:
+            words += f" It is significantly above {{told}} of the {{others}} others {test}."
+        else:
+            words += f" It is significantly above all others {test}."
+    if bool(result.data["reliability"].sel({SIGNAL: reference}).isnull()):
+        words += " How much of the ablation scores is noise is not known: use more texts."
+    elif reliability[reference] < _NOISY:
         numbers["trust"] = reliability[reference]
         words += " Only {trust:.0%} of the variance of ablation scores over heads is not noise: use more texts."
     yield Finding(words, numbers)

@@ -14,6 +14,9 @@ from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 
+_LEAST = 0.005
+"""A narrower interval would be printed as ± 0 %; none at all is known of one text."""
+
 
 def figures(result: Result) -> list[Figure]:
     frame = result.to_dataframe("uas").dropna(subset=["uas"])
@@ -45,9 +48,11 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers = {"uas": float(uas.value), "half": float(uas.half), "next": float(following.value)}
     at = {FEATURES: "attention", DECODING: "argmax"}
     told = difference(result.data, "uas_over_next", at, uas, following).significant()
+    half, over = (" ± {half:.0%}", " (95 % CI over texts)") if numbers["half"] >= _LEAST else ("", "")
     yield Finding(
-        "A trained combination of all heads attaches {uas:.0%} ± {half:.0%} of held-out words correctly (95 % CI over "
-        f"texts); attaching to the next word is correct for {{next:.0%}}{told}.",
+        f"A trained combination of all heads attaches {{uas:.0%}}{half} of held-out words correctly{over}; "
+        f"attaching to "
+        f"the next word is correct for {{next:.0%}}{told}.",
         numbers,
     )
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CIRCUIT, HEAD, LAYER
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import Finding, above, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
+from lorgnette.figures.sentences import has
 from lorgnette.figures.variables import figure_per_variable, titled_figures
 from lorgnette.results import Result
+from lorgnette.types import Json
 
 
 def figures(result: Result) -> list[Figure]:
@@ -23,10 +25,11 @@ def findings(result: Result) -> Iterator[Finding]:
     """The heads whose OV circuit copies most, and the layers with the lowest ranks."""
     ranked = heads(result.data["positive"]) if "positive" in result.data else []
     if ranked:
-        numbers = {"count": sum(one.value > 0.5 for one in ranked), "heads": len(ranked), "most": str(ranked[0])}
+        numbers: Json = {"count": len(above(result.data["positive"])), "heads": len(ranked), "most": str(ranked[0])}
         yield Finding(
-            "{count} of {heads} heads have an OV circuit that mostly keeps directions (positive eigenvalue share above "
-            "0.5); the highest is {most}. The numbers are read off the weights: they have no sampling error.",
+            f"{{count}} of {{heads}} heads {has(numbers['count'])} an OV circuit that mostly keeps directions "
+            "(positive eigenvalue share above 0.5); the highest is {most}. The numbers are read off the weights: they "
+            "have no sampling error.",
             numbers,
         )
     rank = result.data["effective_rank"].mean(HEAD)

@@ -38,14 +38,15 @@ def findings(result: Result) -> Iterator[Finding]:
     worst = extreme_of(result.data.dropna(DIRECTION, subset=["auroc"]), "auroc", DIRECTION, largest=False)
     numbers: Json = {"mean": float(auroc.mean()), "least": worst.value, "worst": classes[worst.place]}
     words = (
-        "In {mean:.0%} of comparisons, a text is closer (cosine) to one of its own class than to one of another "
-        f"(lowest for {{worst}}, {{least:.0%}}{worst.beside(classes, 'below')})"
+        "In {mean:.0%} of comparisons, a text of a class is closer (cosine) to a representative of the class than a "
+        f"text of another class is (mean over classes; lowest for {{worst}}, {{least:.0%}}"
+        f"{worst.beside(classes, 'below')})"
     )
     between = result.data["class_cosine"].transpose(DIRECTION, DIRECTION_B).values
     other = between[np.eye(*between.shape) == 0]
     if np.isfinite(other).any():
         numbers["cosine"] = float(np.nanmean(other))
-        words += "; the mean directions of two classes have a cosine of {cosine:.2f}"
+        words += "; the mean directions of two classes have a mean cosine of {cosine:.2f}"
     yield Finding(words + ".", numbers)
 
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 from lorgnette.axes import BASELINE, CANDIDATES, HEAD, KIND, LAYER, PART
 from lorgnette.figures.doubt import difference
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, HeadValue, heads
+from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport
 from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.coreference.lens import best_antecedents
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.types import Json
+
+_LEAST = 0.005
+"""A narrower interval would be printed as ± 0 %; none at all is known of one text."""
 
 
 def figures(result: Result) -> list[Figure]:
@@ -37,7 +40,8 @@ def findings(result: Result) -> Iterator[Finding]:
     found = Estimate.of(result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head})
     rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name})
              for name in ("nearest", "head_match")}  # fmt: skip
-    numbers: Json = {"best": str(HeadValue(best.layer, best.head, float(found.value))), "half": float(found.half)}
+    numbers: Json = {"best": f"{best.layer}.{best.head}", "found": float(found.value), "half": float(found.half)}
+    interval = " (95 % CI ± {half:.0%})" if numbers["half"] >= _LEAST else ""
     numbers |= {name: float(rule.value) for name, rule in rules.items()}
     told = {}
     for name, rule in rules.items():
@@ -45,9 +49,9 @@ def findings(result: Result) -> Iterator[Finding]:
         told[name] = difference(result.data, "over_baseline", where, found, rule).significant().removeprefix("; ")
     said = {name: f" ({words})" if words else "" for name, words in told.items()}
     yield Finding(
-        "Head {best} finds the antecedent of a mention most often (chosen on one half of the texts, tested on the "
-        f"other; 95 % CI ± {{half:.2f}}); the nearest mention is correct for {{nearest:.0%}}{said['nearest']}, the "
-        f"same head word for {{head_match:.0%}}{said['head_match']}.",
+        "Head {best}, the best on one half of the texts, finds the antecedent of {found:.0%} of the mentions in the "
+        f"other{interval}; the nearest mention is correct for {{nearest:.0%}}{said['nearest']}, the same head word "
+        f"for {{head_match:.0%}}{said['head_match']}.",
         numbers,
     )
 

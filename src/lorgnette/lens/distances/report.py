@@ -16,7 +16,6 @@ _PATTERNS = {
     "previous": "on the previous token",
     "next": "on the next token",
     "self": "on the token itself",
-    "broad": "broad (entropy above 3.8 nats)",
 }
 _FAMILIES = {"cls": "special tokens", "sep": "special tokens", "period_comma": "punctuation", "broad": "broad"}
 _FAMILIES |= dict.fromkeys(("previous", "next", "self"), "positional")
@@ -38,13 +37,16 @@ def findings(result: Result) -> Iterator[Finding]:
     cells = [kind for kind in result.data["kind"].values.ravel().tolist() if isinstance(kind, str) and kind != "other"]
     if cells:
         counts = {kind: cells.count(kind) for kind in sorted(set(cells), key=lambda kind: (-cells.count(kind), kind))}
-        parts = [f"{{{kind}}} {_PATTERNS.get(kind) or f'on {the_category(kind)}'}" for kind in counts]
+        at = {kind: _PATTERNS.get(kind, f"on {the_category(kind)}") for kind in counts if kind != "broad"}
+        places = [f"{{{kind}}} {words}" for kind, words in at.items()]
         rest = sum(kind == "other" for kind in result.data["kind"].values.ravel())
-        yield Finding(
-            f"Heads with more than half of their attention in one place: {', '.join(parts)}; {{other}} {has(rest)} no "
-            "dominant pattern.",
-            {**counts, "other": rest},
-        )
+        parts = [", ".join(places)] if places else []
+        if "broad" in counts:
+            parts.append(f"{{broad}} {'is' if counts['broad'] == 1 else 'are'} broad (entropy above 3.8 nats)")
+        parts.append(f"{{other}} {has(rest)} no dominant pattern")
+        mostly = "Heads with more than half of their attention in one place (each counts once, neighbours first)"
+        lead = mostly if places else "No head has more than half of its attention in one place"
+        yield Finding(f"{lead}: {'; '.join(parts)}.", {**counts, "other": rest})
 
 
 def roles(result: Result) -> dict[HeadPlace, HeadRole]:

@@ -9,7 +9,7 @@ import xarray as xr
 from lorgnette.axes import HEAD, LAYER, PRESSURE, STACK
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads
+from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
@@ -91,8 +91,9 @@ def findings(result: Result) -> Iterator[Finding]:
     count = len(heads(data["facilitation"]))
     if not count:
         return
+    labelled = {(one.layer, one.head) for each in clear.values() for one in each}
     numbers: dict[str, int | str] = {name: len(each) for name, each in clear.items()}
-    numbers |= {"heads": count, "seeds": len(data.attrs["seeds"]), "unclear": count - sum(map(len, clear.values()))}
+    numbers |= {"heads": count, "seeds": len(data.attrs["seeds"]), "unclear": count - len(labelled)}
     for name, each in clear.items():
         numbers[f"{name}_named"] = ", ".join(f"{one.layer}.{one.head}" for one in each[:NAMED])
     named = {name: f" ({{{name}_named}})" if clear[name] else "" for name in ("facilitation", "interference")}
@@ -113,15 +114,16 @@ def _loss(data: xr.Dataset) -> Finding:
     said = {}
     for name in ("free", "remove"):
         change = Estimate(loss[name], errors[name], seeds).minus_correlated(loss["none"])
-        numbers |= {f"{name}_half": float(change.half)} if change.half == change.half else {}
         told = change.significant("change").removeprefix("; ")
-        said[name] = f" ± {{{name}_half:.3f}} ({told})" if told else ""
-    return Finding(
-        "On {test} texts that no gate was fitted on, the loss is {none:.3f} as the model is, "
-        f"{{free:.3f}}{said['free']} with gates fitted without pressure, and {{remove:.3f}}{said['remove']} with the "
-        "{left} heads of this stack that stay open under pressure (95 % CI over seeds).",
-        numbers,
+        numbers |= {f"{name}_half": float(change.half)} if told else {}
+        said[name] = f" ± {{{name}_half:.N}} ({told})" if told else ""
+    halves = [numbers[f"{name}_half"] for name in said if said[name]]
+    words = (
+        "On {test} texts that no gate was fitted on, the loss is {none:.N} as the model is, "
+        f"{{free:.N}}{said['free']} with gates fitted without pressure, and {{remove:.N}}{said['remove']} with the "
+        "{left} heads of this stack that stay open under pressure (95 % CI over seeds)."
     )
+    return Finding(words.replace(".N}", f".{decimals(*halves, least=3)}f}}"), numbers)
 
 
 def cards(result: Result) -> Iterator[Measure]:

@@ -7,7 +7,7 @@ import numpy as np
 from lorgnette.axes import HEAD, LAYER
 from lorgnette.figures.doubt import head_extreme
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.finding import Finding, HeadValue, decimals, heads, written
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
 from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import titled_figures
@@ -24,36 +24,44 @@ def findings(result: Result) -> Iterator[Finding]:
     data = result.data
     pairs = int(data.attrs.get("pairs", data["clean_count"]))
     ends = {name: float(data[name]) for name in ("clean", "corrupt")}
-    words = "Over {pairs} pairs the logit difference is {clean:.2f} for texts and {corrupt:.2f} for their counterparts"
+    of = "pair" if pairs == 1 else "pairs"
+    words = f"Over {{pairs}} {of} the logit difference is {{clean:.2f}} for texts and {{corrupt:.2f}} for their "
+    words += "counterparts"
     whole = Estimate(float(data["difference"]), float(data["difference_se"]), pairs)
     if pairs > 1 and not whole.p <= LEVEL:
         yield Finding(f"{words}: not significant, so that there is nothing to bring back.", {**ends, "pairs": pairs})
         return
-    cells = heads(data["effect"])
-    named = ", ".join(f"{one.layer}.{one.head} ({_share(result, one.layer, one.head)})" for one in cells[:NAMED])
-    numbers = {**ends, "pairs": pairs, "count": int((data["change_q"] < LEVEL).sum()), "heads": len(cells)}
+    sure = data["change_q"] < LEVEL
+    numbers = {**ends, "pairs": pairs, "count": int(sure.sum()), "heads": int(data["effect"].notnull().sum())}
     if not numbers["count"]:
         yield Finding(f"{words}. Patching no single head changes it significantly.", numbers)
         return
-    yield Finding(
-        f"{words}. Patching changes it significantly for {{count}} of {{heads}} heads (false discovery rate 5 %); the "
-        f"largest shares that a head brings back are those of {{named}}{_first(result)}.",
-        {**numbers, "named": named},
-    )
+    words += ". Patching changes it significantly for {count} of {heads} heads (false discovery rate 5 %)"
+    back = heads(data["effect"].where(sure & (data["effect"] > 0)))[:NAMED]
+    if not back:
+        yield Finding(f"{words}, and none of them brings it back.", numbers)
+        return
+    named = ", ".join(_share(result, one) for one in back)
+    words += "; the largest shares that one of them brings back are those of {named}"
+    yield Finding(f"{words}{_first(result, back[0])}.", {**numbers, "named": named})
 
 
-def _first(result: Result) -> str:
+def _first(result: Result, first: HeadValue) -> str:
     """Whether the head that brings back most is beyond the others; each is a share of the same difference."""
     sign = np.sign(float(result.data["difference"]))
     best, names = head_extreme(result.data.assign(change=sign * result.data["change"]), "change")
+    if names[best.place] != f"{first.layer}.{first.head}":
+        return f"; the estimate for {_share(result, heads(result.data['effect'])[0])} is larger, but not significant"
     return f"; the first is{best.beside(names).removeprefix(',')}" if best.comparable else ""
 
 
-def _share(result: Result, layer: int, head: int) -> str:
+def _share(result: Result, one: HeadValue) -> str:
     """The effect of a head with its interval, in words."""
-    at = {LAYER: layer, HEAD: head}
-    value, *ends = (written(float(result.data[f"effect{end}"].sel(at)), ".0%") for end in ("", "_low", "_high"))
-    return f"{value}, 95 % CI {' to '.join(ends)}"
+    at = {LAYER: one.layer, HEAD: one.head}
+    low, high = (float(result.data[f"effect_{end}"].sel(at)) for end in ("low", "high"))
+    form = f".{decimals(50 * (high - low), least=0)}%"
+    value, *ends = (written(number, form) for number in (one.value, low, high))
+    return f"{one.layer}.{one.head} ({value}, 95 % CI {' to '.join(ends)})"
 
 
 def cards(result: Result) -> Iterator[Measure]:

@@ -1,7 +1,7 @@
 """What the pages show of rationales: how plausible and how faithful explanations are."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from lorgnette.axes import MEASURE, METHOD, METHOD_B
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
-from lorgnette.figures.finding import Finding
+from lorgnette.figures.finding import Finding, decimals
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate
@@ -87,10 +87,11 @@ def plausible(result: Result) -> Finding | None:
     numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
     numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
     numbers["tied"] = ", ".join(tied(result, "auprc", best, scores))
+    doubt = _against_others(numbers["tied"], len(scores))
     human = "human " if str(result.provenance.corpus).partition(":")[0] in HUMAN else ""
     return Finding(
         f"{{best}} has the highest plausibility: its top {{k}} recover {{recall:.0%}} of the {human}rationale (AUPRC "
-        f"{{auprc:.2f}}; chance {{chance:.2f}}; {{texts}} texts){_against_others(numbers)}.",
+        f"{{auprc:.2f}}; chance {{chance:.2f}}; {{texts}} texts){doubt}.",
         numbers,
     )
 
@@ -102,14 +103,21 @@ def faithful(result: Result) -> Finding | None:
         return None
     ranked = sorted(scores, key=lambda name: scores[name].value)
     most, least = ranked[-1], ranked[0]
+    guess = random["random"]
     numbers: Json = {"most": most, "drop": scores[most].value, "least": least, "small": scores[least].value}
-    numbers |= {"guess": random["random"].value, "tied": ", ".join(tied(result, "comprehensiveness", most, scores))}
-    numbers["explained"] = result.data.attrs.get("explained", "the predicted class")
-    better = scores[most].value > random["random"].value and not tied(result, "comprehensiveness", most, random)
-    verdict = _against_others(numbers) if better else "; no explanation does significantly better than random words"
+    numbers |= {"guess": guess.value, "explained": result.data.attrs.get("explained", "the predicted class")}
+    better = [name for name in ranked if scores[name].value > guess.value
+              and not tied(result, "comprehensiveness", name, random)]  # fmt: skip
+    numbers |= {"better": len(better), "all": len(ranked)}
+    numbers["tied"] = ", ".join(tied(result, "comprehensiveness", most, scores))
+    doubt = _against_others(numbers["tied"], len(scores))
+    beyond = "{better} of {all} explanations do" if len(better) > 1 else "{better} of {all} explanations does"
+    verdict = f"; {beyond if better else 'no explanation does'} significantly better than random words"
+    form = f".{decimals(*(one.half for one in (scores[most], scores[least], guess)))}f"
+    lowest = f"those of {{least}} by {{small:{form}}}, " if len(ranked) > 1 else ""
     return Finding(
-        "Deleting the top words of {most} lowers the probability of {explained} by {drop:.2f} (comprehensiveness), "
-        f"those of {{least}} by {{small:.2f}}, random words by {{guess:.2f}}{verdict}.",
+        f"Deleting the top words of {{most}} lowers the probability of {{explained}} by {{drop:{form}}} "
+        f"(comprehensiveness{doubt}), {lowest}random words by {{guess:{form}}}{verdict}.",
         numbers,
     )
 
@@ -129,8 +137,10 @@ def tied(result: Result, measure: str, best: str, others: Iterable[str]) -> list
     return [name for name in others if name != best and not float(p.sel({METHOD_B: name})) < LEVEL]
 
 
-def _against_others(numbers: Mapping[str, Any]) -> str:
-    return "; not significantly above {tied}" if numbers["tied"] else "; significantly above all others"
+def _against_others(ties: str, count: int) -> str:
+    if ties:
+        return "; not significantly above {tied}"
+    return "; significantly above all others" if count > 1 else ""
 
 
 REPORT = LensReport(

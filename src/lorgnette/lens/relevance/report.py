@@ -11,7 +11,7 @@ from lorgnette.figures.doubt import extreme_of, head_extreme, significantly_abov
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport, Measure
-from lorgnette.figures.sentences import NAMED, has
+from lorgnette.figures.sentences import NAMED, has, with_values
 from lorgnette.figures.variables import titled_figures, variable_figure
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
@@ -49,7 +49,7 @@ def findings(result: Result) -> Iterator[Finding]:
     best, names = head_extreme(data, "relevance")
     against = significantly_above(Estimate(-data["relevance"], data["relevance_se"], data["relevance_count"]), 0.0)
     numbers: Json = {
-        "named": ", ".join(map(str, carriers[:NAMED])),
+        "named": with_values(Estimate.of(data, "relevance"), carriers[:NAMED], data["relevance"], sign=""),
         "against": against,
         "heads": len(carriers),
     }

@@ -43,9 +43,10 @@ def findings(result: Result) -> Iterator[Finding]:
         "heads": len(ranked),
     }
     best, names = head_extreme(data, "uas", {WAY: "to_head"})
+    are = "is" if numbers["above"] == 1 else "are"
     doubt = f" It is{best.beside(names).removeprefix(',')}." if best.comparable and len(names) > 1 else ""
     yield Finding(
-        f"Head {{best}} has the best tree (UAS, root given).{doubt} {{above}} of {{heads}} heads are significantly "
+        f"Head {{best}} has the best tree (UAS, root given).{doubt} {{above}} of {{heads}} heads {are} significantly "
         "better than attaching every word to the next one ({next:.2f}; false discovery rate 5 %); the mean over heads "
         "is {mean:.2f}, random trees score {random:.2f}.",
         numbers,
