@@ -61,6 +61,24 @@ class Example:
                     f"The text {self.id!r} has {len(values)} values of {name!r} for {count} words: give one for each."
                 )
 
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Parts lie in the text, in order, and do not overlap."""
+        at = 0
+        for name, start, end in self.parts:
+            if not 0 <= start < end <= len(self.text):
+                raise UserError(
+                    f"The part {name!r} of {self.id!r} is characters {start} to {end}, but the text has "
+                    f"{len(self.text)}. A part has a start (from 0) before its end, both in the text."
+                )
+            if start < at:
+                raise UserError(
+                    f"The part {name!r} of {self.id!r} begins at character {start}, inside the part before it (which "
+                    f"ends at {at}). Give the parts in order, without overlap."
+                )
+            at = end
+
     def _check_fields(self) -> None:
         """Types, once and here: a label of NumPy becomes an int, a list of words a tuple."""
         if isinstance(self.id, int):

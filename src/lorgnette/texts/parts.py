@@ -17,6 +17,7 @@ from lorgnette.errors import UserError, outside, shown
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,10 @@ SPEAKERS = ("system", "user", "assistant", TEMPLATE)
 """The usual roles in a chat."""
 MESSAGES, ANSWER = "messages", "answer"
 """The keys in `extra` for a chat's messages and answer, until the template formats them."""
+ANSWERED = "answer"
+"""The part of a text that is the answer to its prompt."""
 Message = Mapping[str, str]
+_PARTS = "parts"
 
 
 def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", **more: str) -> Example:
@@ -41,13 +45,20 @@ def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", 
     named = {**(parts or {}), **more}
     if not named:
         raise UserError("A prompt needs at least one part: prompt(instruction=…, question=…).")
+    text, spans = _joined(named, separator)
+    return Example("prompt", text, parts=spans)
+
+
+def _joined(named: Mapping[str, str], separator: str = "\n") -> tuple[str, tuple[Span, ...]]:
     text, spans = "", []
     for name, part in named.items():
         refuse_name(name)
+        if not isinstance(part, str) or not part.strip():
+            raise UserError(f"The part {name!r} of a prompt must be a text that is not empty. Got {shown(part)}.")
         start = len(text)
         text += part if not text else f"{separator}{part}"
         spans.append(Span(name, start, len(text)))
-    return Example("prompt", text, parts=tuple(spans))
+    return text, tuple(spans)
 
 
 def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
@@ -59,14 +70,48 @@ def chat(messages: object, *, answer: bool = True, id: str = "chat") -> Example:
 
     The speaker is a category of token: system, user, assistant, or whatever the roles are called, and "template" for
     what the template adds, including a system message of its own. With `answer`, unless the last message is the
-    assistant's, the template opens the assistant's turn.
+    assistant's, the template opens the assistant's turn. A content may be given in named parts, which are joined by
+    line ends: {"role": "user", "content": {"document 1": "…", "question": "…"}}.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise UserError('A chat is a list of messages: [{"role": "user", "content": "…"}, …].')
-    for place, message in enumerate(messages, 1):
-        _refuse_message(message, place)
-    text = "\n".join(message["content"] for message in messages)
-    return Example(id, text, extra={MESSAGES: tuple(dict(message) for message in messages), ANSWER: answer})
+    said = tuple(_message(message, place) for place, message in enumerate(messages, 1))
+    text = "\n".join(message["content"] for message in said)
+    return Example(id, text, extra={MESSAGES: said, ANSWER: answer})
+
+
+def _message(message: object, place: int = 1) -> Json:
+    """A message with its content as one text; where that was given in parts, `parts` says where they are."""
+    if isinstance(message, Mapping) and isinstance(message.get("content"), Mapping) and message["content"]:
+        text, spans = _joined(message["content"])
+        message = {**message, "content": text, _PARTS: spans}
+    _refuse_message(message, place)
+    assert isinstance(message, Mapping)
+    return dict(message)
+
+
+def answered(example: Example, answer: str) -> Example:
+    """A prompt with its answer behind it, as the part "answer": one text, which is cut into tokens as a whole.
+
+    To a chat the answer is added as the assistant's message; to any other text as it is typed, without a space.
+    """
+    if not isinstance(answer, str) or not answer.strip():
+        raise UserError(f"The answer to {example.id!r} is empty. Give a text, or leave it out to let the model answer.")
+    if example.extra.get(MESSAGES) is not None and ANSWER in example.extra:
+        messages = example.extra[MESSAGES]
+        if messages[-1]["role"] == "assistant":
+            raise UserError(
+                f"The chat {example.id!r} ends with the assistant's message, so there is nothing to answer. Take that "
+                "message out of the chat and pass it as the answer."
+            )
+        said = _message({"role": "assistant", "content": {ANSWERED: answer}})
+        text = f"{example.text}\n{answer}"
+        return replace(example, text=text, extra={**example.extra, MESSAGES: (*messages, said)})
+    spans = example.parts or (Span("prompt", 0, len(example.text)),)
+    if any(span.name == ANSWERED for span in spans):
+        raise UserError(f"The prompt {example.id!r} has a part called {ANSWERED!r} already. Give it another name.")
+    text = example.text + answer
+    return replace(example, text=text, words=None, parts=(*spans, Span(ANSWERED, len(example.text), len(text))))
 
 
 def _refuse_message(message: object, place: int) -> None:
@@ -135,7 +180,7 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
     for contents in ([m["content"] for m in messages], [m["content"].strip() for m in messages]):
         spans = _filled(marked, marks, contents, [m["role"] for m in messages])
         if spans is not None and "".join(text for _, text in spans) == whole:
-            return replace(example, text=whole, words=None, parts=_placed(spans))
+            return replace(example, text=whole, words=None, parts=_divided(_placed(spans), messages, contents))
     raise UserError(
         f"The chat template of {type(tokenizer).__name__} rewrites messages, so it is unknown who speaks "
         "where. Write the prompt yourself, in parts: lo.prompt(user=…)."
@@ -145,7 +190,11 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
 def _written(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message], opens: bool) -> str:
     with outside("The chat template cannot be used on these messages", "Give the roles and the order that it takes."):
         return str(
-            tokenizer.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=opens)
+            tokenizer.apply_chat_template(
+                [{name: value for name, value in m.items() if name != _PARTS} for m in messages],
+                tokenize=False,
+                add_generation_prompt=opens,
+            )
         )
 
 
@@ -171,8 +220,24 @@ def _placed(parts: Sequence[tuple[str, str]]) -> tuple[Span, ...]:
     return tuple(out)
 
 
+def _divided(spans: Sequence[Span], messages: Sequence[Json], contents: Sequence[str]) -> tuple[Span, ...]:
+    """The spans of the messages, each divided into its named parts where it was given in parts."""
+    out: list[Span] = []
+    said = iter(zip(messages, contents, strict=True))
+    for span in spans:
+        if span.name == TEMPLATE:
+            out.append(span)
+            continue
+        message, content = next(pair for pair in said if pair[1])  # an empty one has no span
+        shift = span.start - message["content"].find(content)  # a template may strip what it is given
+        inside = [Span(name, start + shift, end + shift) for name, start, end in message.get(_PARTS, ())]
+        clipped = [Span(name, max(start, span.start), min(end, span.end)) for name, start, end in inside]
+        out += clipped or [span]
+    return tuple(out)
+
+
 def refuse_name(name: str) -> None:
-    if not name or name in (*CATEGORIES, TEMPLATE):
+    if not isinstance(name, str) or not name or name in (*CATEGORIES, TEMPLATE):
         raise UserError(
             f"A part cannot be called {name!r}: that is the name of a category of token. Choose another name."
         )
