@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 import torch
-from tiny import classifier
+from tiny import classifier, gpt2
 
 import lorgnette as lo
 
@@ -23,7 +23,7 @@ def world():
     results = lo.look(subject, TEXTS, ["weights"], progress=False)
     return {
         "lo": lo, "torch": torch, "subject": subject, "model": subject.model, "tokenizer": subject.tokenizer,
-        "texts": TEXTS, "inputs": dict(inputs), "results": results,
+        "texts": TEXTS, "inputs": dict(inputs), "results": results, "language_model": gpt2(),
     }  # fmt: skip
 
 

@@ -65,6 +65,7 @@ TEST: Final = "test"
 LENGTH: Final = "length"  # tokens of the text around a needle
 DEPTH: Final = "depth"  # where in the text the needle is, in percent
 STEP: Final = "step"  # step of the training that a checkpoint was written at
+SOURCE: Final = "source"  # part of a prompt, by name; over a corpus, "prompt: part"
 SHARE: Final = "share"  # share of a stack's heads that is removed
 DRAW: Final = "draw"  # random set of as many heads, counted from 1
 PRESSURE: Final = "pressure"  # what gates were fitted under: none (no gates), free (no pressure), keep, or remove

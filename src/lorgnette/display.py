@@ -18,12 +18,14 @@ _DRAWN_BY = {
     "Results": ("lorgnette.reporting.notebook", "results_html"),
     "Report": ("lorgnette.reporting.notebook", "report_html"),
     "Figure": ("lorgnette.reporting.notebook", "figure_html"),
+    "Sources": ("lorgnette.reporting.sources", "sources_html"),
     "Views": ("lorgnette.reporting.views.bare", "views_html"),
     "Plot": ("lorgnette.figures.plot", "plot_html"),
 }
 _PLOTTED_BY = {
     "Trace": ("lorgnette.reporting.plots", "trace_plot"),
     "Result": ("lorgnette.reporting.plots", "result_plot"),
+    "Sources": ("lorgnette.reporting.sources", "sources_plot"),
     "LensCallback": ("lorgnette.reporting.plots", "steps_plot"),
 }
 
@@ -44,6 +46,11 @@ def plot_of(thing: object, *what: object, **selection: object) -> "Plot":
 def page_of(trace: object, path: str | os.PathLike[str]) -> Path:
     """Writes the views of a trace as one page."""
     return Path(import_module("lorgnette.reporting.notebook").trace_page(trace, path))
+
+
+def sources_page_of(sources: object, path: str | os.PathLike[str]) -> Path:
+    """Writes what an answer used as one page."""
+    return Path(import_module("lorgnette.reporting.sources").sources_page(sources, path))
 
 
 class NotebookDisplay:

@@ -50,7 +50,7 @@ def test_the_answer_is_the_last_part_of_one_text():
     tokens = chatty().encode([chat]).source
     assert " ".join(tokens.pieces[0]) == "[CLS] w7 w8 [SEP] [CLS] w9 w7 [SEP] [CLS] w9 w12 [SEP]"
     assert tokens.part_names().index("answer") == 10
-    assert answered(Example("1", "w7"), " w8").parts == (Span("prompt", 0, 2), Span("answer", 2, 5))
+    assert answered(Example("1", "w7"), " w8").parts == (Span("answer", 2, 5),)
 
 
 def test_a_file_of_prompts(tmp_path):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Recorder, Site, Tap
@@ -65,6 +65,19 @@ def edge_relevance(
 EVEN = ("ah", "attnlrp", "gradient_x_input")
 
 
+def relevance_by_part(
+    subject: Subject, batch: Batch, parts: Bool[Tensor, "batch part token"], method: str, target: Target
+) -> tuple[Float[Tensor, "batch part"], dict[Site, Float[Tensor, "batch head part"]]]:
+    """The relevance of each part of a text, and how much of every head's comes from the part, in one pass.
+
+    Of a part: the sum over its tokens. Of a part at a head: R_ij of `edge_relevance`, summed over all queries i and the
+    part's keys j.
+    """
+    if method not in EVEN:
+        raise UserError(f"Relevance by part is for {', '.join(EVEN)}. Got {method!r} instead.")
+    return _RelevancePass(subject, batch, RULES[method]).by_part(target, parts)
+
+
 class _RelevancePass:
     """One pass over one batch with the rules in place, and the leaves of its graph."""
 
@@ -113,6 +126,22 @@ class _RelevancePass:
             weights, value = recorder[site]["weights"], recorder[site]["value"]
             out[site] = weights * 0.0 if rate is None else weights * (rate @ value.mT)
         return out
+
+    def by_part(
+        self, target: Target, parts: Bool[Tensor, "batch part token"]
+    ) -> tuple[Float[Tensor, "batch part"], dict[Site, Float[Tensor, "batch head part"]]]:
+        heads, recorder = self.rules.attention(), Recorder.of("weights", "value")
+        _, _, whole = self.forward(target, heads, recorder)
+        leaves = [self.words[0], *heads.outputs.values()]
+        words, *rates = torch.autograd.grad(whole, leaves, torch.ones_like(whole), allow_unused=True)
+        members = parts.to(whole.dtype)
+        tokens = torch.einsum("bt,bpt->bp", masked(_sum(self.steps[0], words, last=1), self.batch.source), members)
+        out = {}
+        for site, rate in zip(heads.outputs, rates, strict=True):
+            weights, value = (recorder[site][name].detach() for name in ("weights", "value"))
+            taken = torch.zeros_like(value) if rate is None else weights.to(rate).mT @ rate  # Σ_i α_ij c_i of each key
+            out[site] = torch.einsum("bhkd,bhkd,bpk->bhp", taken, value.to(taken), members.to(taken))
+        return tokens.detach(), out
 
     def backward(
         self, method: str, start: Tensor, whole: Tensor, heads: dict[Site, Tensor], leaked: Tensor | None

@@ -23,6 +23,7 @@ class Next:
 
         >>> rival = lo.Next(" Paris", instead_of=" London")  # logit of " Paris" − logit of " London", behind the text
         >>> said = lo.Next(at=12)  # the logit of token 12 of the text, where it was to be said
+        >>> several = lo.Next(at=range(12, 17))  # the summed logits of tokens 12 to 16, each where it was to be said
 
     A piece is a text that is one token, as it is typed (most tokenizers write the space before a word with it), or its
     id. Without one it is the token that stands there, or behind the text the likeliest. Contrastive explanations:
@@ -31,8 +32,12 @@ class Next:
 
     piece: Piece | None = None
     instead_of: Piece | None = None
-    at: int | None = None
-    """the place (from 0) of the token that is said; None: behind the text"""
+    at: int | range | None = None
+    """the place (from 0) of the token that is said, or those of several; None: behind the text"""
+
+    @property
+    def places(self) -> range | None:
+        return range(self.at, self.at + 1) if isinstance(self.at, int) else self.at
 
 
 Target = int | Tensor | tuple[int, ...] | Next | None
@@ -162,9 +167,9 @@ def positions(subject: Subject, batch: Batch, target: Target = None) -> Bool[Ten
     if isinstance(target, Next):
         _refuse_place(subject, batch, target)
     if subject.anatomy.causal and subject.labels is None:
-        if isinstance(target, Next) and target.at is not None:
-            where = positions_of(tokens.mask, target.at - 1)
-            return torch.zeros_like(tokens.mask).scatter(1, where[:, None], True)
+        if isinstance(target, Next) and target.places is not None:
+            where = torch.stack([positions_of(tokens.mask, place - 1) for place in target.places], 1)
+            return torch.zeros_like(tokens.mask).scatter(1, where, True)
         return is_last(tokens.mask)
     inner = tokens.mask & ~tokens.special
     mask = subject.tokenizer.mask_token_id
@@ -196,7 +201,7 @@ def _said(subject: Subject, batch: Batch, logits: Float[Tensor, "batch token cho
         return piece_number(subject, target.piece)
     if target.at is None:
         return logits.detach().argmax(-1)
-    return batch.source.ids.gather(1, positions_of(batch.source.mask, target.at)[:, None])[:, 0]
+    return batch.source.ids.roll(-1, 1)  # what stands behind each token
 
 
 def piece_number(subject: Subject, piece: Piece, *, translated: bool = False) -> int | Tensor:
@@ -213,10 +218,13 @@ def piece_number(subject: Subject, piece: Piece, *, translated: bool = False) ->
 def _refuse_place(subject: Subject, batch: Batch, target: Next) -> None:
     if not subject.anatomy.causal or subject.labels is not None:
         raise UserError(f"{subject.name!r} is not a causal language model: it does not predict a next token.")
-    shortest = int(batch.source.lengths.min())
-    if target.at is not None and not 1 <= target.at < shortest:
+    shortest, places = int(batch.source.lengths.min()), target.places
+    if places is not None and not len(places):
+        raise UserError("There is nothing to explain: the range of tokens is empty.")
+    if places is not None and not (min(places) >= 1 and max(places) < shortest):
+        wrong = min(places) if min(places) < 1 else max(places)
         raise UserError(
-            f"There is nothing to explain at token {target.at}: the text has {shortest}, and the model does not "
+            f"There is nothing to explain at token {wrong}: the text has {shortest}, and the model does not "
             f"predict the first. Expected 1 to {shortest - 1} (from 0)."
         )
 

@@ -107,11 +107,11 @@ def answered(example: Example, answer: str) -> Example:
         said = _message({"role": "assistant", "content": {ANSWERED: answer}})
         text = f"{example.text}\n{answer}"
         return replace(example, text=text, extra={**example.extra, MESSAGES: (*messages, said)})
-    spans = example.parts or (Span("prompt", 0, len(example.text)),)
-    if any(span.name == ANSWERED for span in spans):
+    if any(span.name == ANSWERED for span in example.parts):
         raise UserError(f"The prompt {example.id!r} has a part called {ANSWERED!r} already. Give it another name.")
     text = example.text + answer
-    return replace(example, text=text, words=None, parts=(*spans, Span(ANSWERED, len(example.text), len(text))))
+    behind = Span(ANSWERED, len(example.text), len(text))
+    return replace(example, text=text, words=None, parts=(*example.parts, behind))
 
 
 def _refuse_message(message: object, place: int) -> None:
