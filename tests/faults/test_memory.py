@@ -7,14 +7,13 @@ import pytest
 import torch
 from processes import run
 
-from lorgnette.looking.memory import out_of_memory
+from lorgnette.looking.passes import out_of_memory
 
 SCRIPT = """
 import ctypes, json, re, resource, sys
 import torch, transformers
 from tiny import word_pieces
 import lorgnette as lo
-from lorgnette.looking import memory
 
 ARENAS = -8  # M_ARENA_MAX: glibc reserves 64 MiB of addresses, which are no memory, for a thread that comes first
 if hasattr(ctypes.CDLL(None), "mallopt"):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
-from lorgnette.lens.distances.embedding import metric_mds
+from lorgnette.lens.distances.divergence import metric_mds, smoothed, summed_jensen_shannon
 
 
 def oracle_js(p, q):

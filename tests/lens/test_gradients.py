@@ -8,8 +8,7 @@ from tiny import examples, subject
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
-from lorgnette.lens.gradients.graph import Graph
-from lorgnette.lens.gradients.lens import COLUMNS, Gradients
+from lorgnette.lens.gradients.lens import COLUMNS, Gradients, Graph
 from lorgnette.lens.losses import IGNORED, masked, task_of, text_losses
 from lorgnette.looking.look import look
 from lorgnette.testing import check_lens, run_lens

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lorgnette.lens.probes.probe import Recipe, control_labels, train_mixture, train_probes
-from lorgnette.lens.probes.tree_distance import probed_distances, spanning_tree, structural_loss, tree_distances
+from lorgnette.lens.probes.structural import probed_distances, spanning_tree, structural_loss, tree_distances
 
 
 def clouds(items=120, layers=3, width=5, classes=3, seed=0):

@@ -129,8 +129,7 @@ def test_structural_probe_runs_and_counts(subject):
 
 def test_structural_probe_finds_a_planted_tree():
     """Vectors whose squared distances are those of the tree, hidden in a rotation with noise around."""
-    from lorgnette.lens.probes.structural import ProbedTree, trained_maps, tree_scores
-    from lorgnette.lens.probes.tree_distance import tree_distances
+    from lorgnette.lens.probes.structural import ProbedTree, trained_maps, tree_distances, tree_scores
 
     rng = np.random.default_rng(0)
     trees, noise = [], []
@@ -159,8 +158,7 @@ def test_tree_scores_are_hewitt_and_mannings():
     """UUAS by Kruskal's algorithm, and Spearman's ρ of each word's distances by SciPy: both written out."""
     from scipy.stats import spearmanr
 
-    from lorgnette.lens.probes.structural import ProbedTree, tree_scores
-    from lorgnette.lens.probes.tree_distance import tree_distances
+    from lorgnette.lens.probes.structural import ProbedTree, tree_distances, tree_scores
 
     rng = np.random.default_rng(3)
     trees = []

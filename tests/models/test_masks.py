@@ -12,8 +12,7 @@ import lorgnette as lo
 from lorgnette.attending import Call, Tap, sweep
 from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.sweep import Wanted, from_matrix
-from lorgnette.models.interface import attention_mask
-from lorgnette.models.mask_functions import band_of
+from lorgnette.models.interface import attention_mask, band_of
 from lorgnette.models.tapping import tapped
 
 TOKENS = 12

@@ -8,8 +8,7 @@ import torch
 from test_planted_gates import HEADS, NO, WORDS, YES, learnt, planted
 
 from lorgnette.attending import Site
-from lorgnette.lens.importance.lens import Importance
-from lorgnette.lens.importance.order import need
+from lorgnette.lens.importance.lens import Importance, need
 from lorgnette.looking.look import look
 from lorgnette.models.classifier.tokenizer import build_tokenizer
 from lorgnette.models.tapping import tapped

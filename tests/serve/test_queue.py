@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from lorgnette.serve.answers import AnswerCache
-from lorgnette.serve.work import Busy, Desk, sender
+from lorgnette.serve.work import AnswerCache, Busy, Desk, sender
 
 
 def test_requests_are_served_in_the_order_of_their_arrival():

@@ -15,7 +15,7 @@ from lorgnette.models.classifier.presets import preset
 from lorgnette.models.tapping import tapped
 from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.training import EntropyPenalty, HeuristicPenalty, RationalePenalty
-from lorgnette.training.penalty_terms import kl_divergence, soft_jaccard
+from lorgnette.training.penalties import kl_divergence, soft_jaccard
 
 LENGTHS = (7, 3, 1)
 

@@ -13,7 +13,7 @@ from lorgnette.lens.convexity.formulas import angle, cone
 from lorgnette.lens.geometry.cosine import directions, mean_pairwise_cosine
 from lorgnette.lens.geometry.isotropy import effective_rank
 from lorgnette.subject import Subject
-from lorgnette.training.penalty_terms import normalised_entropy, row_entropy
+from lorgnette.training.penalties import normalised_entropy, row_entropy
 from reproductions.fosse2023.attention.texts import Text, Texts, batches
 
 RANKED = 300  # texts of which the effective rank is computed: an eigenvalue problem each

@@ -15,11 +15,10 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.looking.ahead import prepared
-from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, with_needed
+from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, whole_model, with_needed
 from lorgnette.looking.conclusion import computed_of, concluded, name_of, provenance_of
 from lorgnette.looking.driver import looks, refuse_odd_keep, refuse_used
 from lorgnette.looking.interrupts import signals_between_batches
-from lorgnette.looking.labelled import whole_model
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar

@@ -1,16 +1,44 @@
 """Run one batch through the model under the lenses; if it does not fit into memory, its halves."""
 
+import gc
 from collections.abc import Sequence
 from threading import Event
+
+import torch
 
 from lorgnette.errors import Unreplayable, UserError
 from lorgnette.gpu.recording import CheckedPass, Recordings
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver
-from lorgnette.looking.memory import let_go, out_of_memory
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
+
+SIGNS = (
+    "out of memory",  # CUDA, HIP, MPS
+    "can't allocate memory",  # the allocator of the CPU
+    "not enough memory",  # … on Windows
+    "bad_alloc",
+    "ALLOC_FAILED",  # cuBLAS, cuDNN, cuSPARSE
+    "could not create a primitive",  # oneDNN
+    "could not create a memory",
+    "Cannot allocate memory",  # the operating system
+)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether this error means that memory ran out, which libraries report in many ways."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in SIGNS)
+
+
+def let_go() -> None:
+    """Free what is no longer used: cycles that hold tensors, and blocks cached by the GPU's allocator."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
 
 STEP = 32
 """Tokens that lengths are multiples of where passes are recorded."""

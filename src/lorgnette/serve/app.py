@@ -16,10 +16,9 @@ from lorgnette.errors import UserError, reason
 from lorgnette.explaining import explanations
 from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, methods_of, target_of
 from lorgnette.serve import schemas
-from lorgnette.serve.answers import AnswerCache, as_json
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
-from lorgnette.serve.work import Busy, Desk, WorkingThread
+from lorgnette.serve.work import AnswerCache, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
 from lorgnette.subject.generation import can_generate, traced
 from lorgnette.texts.corpus import Corpus

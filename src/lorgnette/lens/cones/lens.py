@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from lorgnette.attending import Tap
 from lorgnette.constraints import Interval, Seed
@@ -13,14 +13,21 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.cones.outcome import Sample, cone_variables
 from lorgnette.lens.hidden_states import any_text, hidden_states
 from lorgnette.lens.losses import classifies
-from lorgnette.models.heads import CLASSIFIERS, classification_head
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.padding import first_positions, last_positions
-from lorgnette.types import ModelOutput
+from lorgnette.types import ModelOutput, PreTrainedModel
+
+CLASSIFIERS = ("classifier", "score", "classification_head")
+"""What transformers calls the module that turns a text's vector into classes, in every family."""
+
+
+def classification_head(model: PreTrainedModel) -> nn.Module | None:
+    """The module that turns a text's vector into classes, if the model has one of a known name."""
+    return next((getattr(model, name) for name in CLASSIFIERS if hasattr(model, name)), None)
 
 
 class Cones(Lens):

@@ -1,5 +1,6 @@
 """Which heads attend to the antecedent of a mention; baselines: the nearest mention, the same head word."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
@@ -12,7 +13,6 @@ from lorgnette.attending import Call
 from lorgnette.attending.words import between_words
 from lorgnette.constraints import Share
 from lorgnette.lens.base import Lens
-from lorgnette.lens.coreference.antecedents import CANDIDATES, RULES, chosen, head_match, nearest
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, best_cell, in_parts
 from lorgnette.results import Result
@@ -26,6 +26,32 @@ from lorgnette.types import ModelOutput
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+CANDIDATES = ("mentions", "words")
+RULES = ("nearest", "head_match")
+
+
+def chosen(
+    attention: Float[Tensor, "head mention word"], candidates: Bool[Tensor, "mention word"]
+) -> Int[Tensor, "head mention"]:
+    """argmax_j α_ij over the candidates, i the head word of a mention; −1 where it gives them nothing."""
+    best, where = attention.masked_fill(~candidates, 0.0).max(-1)
+    return torch.where(best > 0, where, -1)
+
+
+def nearest(mention: int, heads: Sequence[int]) -> int | None:
+    """The last of the earlier mentions, by its head word."""
+    earlier = [head for head in heads if head < heads[mention]]
+    return max(earlier, default=None)
+
+
+def head_match(mention: int, heads: Sequence[int], words: Sequence[str]) -> int | None:
+    """The last of the earlier mentions with the same head word (upper and lower case are alike); else none."""
+    own = words[heads[mention]].lower()
+    same = [head for head in heads if head < heads[mention] and words[head].lower() == own]
+    return max(same, default=None)
+
 
 ALL_KINDS = ("all", *KINDS)
 

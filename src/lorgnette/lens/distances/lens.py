@@ -14,8 +14,7 @@ from lorgnette.attending import Call, Recorder, Tap
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval
 from lorgnette.lens.base import Lens
-from lorgnette.lens.distances.divergence import smoothed, summed_jensen_shannon
-from lorgnette.lens.distances.embedding import metric_mds
+from lorgnette.lens.distances.divergence import metric_mds, smoothed, summed_jensen_shannon
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.weights.means import WeightMeans
 from lorgnette.results import Result

@@ -1,6 +1,7 @@
 """How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -8,10 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Site, Tap
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.constraints import Seed
 from lorgnette.lens.base import Lens
-from lorgnette.lens.gradients.graph import Graph
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.pairs import Pairs
@@ -21,6 +21,49 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
+
+
+@dataclass(frozen=True)
+class InGraph:
+    """The weights of one call, as the rest of the pass used them, and which keys a row may see."""
+
+    weights: Float[Tensor, "batch head query key"]
+    visible: Bool[Tensor, "batch heads query key"]
+
+
+class Graph(Tap):
+    """Builds every call's weights and context with gradients on, before anybody looks, and keeps the weights.
+
+    Give it to a pass from the `taps` of a lens that reads "gradients", or to `subject.tapped` under
+    `torch.enable_grad`.
+    A model whose parameters are frozen works too: the weights themselves are where the graph then begins.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[Site, InGraph] = {}
+
+    def weights(
+        self, call: Call, weights: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        if not torch.is_grad_enabled():
+            raise RuntimeError("Graph needs a pass with gradients: a lens that reads 'gradients', or enable_grad()")
+        if not weights.requires_grad:
+            weights.requires_grad_()
+        self.calls[call.site] = InGraph(weights, call.scores.visible_keys())
+        return weights
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        # Asked for here so that it is in the graph: a lens that asks first, without gradients, would cut the graph.
+        return context
+
+    def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "batch head query key"]]:
+        """∂loss/∂α of every call, from one backward pass; parameters get no gradient. The graph is freed."""
+        sites = list(self.calls)
+        gradients = torch.autograd.grad(loss, [self.calls[site].weights for site in sites], materialize_grads=True)
+        return dict(zip(sites, gradients, strict=True))
+
 
 COLUMNS = (*CATEGORIES, "all")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -168,3 +169,13 @@ class Importance(Lens):
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed}
         return result
+
+
+def need(result: Result) -> xr.DataArray:
+    """How much the loss depends on each head: the mean over texts of |∂L/∂ξ| (Michel et al. 2019, eq. 2).
+
+    Not the change of the loss with its sign: taking out together the heads without which the loss falls was worse than
+    taking out random ones (docs/pruning.md has the table). `prune` takes the lowest first and measures the rest again.
+    It does not tell which heads stand in for each other.
+    """
+    return result.data["sensitivity"]

@@ -13,7 +13,7 @@ from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import over_texts, significant_heads
 from lorgnette.figures.variables import variable_figure
-from lorgnette.lens.importance.order import need
+from lorgnette.lens.importance.lens import need
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
 from lorgnette.types import Chart

@@ -22,11 +22,9 @@ from lorgnette.contributions.value_zeroing import value_zeroing
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import By, Moments
-from lorgnette.lens.norms.descriptions import DESCRIPTIONS
-from lorgnette.lens.norms.pair_sample import PairSample
-from lorgnette.lens.norms.rank_correlations import rank_correlations
+from lorgnette.lens.norms.pair_sample import PairSample, rank_correlations
 from lorgnette.lens.norms.readings import Reading, Readings
-from lorgnette.lens.norms.signals import SIGNALS
+from lorgnette.lens.norms.signals import DESCRIPTIONS, SIGNALS
 from lorgnette.lens.parts import Waiting
 from lorgnette.lens.signals import Signal
 from lorgnette.results import Result

@@ -7,7 +7,7 @@ import xarray as xr
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.lens.importance.order import need
+from lorgnette.lens.importance.lens import need
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.subject import Subject
