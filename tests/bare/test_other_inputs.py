@@ -22,6 +22,11 @@ WHISPER = {
     "max_target_positions": 20, "vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }  # fmt: skip
+SPEECH = {
+    **{name: WHISPER[name] for name in WHISPER if name not in ("num_mel_bins", "max_source_positions")},
+    "input_feat_per_channel": 8, "conv_channels": 16, "max_source_positions": 60,
+}  # fmt: skip
+TRANSCRIBERS = ("whisper", "speech2text")
 SOUND = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "num_conv_pos_embeddings": 4,
          "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2}  # fmt: skip
 
@@ -36,7 +41,10 @@ MODELS = {
     "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**SIZE, **PICTURE)), 10),
     "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**SIZE, **PICTURE)), 9),
     "wav2vec2": (lambda: hf.Wav2Vec2Model(hf.Wav2Vec2Config(**SIZE, **SOUND)), 49),
+    "wavlm": (lambda: hf.WavLMModel(hf.WavLMConfig(**SIZE, **SOUND)), 49),
+    "wavlm-stable": (lambda: hf.WavLMModel(hf.WavLMConfig(**SIZE, **SOUND, do_stable_layer_norm=True)), 49),
     "whisper": (lambda: hf.WhisperModel(hf.WhisperConfig(**WHISPER)), 10),
+    "speech2text": (lambda: hf.Speech2TextModel(hf.Speech2TextConfig(**SPEECH)), 5),
 }
 """A model of each, and how many tokens its encoder makes of the inputs below."""
 
@@ -49,10 +57,11 @@ def made(name):
             if parameter.dim() == 2:
                 parameter.mul_(4.0)
     generator = torch.Generator().manual_seed(1)
-    shapes = {"wav2vec2": ("input_values", (2, 500)), "whisper": ("input_features", (2, 8, 20))}
+    shapes = dict.fromkeys(("wav2vec2", "wavlm", "wavlm-stable"), ("input_values", (2, 500)))
+    shapes |= {"whisper": ("input_features", (2, 8, 20)), "speech2text": ("input_features", (2, 20, 8))}
     key, shape = shapes.get(name, ("pixel_values", (2, 3, 12, 12)))
     inputs = {key: torch.randn(shape, generator=generator, dtype=torch.float64)}
-    if name == "whisper":
+    if name in TRANSCRIBERS:
         inputs["decoder_input_ids"] = torch.randint(3, 50, (2, 6), generator=generator)
     return model, inputs
 
@@ -85,11 +94,37 @@ def test_the_weights_are_those_of_eager_attention(name):
         output = model(**inputs, output_attentions=True)
     for site in Subject(model).sites:
         kinds = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
-        stack = kinds[site.name] if name == "whisper" else "attentions"
-        expected = output[stack][site.layer].numpy()
-        np.testing.assert_allclose(
-            recorder[site]["weights"].numpy(), expected, atol=1e-6, rtol=1e-5
-        )  # eager softmax may be float32
+        stack = kinds[site.name] if name in TRANSCRIBERS else "attentions"
+        expected, weights = output[stack][site.layer].numpy(), recorder[site]["weights"].numpy()
+        if name.startswith("wavlm"):  # it returns the mean over heads, repeated for each
+            weights = np.broadcast_to(weights.mean(1, keepdims=True), weights.shape)
+        np.testing.assert_allclose(weights, expected, atol=1e-6, rtol=1e-5)  # eager softmax may be float32
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched")  # of WavLM itself, with a mask
+def test_wavlm_gates_its_position_bias():
+    """By hand, from the paper: gates from each query's state scale the relative position bias; padding is hidden."""
+    model, inputs = made("wavlm")
+    mask = torch.ones(2, 500, dtype=torch.long)
+    mask[1, 300:] = 0
+    recorder = Recorder.of("weights")
+    with torch.no_grad(), lo.tapped(model, recorder):
+        hidden = model(**inputs, attention_mask=mask, output_hidden_states=True).hidden_states
+    with torch.no_grad():
+        plain = model(**inputs, attention_mask=mask, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(hidden[-1], plain[-1], atol=1e-10, rtol=1e-9)
+    frames = model._get_feature_vector_attention_mask(49, mask)
+    bias = model.encoder.layers[0].attention.compute_bias(49, 49)
+    for site in Subject(model).sites:
+        attention, x = model.encoder.layers[site.layer].attention, plain[site.layer]
+        q, k, heads = (
+            each.unflatten(-1, (4, 8)).transpose(1, 2) for each in (attention.q_proj(x), attention.k_proj(x), x)
+        )
+        update, reset = attention.gru_rel_pos_linear(heads).unflatten(-1, (2, 4)).sum(-1).sigmoid().unbind(-1)
+        scale = update * (reset * attention.gru_rel_pos_const[..., 0] - 1) + 2
+        scores = q @ k.mT / 8**0.5 + scale[..., None] * bias
+        expected = scores.masked_fill(~frames[:, None, None].bool(), -torch.inf).softmax(-1)
+        torch.testing.assert_close(recorder[site]["weights"], expected, atol=1e-10, rtol=1e-8)
 
 
 def test_the_examples_of_the_page_run():

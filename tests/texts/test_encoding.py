@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny import bert, gpt2, marian
+from tiny import bert, gpt2, marian, subject
 from transformers import BertConfig, PreTrainedTokenizer
 
 from lorgnette.attending.words import to_words
@@ -72,6 +72,14 @@ def test_padding_is_never_anything():
     for flags in (tokens.special, *tokens.categories.values()):
         assert not (flags & padding).any()
     assert (tokens.word[padding] == -1).all()
+
+
+def test_a_decoder_without_a_start_token_is_told_so(monkeypatch):
+    """A T5 whose config was made in code has none: the text is not at fault."""
+    t5 = subject("t5")
+    monkeypatch.delattr(t5.model.config, "decoder_start_token_id")
+    with pytest.raises(UserError, match=r"no decoder_start_token_id.* = tokenizer\.pad_token_id"):
+        t5.trace("The cat sat.")
 
 
 def test_a_translation_is_read_behind_the_start_token():

@@ -45,6 +45,34 @@ def mpnet(
     return (output, weights) if output_attentions else (output,)
 
 
+def wavlm(
+    self: Attention,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    index: int = 0,
+    **_: object,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """WavLMAttention: gates, computed from each query's state, scale the relative position bias of each head."""
+    batch, tokens, _width = hidden_states.shape
+    if position_bias is None:  # the first layer makes it for all
+        position_bias = self.compute_bias(tokens, tokens).repeat(batch, 1, 1)
+    gates = self.gru_rel_pos_linear(_heads(hidden_states, self.head_dim)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
+    first, second = gates.chunk(2, dim=-1)
+    scale = first * (second * self.gru_rel_pos_const - 1.0) + 2.0  # [batch head query 1]
+    context, weights = attend(
+        self,
+        _heads(self.q_proj(hidden_states), self.head_dim),
+        _heads(self.k_proj(hidden_states), self.head_dim),
+        _heads(self.v_proj(hidden_states), self.head_dim),
+        None if attention_mask is None else attention_mask[:, None, None].eq(1),
+        dropout=self.dropout if self.training else 0.0,
+        is_causal=False,
+        position_bias=scale * position_bias.unflatten(0, (batch, -1)),
+    )
+    return self.out_proj(context.flatten(2)), weights, position_bias
+
+
 def deberta(
     self: Attention,
     hidden_states: Tensor,

@@ -196,11 +196,20 @@ class Encoder:
             special = [w < 0 for w in word]
         return Side.of(ids, special, word, parts)
 
+    @property
+    def decoder_start(self) -> int:
+        """The token that the decoder's input begins with."""
+        start = getattr(self.config, "decoder_start_token_id", None)
+        if start is None:
+            raise UserError(
+                "The model's config has no decoder_start_token_id: its decoder cannot start. T5 starts with padding: "
+                "model.config.decoder_start_token_id = tokenizer.pad_token_id."
+            )
+        return int(start)
+
     def _target(self, example: Example, truncate: bool) -> Side:
         """The decoder's input: the reference shifted right behind the start token; without one, the start alone."""
-        start = self.config.decoder_start_token_id
-        if start is None:
-            raise UserError("The model's config has no decoder_start_token_id, so its decoder cannot run.")
+        start = self.decoder_start
         if example.target is None:
             return Side.of([start], [True], [-1], ())
         if self.tokenizer.is_fast:

@@ -96,7 +96,7 @@ def _scores(
     recorder = Recorder(measured, [site for site in subject.sites if site.kind == "self"])
     inputs = {"input_ids": ids.to(subject.device), "attention_mask": torch.ones_like(ids, device=subject.device)}
     if subject.encoder.translates:
-        start = torch.full_like(inputs["input_ids"][:, :1], subject.model.config.decoder_start_token_id)
+        start = torch.full_like(inputs["input_ids"][:, :1], subject.encoder.decoder_start)
         inputs["decoder_input_ids"] = torch.cat([start, inputs["input_ids"]], 1)
     with torch.no_grad(), subject.tapped(recorder):
         subject.model(**inputs)

@@ -20,9 +20,9 @@ from lorgnette.models.norms import is_norm
 LENGTHS = (9, 5)
 """Real tokens of the two texts: one is padded."""
 TARGET = 6
-SAMPLES = 4000
-"""Samples of a sound: a quarter of a second."""
-"""Tokens of both on a decoder's side, another number than the encoder's, so that cross-attention shows."""
+"""Tokens on a decoder's side; the encoder has another number, so that cross-attention can be told apart."""
+SAMPLES, FRAMES = 4000, 48
+"""Samples of a sound, a quarter of a second; and frames, where a model takes features over time."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,9 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     if name == "pixel_values" and hasattr(config, "image_size"):
         size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
         shape = (getattr(config, "num_channels", 3), *size)
-    elif name == "input_features" and hasattr(config, "max_source_positions"):
+    elif name == "input_features" and hasattr(config, "input_feat_per_channel"):  # Speech2Text: time comes first
+        shape = (FRAMES, config.input_feat_per_channel * config.input_channels)
+    elif name == "input_features" and hasattr(config, "num_mel_bins"):
         shape = (config.num_mel_bins, 2 * config.max_source_positions)
     elif name == "input_values":
         shape = (SAMPLES,)

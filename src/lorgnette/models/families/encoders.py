@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
-from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet
+from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet, wavlm
 from lorgnette.types import PretrainedConfig
 
 
@@ -121,6 +121,17 @@ MPNET = Family(
     ),
 )
 
+_WAVLM = separate(
+    "attention",
+    "q_proj k_proj v_proj",
+    "attention.out_proj",
+    "layer_norm",
+    second_norm="final_layer_norm",
+    order=lambda layer: "pre" if type(layer).__name__.endswith("StableLayerNorm") else "post",
+)
+
+WAVLM = Family("wavlm", ("wavlm",), (Stack("encoder", "encoder", "layers", (_WAVLM,)),), shim=wavlm)
+
 DEBERTA_V2 = Family(
     "deberta-v2",
     ("deberta-v2",),
@@ -201,5 +212,6 @@ MEGATRON = replace(
 )
 
 ENCODERS = (
-    BERT, ROBERTA, ROFORMER, BIG_BIRD, LUKE, MEGATRON, ALBERT, DISTILBERT, MODERNBERT, MPNET, DEBERTA, DEBERTA_V2,
+    BERT, ROBERTA, ROFORMER, BIG_BIRD, LUKE, MEGATRON, ALBERT, DISTILBERT, MODERNBERT, MPNET, WAVLM, DEBERTA,
+    DEBERTA_V2,
 )  # fmt: skip
