@@ -1,6 +1,7 @@
 """TP 9 on a handful of made-up reviews: the whole way, and what its parts promise."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from reproductions.frame.page import Outcome, published
 from reproductions.frame.settings import Machine, Settings
 from reproductions.frame.tokens import place, store, stored
 from reproductions.tp9 import STUDY, diagnosis, facts, grid, measure
+from reproductions.tp9.position_map import analytic_position_similarity, position_similarity
 from reproductions.tp9.runs import Runs
 
 TINY = grid.Size(
@@ -269,3 +271,16 @@ def test_why_a_richer_model_is_worse(richer, reading, monkeypatch):
     runs = Runs(finished(STUDY, result, quick=True, seeds=(0, 1)))
     monkeypatch.setattr(runs, "chosen", dict.fromkeys(runs.chosen, grid.Choice(1e-3, 0.1)))
     assert [loss.reading for loss in diagnosis.losses(runs)] == ([] if reading is None else [reading])
+
+
+@pytest.mark.parametrize(("width", "length"), [(2, 5), (16, 40), (100, 64)])
+def test_the_position_map_is_toeplitz_with_half_the_width_on_its_diagonal(width, length):
+    found = position_similarity(width, length)
+    torch.testing.assert_close(found, analytic_position_similarity(width, length), rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.diagonal(), torch.full((length,), width / 2, dtype=torch.float64))
+    torch.testing.assert_close(found[1:, 1:], found[:-1, :-1], rtol=0, atol=1e-10)
+    for i, j in ((0, 1), (3, 1), (4, 0)):
+        by_hand = sum(math.cos((i - j) / 10000 ** (2 * k / width)) for k in range(width // 2))
+        assert found[i, j].item() == pytest.approx(by_hand, abs=1e-10)
+    with pytest.raises(UserError, match="even"):
+        analytic_position_similarity(3, 4)

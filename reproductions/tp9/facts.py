@@ -5,13 +5,13 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from lorgnette.models.classifier.positions import analytic_position_similarity, position_similarity
 from reproductions.frame.claims import FAILS, HOLDS, Bound, Claim, counted
 from reproductions.frame.finished import Finished
 from reproductions.tp9.claims import DEEP, deepest
 from reproductions.tp9.diagnosis import READINGS, losses
 from reproductions.tp9.grid import BLOCKS, Model, plain
 from reproductions.tp9.order_claims import Orders
+from reproductions.tp9.position_map import analytic_position_similarity, position_similarity
 from reproductions.tp9.runs import Runs
 
 _WIDTH, _LENGTH = 100, 500

@@ -7,12 +7,12 @@ from typing import Any
 import altair as alt
 
 from lorgnette.figures.charts import COLOURS
-from lorgnette.models.classifier.positions import position_similarity
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 from reproductions.tp9.grid import BLOCKS, Model
 from reproductions.tp9.order_claims import NAMES as CORPORA
 from reproductions.tp9.order_claims import POSITIONS, Orders
+from reproductions.tp9.position_map import position_similarity
 from reproductions.tp9.runs import NAMES, Runs
 
 _MAP = 100  # positions shown

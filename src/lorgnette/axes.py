@@ -10,8 +10,6 @@ HEAD_A: Final = "head_a"  # one of two heads that are compared, as "layer-head"
 HEAD_B: Final = "head_b"  # the other of two heads that are compared, as "layer-head"
 QUERY: Final = "query"  # position of the query token, counted from 0
 KEY: Final = "key"  # position of the key token, counted from 0
-TOKEN: Final = "token"  # position of a token, counted from 0, special tokens included
-WORD: Final = "word"  # position of a word, counted from 0, without specials
 DIM: Final = "dim"  # component of a head's query, key, value or context vector
 MODEL: Final = "model"  # component of the residual stream (the hidden size)
 TEXT: Final = "text"  # text of the corpus, by its id
@@ -19,8 +17,6 @@ LABEL: Final = "label"  # class of the task, by name
 CATEGORY: Final = "category"  # category of the key token: cls, sep, punctuation, period_comma, other, first, last
 OFFSET: Final = "offset"  # key position minus query position: -1 the previous token, 0 itself, +1 the next
 RELATION: Final = "relation"  # dependency relation, by its Universal Dependencies name
-TAG: Final = "tag"  # part of speech, chunk or entity tag, by name
-BIN: Final = "bin"  # bin of a histogram, by its middle
 QUANTILE: Final = "quantile"  # quantile, between 0 and 1
 # what measures attention to a token: "weights" (α), or "norms" (‖α f(x)‖); the score of an explanation
 MEASURE: Final = "measure"

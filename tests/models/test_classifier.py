@@ -11,8 +11,6 @@ from lorgnette.errors import UserError
 from lorgnette.models.classifier import SelfAttentionClassifier, SelfAttentionClassifierConfig
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.models.classifier.positions import (
-    analytic_position_similarity,
-    position_similarity,
     sinusoidal_positions,
 )
 from lorgnette.models.classifier.presets import PRESETS, preset
@@ -202,19 +200,6 @@ def test_residual_model_takes_zero_vectors():
         model.embeddings.words.weight.zero_()
     model(torch.tensor([[1, 1, 1]]), labels=torch.tensor([0])).loss.backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-
-
-@pytest.mark.parametrize(("width", "length"), [(2, 5), (16, 40), (100, 64)])
-def test_the_position_map_is_toeplitz_with_half_the_width_on_its_diagonal(width, length):
-    found = position_similarity(width, length)
-    torch.testing.assert_close(found, analytic_position_similarity(width, length), rtol=0, atol=1e-10)
-    torch.testing.assert_close(found.diagonal(), torch.full((length,), width / 2, dtype=torch.float64))
-    torch.testing.assert_close(found[1:, 1:], found[:-1, :-1], rtol=0, atol=1e-10)
-    for i, j in ((0, 1), (3, 1), (4, 0)):
-        by_hand = sum(math.cos((i - j) / 10000 ** (2 * k / width)) for k in range(width // 2))
-        assert found[i, j].item() == pytest.approx(by_hand, abs=1e-10)
-    with pytest.raises(UserError, match="even"):
-        analytic_position_similarity(3, 4)
 
 
 def test_sinusoidal_positions_survive_inference_and_a_change_of_precision():

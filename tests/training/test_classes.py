@@ -1,13 +1,16 @@
 """Training and pruning a model that classifies already: labels of the corpus and its classes are matched by name."""
 
+import numpy as np
 import pytest
 import transformers as hf
 from planted_runs import PARTS
 from tiny import tokenizer
+from transformers import EvalPrediction
 
 from lorgnette.errors import UserError
 from lorgnette.training import TrainingSettings
 from lorgnette.training.preparation import prepare
+from lorgnette.training.trainer import metrics_of
 
 
 def checkpoint(folder, classes):
@@ -57,3 +60,11 @@ def test_a_head_without_names_is_trained_but_not_pruned(own, tmp_path):
 def test_labels_of_a_preset_cannot_be_mapped(tmp_path):
     with pytest.raises(UserError, match="omit --labels"):
         labels_of("tp9-cls", labels={"negative": "bad"}, embeddings="random")
+
+
+def test_macro_f1_is_the_mean_over_the_classes_that_occur():
+    chosen, labels = np.array([0, 0, 1, 2, 0, 2]), np.array([0, 1, 1, 0, 0, 0])
+    logits = np.eye(5)[chosen]  # classes 3 and 4 are neither there nor predicted; 2 is only predicted
+    found = metrics_of(EvalPrediction(logits, labels))["macro_f1"]
+    pairs = [(2, 3 + 4), (1, 1 + 2), (0, 2 + 0)]  # right, predicted + there
+    assert found == pytest.approx(sum(2 * both / either for both, either in pairs) / 3, abs=1e-15)

@@ -87,11 +87,6 @@ class SiteWeights:
                 self.made[site] = (state, self._make(attention))
         return self.made[site][1]
 
-    def make_all(self) -> None:
-        """Compute the projections now: in a recorded pass they would be computed again with every replay."""
-        for site in self.sites:
-            _ = self[site].halves
-
     def _make(self, attention: AttentionSite) -> Projections:
         output, bias = attention.output_weights()
         wide = torch.promote_types(output.dtype, torch.float32)
