@@ -227,6 +227,8 @@ def _fits(function: Function, argument: str, value: Any) -> bool:
     """Whether the annotation of the argument allows the value; True where nothing is known."""
     if argument == "id":  # a number becomes a name
         return True
+    if function.names.get(argument) == CORPUS and isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return True  # whoever reads a corpus takes an array of strings as well
     with suppress(TypeError, ValueError):
         value = operator.index(value)  # a whole number of NumPy or torch is one
     try:

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gauge import grouped_llama, shift_values
 from tiny import examples
 from tiny import subject as tiny
 
 from lorgnette.errors import UserError
 from lorgnette.lens import get
+from lorgnette.lens.ablation.means import HeadMeans, means_in
 from lorgnette.lens.gating.fit import LIMIT, GatedLoss, drawn_rows, fitted
 from lorgnette.lens.gating.lens import Gating
 from lorgnette.lens.losses import task_of, text_losses
@@ -58,6 +60,45 @@ def test_the_loss_is_that_of_heads_scaled_by_hand(family):
                     batch = subject.encode([texts[row]])
                     each.append(text_losses(subject, loss.task, batch, subject.run(batch))[0])
             torch.testing.assert_close(fast[copy], torch.cat(each).mean(), rtol=1e-9, atol=1e-9)
+
+
+def test_centred_gates_close_towards_the_mean_of_a_head():
+    """A constant in all values, taken out of the bias again, moves no centred gate, and raw ones it does."""
+    model, moved = grouped_llama(), grouped_llama()
+    shift_values(moved)
+    options = {**FAST, "texts": 6}
+    for centred in (True, False):
+        one, other = (
+            look(each, TEXTS, Gating(**options, centred=centred), progress=False)["gating"].data
+            for each in (model, moved)
+        )
+        apart = max(float(abs(one[name] - other[name]).max()) for name in ("facilitation", "interference"))
+        assert (apart < 1e-5) == centred, apart
+        assert bool(one.attrs.get("centred")) == centred
+
+
+def test_a_closed_gate_leaves_the_mean_of_a_head():
+    """Against heads replaced by hand, in float64: g z + (1 − g) z̄."""
+    model = tiny("gpt-neox")
+    means = means_in(look(model, TEXTS, HeadMeans(), progress=False), model)
+    plain, gates = gated_loss(model, TEXTS)
+    loss = replace(plain, means=means)
+    drawn = torch.rand(1, gates, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    rows = torch.arange(len(TEXTS))[None]
+    undo = ExitStack()
+    for site in model.anatomy.sites:
+        factor, mean = drawn[0, loss.place[site.site]], means[site.site].double()
+
+        def mix(module, arguments, factor=factor, mean=mean):
+            heads = arguments[0].unflatten(-1, (len(factor), -1))
+            return ((heads * factor[:, None] + (1 - factor)[:, None] * mean).flatten(-2), *arguments[1:])
+
+        undo.callback(site.output.register_forward_pre_hook(mix).remove)
+    with torch.no_grad():
+        with undo:
+            expected = plain(None, rows)
+        torch.testing.assert_close(loss(torch.logit(drawn), rows), expected)
+        assert float(abs(plain(torch.logit(drawn), rows) - expected)) > 1e-4
 
 
 def test_fits_side_by_side_are_fits_alone():

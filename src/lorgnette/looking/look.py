@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 
 from lorgnette import __version__
-from lorgnette.errors import UserError, flag, whole_number
+from lorgnette.errors import UserError, flag, shown, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
@@ -109,6 +109,8 @@ def look(
     """
     flag(resume, "resume")
     flag(progress, "progress")
+    if command is not None and not isinstance(command, str):
+        raise UserError(f"command must be a string. Got {shown(command)} instead.")
     texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
     left_out: dict[str, str] | None = None
     if wants_all(lenses):

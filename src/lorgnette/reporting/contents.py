@@ -36,7 +36,7 @@ def findings_of(result: Result) -> list[Finding]:
         common = []
     own = [Finding(words + one.template, one.numbers) for words, found in by_stack.items()
            for one in found if one not in common]  # fmt: skip
-    centred = Finding(f"In {result.lens}, the values of each head are less their mean over the corpus.")
+    centred = Finding(f"In {result.lens}, the constant part of each head, its mean over the corpus, is left out.")
     return [*own, *common, *([centred] if result.data.attrs.get(CENTRED) else [])]
 
 

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lorgnette.attending import Site
+from lorgnette.attending import Site, Tap
 from lorgnette.lens.ablation.copies import ScaledCopies
+from lorgnette.lens.ablation.means import Means
 from lorgnette.lens.losses import masked, text_losses
 from lorgnette.subject import Subject
 from lorgnette.texts.sides import Encoded
@@ -27,6 +28,8 @@ class GatedLoss:
     task: str
     texts: Sequence[Encoded]
     place: Mapping[Site, slice]
+    means: Means | None = None
+    """what gates close towards; None: zero"""
 
     def __call__(
         self, logits: Float[Tensor, "copy gate"] | None, rows: Int[Tensor, "copy text"]
@@ -36,7 +39,9 @@ class GatedLoss:
         if self.task == "masked":
             batch, labels = masked(self.subject, batch)
         gates = None if logits is None else torch.sigmoid(logits)
-        taps = () if gates is None else (ScaledCopies({site: gates[:, at] for site, at in self.place.items()}),)
+        taps: tuple[Tap, ...] = ()
+        if gates is not None:
+            taps = (ScaledCopies({site: gates[:, at] for site, at in self.place.items()}, self.means),)
         options = {"use_cache": False} if hasattr(self.subject.model.config, "use_cache") else {}
         with self.subject.tapped(*taps):
             outputs = self.subject.run(batch, return_dict=True, **options)

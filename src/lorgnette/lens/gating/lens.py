@@ -14,11 +14,13 @@ from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.constraints import Interval, NotEmpty, Seed
 from lorgnette.errors import UserError
+from lorgnette.lens.ablation.means import HeadMeans, Means, means_in, replacements
 from lorgnette.lens.base import Lens
 from lorgnette.lens.gating.fit import START, GatedLoss, drawn_rows, fitted
 from lorgnette.lens.losses import TASKS, task_of, text_losses
 from lorgnette.lens.signals import Signal, opposite, variable
 from lorgnette.results import Result
+from lorgnette.results.result import CENTRED
 from lorgnette.statistics.hash_sample import NAME, HashSample
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
@@ -50,6 +52,9 @@ class Gating(Lens):
     them, so that the spread over seeds (`_se`) is the standard error; `_low` and `_high` are the extremes of the seeds.
     `loss` is measured on the other texts. All gates of a fit are fitted together.
 
+    A gate multiplies a head's output, constant part and all. With `centred`, it closes towards the head's mean over the
+    corpus instead, g z + (1 − g) z̄, which a constant that could as well be a bias leaves alone (docs/gauge.md).
+
     What it does not tell you: a head that helps may be closed because others do the same, and which of them stays open
     can differ between seeds. Gates are fitted to these texts; see the held-out loss.
     """
@@ -60,6 +65,7 @@ class Gating(Lens):
     texts: int
     batch: int
     rate: float
+    centred: bool
 
     name: ClassVar[str] = "gating"
     summary: ClassVar[str] = "heads that help, hurt or do not matter: gates fitted under pressure to keep and to remove"
@@ -78,10 +84,19 @@ class Gating(Lens):
         texts: Annotated[int, Interval(2)] = 256,
         batch: Annotated[int, Interval(1)] = 8,
         rate: Annotated[float, Interval(0, closed="right")] = 0.5,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         self.pressure, self.steps, self.seeds = pressure, steps, tuple(seeds)
         self.texts, self.batch, self.rate = texts, batch, rate
+        self.centred = centred
+        self.means: Means | None = None
+
+    def needs(self) -> Sequence[Lens]:
+        return (HeadMeans(),) if self.centred and self.means is None else ()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.means = means_in(results, self.subject)
 
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)
@@ -108,7 +123,8 @@ class Gating(Lens):
         if len(encoded) < 2:
             raise UserError(f"Gating needs at least two texts: one to fit gates on, one to test. Got {len(encoded)}.")
         fit_on = len(encoded) - max(1, round(HELD_OUT * len(encoded)))
-        loss = GatedLoss(self.subject, self.task, encoded, self.place)
+        means = replacements(self, "mean", self.means) if self.centred else None
+        loss = GatedLoss(self.subject, self.task, encoded, self.place, means)
         free, keep, remove = self._fits(loss, fit_on)
         scores = {"facilitation": remove, "interference": 1 - keep, "irrelevance": keep * (1 - remove)}
         variables = {name: value for key, each in scores.items() for name, value in self._of_heads(key, each).items()}
@@ -117,6 +133,7 @@ class Gating(Lens):
             variables[name].attrs["description"] = text
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "pressure": self.pressure}
+        result.data.attrs |= {CENTRED: True} if self.centred else {}
         result.data.attrs |= {"seeds": list(self.seeds), "steps": self.steps, "texts": [fit_on, len(encoded) - fit_on]}
         return result
 
