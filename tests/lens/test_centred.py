@@ -237,7 +237,7 @@ def test_what_cannot_be_centred_gets_one_line():
 
 
 def test_sentences_say_that_values_were_centred():
-    model, note = bert(), "are less their mean over the corpus"
+    model, note = bert(), "its mean over the corpus, is left out"
     results = all_of(model, EXAMPLES, centred=True)
     for name in ("norms", "sinks", "rollout", "convexity"):
         assert sum(note in one.text for one in findings({name: results[name]})) == 1, name
