@@ -1,7 +1,7 @@
 """Types of what other libraries give us, without importing those libraries.
 
-For a type checker they are the classes of transformers and Altair. At run time they are `Any`: whoever imports this
-module does not wait for transformers, and a model of one's own with the same attributes is accepted.
+For a type checker they are the classes of transformers, Altair, fsspec and Arrow. At run time they are `Any`: whoever
+imports this module does not wait for them, and a model of one's own with the same attributes is accepted.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,17 @@ Row = Mapping[str, Any]
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
+    from fsspec import AbstractFileSystem
+    from fsspec.spec import AbstractBufferedFile
+    from pyarrow import DataType, Schema
+    from pyarrow.parquet import ParquetFile as ParquetFile
     from transformers import PretrainedConfig as PretrainedConfig
     from transformers import PreTrainedModel as PreTrainedModel
     from transformers import PreTrainedTokenizerBase as PreTrainedTokenizerBase
     from transformers.utils import ModelOutput as ModelOutput
 
     Chart = ChartType
+    ArrowSchema, ArrowType, FileSystem, RemoteFile = Schema, DataType, AbstractFileSystem, AbstractBufferedFile
 else:
     Chart = ModelOutput = PretrainedConfig = PreTrainedModel = PreTrainedTokenizerBase = Any
+    ArrowSchema = ArrowType = FileSystem = ParquetFile = RemoteFile = Any

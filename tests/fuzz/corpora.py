@@ -1,5 +1,6 @@
 """Corpora: the same texts in every format, damaged files, rows that no table has, odd paths."""
 
+import bz2
 import csv
 import gzip
 import io
@@ -20,9 +21,10 @@ FORMATS = ("txt", "csv", "tsv", "jsonl")
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     "": lambda content: content,
     ".gz": lambda content: gzip.compress(content, mtime=0),
+    ".bz2": bz2.compress,
     ".xz": lzma.compress,
 }
-NOT_TEXTS = ("parquet", "json", "arrow", "pkl", "zip", "tar", "xlsx", "pdf", "npz", "pt")
+NOT_TEXTS = ("json", "arrow", "pkl", "zip", "xlsx", "pdf", "npz", "pt")
 
 _WORDS = st.sampled_from([*WORD, ",", ".", "!", "é", "猫", "🙂", "unbelievably"])
 plain_texts = st.lists(

@@ -128,7 +128,7 @@ BAD = {
     "quotes": ("a.csv", 'text,n\n"a"b,1\n', {}, "line 2: malformed CSV"),
     "open quote": ("a.csv", 'text,n\n"a,1\n', {}, "line 2: malformed CSV"),
     "twins": ("a.csv", "text,text\nx,y\n", {}, "two columns are called 'text'"),
-    "suffix": ("a.parquet", b"PAR1", {}, ".parquet files are not read"),
+    "suffix": ("a.arrow", b"ARROW1", {}, ".arrow files are not read"),
     "split": ("a.txt", "x", {"split": "test"}, "has no split 'test'"),
     "paragraphs": ("a.csv", "text\nx\n", {"paragraphs": True}, "for plain text"),
     "damaged": ("a.txt.gz", b"\x1f\x8b\x08\x00garbage", {}, "damaged|not a whole"),

@@ -50,7 +50,7 @@ _TITLES = {
     Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
     Kind.families: "Families: the result of `lorgnette check` on a tiny model of each architecture (docs/models.md)",
     Kind.presets: "Presets: classifiers and translation models for `lorgnette train`",
-    Kind.corpora: "Corpora: one of these names, or a file (.txt .csv .tsv .jsonl .conllu, also .gz and .xz)",
+    Kind.corpora: "Corpora: one of these names, a file (.txt .csv .tsv .jsonl .parquet .tar .conllu), or more",
     Kind.lenses: "Lenses: `lorgnette lens NAME` shows what a lens measures, and its options",
     Kind.explanations: "Explanations of a prediction: `lorgnette trace … --explain NAME`",
 }

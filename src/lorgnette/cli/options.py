@@ -118,7 +118,8 @@ Corpus = Annotated[
     typer.Option(
         "--corpus",
         "-c",
-        help="A file (.txt .csv .tsv .jsonl .conllu, also .gz .xz), a named corpus, or a data set on the hub.",
+        help="A file (.txt .csv .tsv .jsonl .parquet .tar .conllu, also .gz .bz2 .xz .zst), several files "
+        "('parts/*.parquet'), an address (s3://…), a named corpus, or a data set on the hub.",
         rich_help_panel=_CORPUS,
     ),
 ]

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from lorgnette.errors import UserError, near, shown, whole_number
+from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
+from lorgnette.texts.files import KINDS, File, existing, inner_suffix
 
 __all__ = [
     "Corpus",
@@ -21,9 +22,12 @@ __all__ = [
     "texts_of",
 ]
 
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".tar")
 TREEBANKS = (".conllu",)
-NOT_READ = (".json", ".parquet", ".arrow", ".pkl", ".pickle", ".pt", ".npz", ".npy", ".zip", ".tar", ".xlsx", ".pdf")
+NOT_READ = (
+    *(".json", ".arrow", ".feather", ".orc", ".pkl", ".pickle", ".pt", ".pth", ".npz", ".npy"),
+    *(".zip", ".tgz", ".7z", ".lz4", ".xlsx", ".pdf"),
+)
 
 
 def corpus_names() -> tuple[str, ...]:
@@ -71,12 +75,12 @@ def corpus(
 
     A name is one of `lo.corpora()`, optionally with a variant or split ("hatexplain:test", "multi30k:en-fr:val"). It is
     read from the folder `data` (or LORGNETTE_DATA), else from the Hugging Face hub. Any other "owner/name" (or
-    "hub:name") is a data set on the hub. A path is a file (text, .csv, .tsv, .jsonl, .conllu, also .gz or .xz) or a
-    folder (a saved data set, or one with a file per split). A `datasets.Dataset`, a data frame, a dict of columns, or a
-    list of dicts or texts also works. `lo.look` takes whatever this function takes.
+    "hub:name") is a data set on the hub. A path is a file (text, .csv, .tsv, .jsonl, .parquet, .conllu, a WebDataset
+    .tar; also .gz, .bz2, .xz or .zst), several files ("parts/*.parquet", "shard-{000..063}.tar") or a folder (a saved
+    data set, or one with a file or shards per split); an address that fsspec opens ("s3://bucket/texts.jsonl.zst") is
+    read like a path. A `datasets.Dataset`, a data frame, a dict of columns, or a list of dicts or texts also works.
+    `lo.look` takes whatever this function takes.
     """
-    from lorgnette.texts.columns import Columns
-
     columns = Columns(text_column, label_column, pair_column, id_column, words_column, rationale_column, target_column)
     if isinstance(name_or_path, Corpus):
         opened = name_or_path
@@ -123,9 +127,15 @@ def refuse_no_text(item: object, number: int) -> None:
         raise UserError(f"Text {number} of the corpus must be a string or an Example. Got {shown(item)} instead.")
 
 
-def _opened(name: str, split: str | None, data: str | Path | None, columns: Any, paragraphs: bool) -> Corpus:
+def _opened(name: str, split: str | None, data: str | Path | None, columns: Columns, paragraphs: bool) -> Corpus:
     from lorgnette.texts.named import named_corpus
+    from lorgnette.texts.remote import at_address, is_address
+    from lorgnette.texts.several import expanded, is_pattern
 
+    if is_pattern(name) and not Path(name).expanduser().is_file():
+        return _several(name, expanded(name), split, columns, paragraphs)
+    if is_address(name):
+        return _begun(_file(at_address(name), split, columns, paragraphs))
     first, *parts = name.split(":")
     if first == "planted":
         from lorgnette.texts.planted import planted_corpus
@@ -137,7 +147,7 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Any,
     if path.is_dir():
         return _folder(path, split, columns, paragraphs)
     if path.is_file() or _looks_like_path(name):
-        return _file(path, split, columns, paragraphs)
+        return _begun(_file(path, split, columns, paragraphs))
     from lorgnette.texts.hub import hub_corpus
 
     if name.startswith("hub:"):
@@ -157,65 +167,87 @@ def _one_split(name: str, parts: list[str], split: str | None) -> tuple[str | No
 
 
 def _looks_like_path(name: str) -> bool:
-    from lorgnette.texts.files import inner_suffix
-
     known = (*TABLES, *TREEBANKS, *NOT_READ, ".txt", ".md", ".text")
     return name.startswith(("/", "./", "../", "~")) or "\\" in name or inner_suffix(Path(name)) in known
 
 
-def _file(path: Path, split: str | None, columns: Any, paragraphs: bool) -> Corpus:
-    """A corpus of one file. Its first example is read at once, so that a wrong file is told before any model loads."""
-    from lorgnette.texts.files import existing_file, inner_suffix
+def _begun(corpus: Corpus) -> Corpus:
+    """The same corpus. Its first example is read at once, so that a wrong file is told before any model loads."""
+    next(iter(corpus), None)
+    return corpus
 
-    path, suffix = existing_file(path), inner_suffix(path)
+
+def _several(name: str, files: list[str], split: str | None, columns: Columns, paragraphs: bool) -> Corpus:
+    from lorgnette.texts.remote import at_address, is_address
+    from lorgnette.texts.several import several_corpus
+
+    def opened(file: str) -> Corpus:
+        return _file(at_address(file) if is_address(file) else Path(file), split, columns, paragraphs)
+
+    return _begun(several_corpus(name, files, opened))
+
+
+def _file(path: File, split: str | None, columns: Columns, paragraphs: bool) -> Corpus:
+    """A corpus of one file, on this machine or behind an address."""
+    path, suffix = existing(path), inner_suffix(path)
     if split is not None:
         raise UserError(
             f"{path} is one file and has no split {split!r}: leave the split out, or give a folder with a file for "
             "each."
         )
     if suffix in NOT_READ:
-        raise UserError(
-            f"{path}: {suffix} files are not read; give .txt, .csv, .tsv, .jsonl or .conllu (also .gz, .xz)."
-        )
+        raise UserError(f"{path}: {suffix} files are not read; give {KINDS}.")
     if paragraphs and suffix in (*TABLES, *TREEBANKS):
         raise UserError(f"{path}: paragraphs=True is for plain text, not for {suffix} files.")
-    opened: Corpus
     if suffix in TABLES:
         from lorgnette.texts.tables import table_corpus
 
-        opened = table_corpus(path, columns)
-    elif suffix in TREEBANKS:
+        return table_corpus(path, columns)
+    if suffix in TREEBANKS:
         from lorgnette.texts.treebank import treebank_corpus
 
-        opened = treebank_corpus(path)
-    else:
-        from lorgnette.texts.text import text_corpus
+        return treebank_corpus(path)
+    from lorgnette.texts.text import text_corpus
 
-        opened = text_corpus(path, paragraphs=paragraphs)
-    next(iter(opened), None)
-    return opened
+    return text_corpus(path, paragraphs=paragraphs)
 
 
-def _folder(folder: Path, split: str | None, columns: Any, paragraphs: bool) -> Corpus:
+def _folder(folder: Path, split: str | None, columns: Columns, paragraphs: bool) -> Corpus:
     from lorgnette.texts.hub import saved_corpus
     from lorgnette.texts.named import SAME_SPLIT
 
     if any((folder / sign).is_file() for sign in ("dataset_dict.json", "state.json", "dataset_info.json")):
         return saved_corpus(folder, split=split, columns=columns)
     readable = (*TABLES, *TREEBANKS, ".txt")
-    files = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if _suffix(file) in readable}
+    present = [file for file in sorted(folder.iterdir()) if _suffix(file) in readable]
+    files: dict[str, list[Path]] = {}
+    for file in present:
+        files.setdefault(re.sub(r"-\d+-of-\d+$", "", file.name.split(".")[0]), []).append(file)
     wanted = split or "train"
     stems = SAME_SPLIT if wanted in SAME_SPLIT else (wanted,)
     for stem in stems:
         if stem in files:
-            return _file(files[stem], None, columns, paragraphs)
-    names = ", ".join(file.name for file in files.values()) or "nothing that is read here"
+            return _split(folder, stem, files[stem], columns, paragraphs)
+    names = ", ".join(file.name for file in present[:10]) or "nothing that is read here"
+    more = f" and {len(present) - 10} more" if len(present) > 10 else ""
     raise UserError(
-        f"{folder}: no file for split {wanted!r}; there is {names}. Give another split, or the path of a file."
+        f"{folder}: no file for split {wanted!r}; there is {names}{more}. Give another split, the path of a file, or a "
+        f"pattern such as {folder / '*.parquet'}."
     )
 
 
-def _suffix(file: Path) -> str:
-    from lorgnette.texts.files import inner_suffix
+def _split(folder: Path, stem: str, files: list[Path], columns: Columns, paragraphs: bool) -> Corpus:
+    """A split in one file, or in all of its shards (train-00000-of-00002.parquet, …)."""
+    shards = [found for file in files if (found := re.match(r".*-\d+-of-(\d+)\.", file.name))]
+    if not shards:
+        return _begun(_file(files[-1], None, columns, paragraphs))
+    if len(shards) < len(files) or {int(found[1]) for found in shards} != {len(files)}:
+        raise UserError(
+            f"{folder}: {len(files)} files for split {stem!r}, {files[0].name} and others, are not the shards that "
+            f"their names promise ({int(shards[0][1])}). Fetch the others, or give a pattern."
+        )
+    return _several(str(folder / f"{stem}-*"), [str(file) for file in files], None, columns, paragraphs)
 
+
+def _suffix(file: Path) -> str:
     return inner_suffix(file) if file.is_file() else ""

@@ -1,6 +1,6 @@
-"""Rows with named columns, turned into examples: what CSV, TSV, JSONL and `datasets` have in common."""
+"""Rows with named columns, turned into examples: what tables and `datasets` have in common."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,8 @@ class Columns:
                 known = ", ".join(map(repr, present)) or "none"
                 raise UserError(f"{where}: no column {name!r}; the columns are {known}.{near(name, present)}")
 
-    def example(self, row: Row, where: str, number: int, classes: Mapping[str, int] | None) -> Example:
-        """The example of one row; `where` names the row in errors, `number` is its id unless a column gives one."""
+    def example(self, row: Row, where: str, number: int | str, classes: Mapping[str, int] | None) -> Example:
+        """The example of one row; `where` names it in errors, its number or key is its id unless a column gives one."""
         self.check(row, where)
         words = None if self.words is None else _strings(row[self.words], where, self.words)
         if words is not None and self.text not in row:
@@ -65,7 +65,7 @@ class Columns:
         )
 
     def labels(self, rows: Iterator[tuple[str, Row]]) -> tuple[str, ...]:
-        """The classes of the label column: numbers in their order, anything else sorted as text."""
+        """The classes of the label column."""
         if self.label is None:
             return ()
         seen: set[str] = set()
@@ -79,9 +79,14 @@ class Columns:
                     f"{where}: column {self.label!r} has more than {MOST_LABELS} different values; "
                     f"expected one class name or number per row."
                 )
-        if all(_is_integer(label) for label in seen):
-            return tuple(sorted(seen, key=int))
-        return tuple(sorted(seen))
+        return class_order(seen)
+
+
+def class_order(classes: Set[str]) -> tuple[str, ...]:
+    """The order in which classes are counted: numbers in their order, anything else sorted as text."""
+    if all(_is_integer(label) for label in classes):
+        return tuple(sorted(classes, key=int))
+    return tuple(sorted(classes))
 
 
 def _is_integer(text: str) -> bool:

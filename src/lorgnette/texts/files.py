@@ -1,20 +1,30 @@
-"""Open files, plain, .gz or .xz, and read them line by line as UTF-8."""
+"""Open files, plain or compressed, here or behind an address, and read them line by line as UTF-8."""
 
+import bz2
 import gzip
 import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from lorgnette.errors import UserError, near, outside
+from lorgnette.errors import UserError, near, optional, outside
+from lorgnette.texts.remote import Remote
 
-COMPRESSED = (".gz", ".xz")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+KINDS = ".txt, .csv, .tsv, .jsonl, .parquet, .tar (WebDataset) or .conllu, also .gz, .bz2, .xz or .zst"
+File = Path | Remote
 
 
-def inner_suffix(path: Path) -> str:
+def inner_suffix(path: File) -> str:
     """The suffix that says what is in the file, below any compression: ".csv" of "reviews.csv.gz"."""
     return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSED else path.suffix.lower()
+
+
+def existing(file: str | File) -> File:
+    """The same for what may be behind an address, where it was looked for already."""
+    return file if isinstance(file, Remote) else existing_file(file)
 
 
 def existing_file(path: str | Path) -> Path:
@@ -30,20 +40,31 @@ def existing_file(path: str | Path) -> Path:
     raise UserError(f"there is no file {str(path)!r}.{near(path.name, beside)} Give the path of a file that exists.")
 
 
-def open_bytes(path: Path) -> io.BufferedIOBase:
-    suffix = path.suffix.lower()
+@contextmanager
+def open_bytes(file: File) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file, unpacked, from front to back."""
+    with file.open("rb") as packed, _unpacking(packed, file.suffix.lower()) as unpacked:
+        yield unpacked
+
+
+def _unpacking(packed: io.BufferedIOBase, suffix: str) -> AbstractContextManager[io.BufferedIOBase]:
     if suffix == ".gz":
-        return gzip.GzipFile(path, "rb")
+        return gzip.GzipFile(fileobj=packed, mode="rb")
+    if suffix == ".bz2":
+        return bz2.BZ2File(packed)
     if suffix == ".xz":
-        return lzma.LZMAFile(path, "rb")
-    return path.open("rb")
+        return lzma.LZMAFile(packed)  # type: ignore[arg-type]
+    if suffix == ".zst":
+        arrow = optional("pyarrow", "corpora")
+        return io.BufferedReader(arrow.CompressedInputStream(arrow.PythonFile(packed, "r"), "zstd"))
+    return nullcontext(packed)
 
 
-def content(path: Path, how: str = "") -> Iterator[bytes]:
-    """How the file is read, then its bytes as they lie on the disk, in blocks: what a fingerprint hashes."""
+def content(file: File, how: str = "") -> Iterator[bytes]:
+    """How the file is read, then its bytes as they are stored, in blocks: what a fingerprint hashes."""
     yield how.encode()
-    with outside(f"The file {str(path)!r} cannot be read", "Is it still there?"), path.open("rb") as file:
-        while block := file.read(1 << 20):
+    with outside(f"The file {str(file)!r} cannot be read", "Is it still there?"), file.open("rb") as opened:
+        while block := opened.read(1 << 20):
             yield block
 
 
@@ -55,55 +76,74 @@ MOST_UNPACKED, FREE = 200, 64 << 20
 """How many times its size a compressed file may unpack to, once it has unpacked to so many bytes; text does to ten."""
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(file: File) -> Iterator[tuple[int, str]]:
     """Each line with its number from 1, line end kept; bytes that are not UTF-8 text are a `UserError` naming the line.
 
     Lines end at "\\n" only: text may hold U+2028, form feeds and other characters that `str.splitlines` cuts at.
     """
     number = 0
     try:
-        for number, raw in enumerate(_bounded(path), 1):
-            yield number, _decoded(raw, path, number)
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as broken:
-        raise UserError(
-            f"{path}: damaged after line {number} ({broken}): it is not a whole {path.suffix} file. Fetch it again."
-        ) from broken
+        for number, raw in enumerate(_bounded(file), 1):
+            yield number, decoded(raw, f"{file}, line {number}", first=number == 1)
     except OSError as broken:
-        raise UserError(f"{path}: cannot be read ({broken.strerror or broken}).") from broken
+        if broken.errno is None and file.suffix.lower() in COMPRESSED:
+            raise _damaged(file, number, broken) from broken
+        raise UserError(f"{file}: cannot be read ({broken.strerror or broken}).") from broken
+    except (lzma.LZMAError, EOFError, zlib.error) as broken:
+        raise _damaged(file, number, broken) from broken
     if number == 0:
-        raise UserError(f"{path}: the file is empty; expected at least one text.")
+        raise UserError(f"{file}: the file is empty; expected at least one text.")
 
 
-def _bounded(path: Path) -> Iterator[bytes]:
+def _damaged(file: File, number: int, broken: Exception) -> UserError:
+    return UserError(
+        f"{file}: damaged after line {number} ({broken}): it is not a whole {file.suffix} file. Fetch it again."
+    )
+
+
+def _bounded(file: File) -> Iterator[bytes]:
     """The lines of a file: none too long, not too many blank, and not more than texts can unpack to."""
-    unpacked = blank = 0
-    most = max(FREE, MOST_UNPACKED * path.stat().st_size)
-    with open_bytes(path) as file:
-        while raw := file.readline(LONGEST_LINE + 1):
-            refuse_long(len(raw), f"{path}: a line")
-            unpacked += len(raw)
-            if unpacked > most and path.suffix.lower() in COMPRESSED:
-                raise UserError(f"{path}: unpacks to more than {MOST_UNPACKED} times its size, which no text does.")
+    blank, unpacked = 0, Unpacked(file)
+    with open_bytes(file) as opened:
+        while raw := opened.readline(LONGEST_LINE + 1):
+            refuse_long(len(raw), f"{file}: a line")
+            unpacked.add(len(raw))
             blank = 0 if raw.strip() else blank + 1
             if blank > MOST_BLANK:
-                raise UserError(f"{path}: more than {MOST_BLANK:,} blank lines in a row; expected texts.")
+                raise UserError(f"{file}: more than {MOST_BLANK:,} blank lines in a row; expected texts.")
             yield raw
 
 
-def refuse_long(length: int, what: str) -> None:
+class Unpacked:
+    """Counts what a compressed file has unpacked to, and refuses more than texts can."""
+
+    def __init__(self, file: File) -> None:
+        self.file, self.bytes = file, 0
+        size = file.size if isinstance(file, Remote) else file.stat().st_size
+        packed = file.suffix.lower() in COMPRESSED and size is not None
+        self.most: float = max(FREE, MOST_UNPACKED * (size or 0)) if packed else float("inf")
+
+    def add(self, count: int) -> None:
+        self.bytes += count
+        if self.bytes > self.most:
+            raise UserError(f"{self.file}: unpacks to more than {MOST_UNPACKED} times its size, which no text does.")
+
+
+def refuse_long(length: int, what: str, to_do: str = "Put one text on each line.") -> None:
     """Raise a UserError if one text, or its line, is longer than any model reads."""
     if length > LONGEST_LINE:
-        raise UserError(f"{what} is longer than {LONGEST_LINE:,} bytes. Put one text on each line.")
+        raise UserError(f"{what} is longer than {LONGEST_LINE:,} bytes. {to_do}")
 
 
-def _decoded(raw: bytes, path: Path, number: int) -> str:
+def decoded(raw: bytes, where: str, *, first: bool = False) -> str:
+    """Bytes as UTF-8 text; those at the beginning of a file may have a mark that says so."""
     try:
-        line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = raw.decode("utf-8-sig" if first else "utf-8")
     except UnicodeDecodeError as broken:
         raise UserError(
-            f"{path}, line {number}: not UTF-8 (byte 0x{broken.object[broken.start]:02x} at position {broken.start}). "
+            f"{where}: not UTF-8 (byte 0x{broken.object[broken.start]:02x} at position {broken.start}). "
             f"Convert the file to UTF-8."
         ) from None
-    if "\0" in line:
-        raise UserError(f"{path}, line {number}: not text (it contains a zero byte). Use a UTF-8 text file.")
-    return line
+    if "\0" in text:
+        raise UserError(f"{where}: not text (it contains a zero byte). Use a UTF-8 text file.")
+    return text

@@ -8,9 +8,10 @@ from lorgnette.errors import UserError, near, optional
 from lorgnette.texts.columns import Columns
 from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
+from lorgnette.texts.files import KINDS
 from lorgnette.types import Json, Row
 
-GIVE_A_FILE = "Give the path of a file (.txt .csv .tsv .jsonl .conllu, also .gz or .xz) or of a saved data set instead."
+GIVE_A_FILE = f"Give the path of a file ({KINDS}) or of a saved data set instead."
 
 
 def dataset_corpus(

@@ -245,7 +245,9 @@ def _file(folder: Path, file: str, title: str, known: Named, variant: str) -> Pa
         return all(any((folder / (f + s)).is_file() for s in ("", *COMPRESSED)) for f in known.files(split, variant))
 
     splits = ", ".join(split for split in known.splits if whole(split)) or "none"
-    raise UserError(f"{title}: no file {file} (.gz, .xz) in {folder}; splits that are there: {splits}.")
+    raise UserError(
+        f"{title}: no file {file} (or {', '.join(COMPRESSED)}) in {folder}; splits that are there: {splits}."
+    )
 
 
 def _from_hub(name: str, known: Named, split: str | None) -> Corpus:

@@ -1,45 +1,60 @@
-"""Tables with named columns: CSV, TSV and JSONL."""
+"""Tables with named columns: CSV, TSV, JSONL, Parquet, and WebDataset shards."""
 
 import csv
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import LONGEST_LINE, content, existing_file, inner_suffix, lines
-from lorgnette.types import Row
+from lorgnette.texts.files import LONGEST_LINE, File, content, existing, inner_suffix, lines
+from lorgnette.texts.parquet import number_of_rows, parquet_rows
+from lorgnette.texts.webdataset import tar_rows
+from lorgnette.types import Json, Row
 
 
-def table_corpus(path: str | Path, columns: Columns, *, name: str | None = None) -> Corpus:
-    """The rows of a CSV, TSV or JSONL file; the id of a row without an id column is the number of its line.
+def table_corpus(path: str | File, columns: Columns, *, name: str | None = None) -> Corpus:
+    """The rows of a table; the id of a row without an id column is the number of its line or row, or its key.
 
     With a label column the file is read once more, before anything else, to know the classes.
     """
-    path = existing_file(path)
-    rows = {".csv": csv_rows, ".tsv": tsv_rows}.get(inner_suffix(path), jsonl_rows)
+    file, skipped = existing(path), list[str]()
+    suffix = inner_suffix(file)
+    called = {".parquet": "row", ".tar": "sample"}.get(suffix, "line")
+
+    def rows() -> Iterator[tuple[int | str, Row]]:
+        if suffix == ".parquet":
+            return parquet_rows(file, columns)
+        if suffix == ".tar":
+            return tar_rows(file, columns, skipped)
+        return {".csv": csv_rows, ".tsv": tsv_rows}.get(suffix, jsonl_rows)(file)
 
     def located() -> Iterator[tuple[str, Row]]:
-        return ((f"{path}, line {number}", row) for number, row in rows(path))
+        return ((f"{file}, {called} {number}", row) for number, row in rows())
 
     def labels() -> tuple[str, ...] | None:
         return columns.labels(located()) if columns.label else None
 
     def read() -> Iterator[Example]:
         classes = {label: index for index, label in enumerate(corpus.labels or ())}
-        number = 0
-        for number, row in rows(path):
-            yield columns.example(row, f"{path}, line {number}", number, classes)
-        if number == 0:
-            raise UserError(f"{path}: no rows; expected at least one.")
+        any_yet = False
+        for number, row in rows():
+            any_yet = True
+            yield columns.example(row, f"{file}, {called} {number}", number, classes)
+        if not any_yet:
+            raise UserError(f"{file}: no rows; expected at least one.")
 
-    corpus = Corpus(name or path.name, read, labels=labels, source=lambda: content(path, repr(columns)))
+    fields: Json = {"labels": labels, "source": lambda: content(file, repr(columns)), "skipped": skipped}
+    corpus: Corpus
+    if suffix == ".parquet":
+        corpus = SizedCorpus(name or file.name, read, size=number_of_rows(file), **fields)
+    else:
+        corpus = Corpus(name or file.name, read, **fields)
     return corpus
 
 
-def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
+def csv_rows(path: File) -> Iterator[tuple[int, Row]]:
     """Rows of a CSV file (RFC 4180: a quoted field may hold commas, quotes and line ends), with their line numbers."""
     # The module refuses fields over 128 KiB; a review, a chapter or a log may be longer, and is read as it is.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
@@ -61,7 +76,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
             yield line, _row(header, fields, path, line)
 
 
-def tsv_rows(path: Path, header: list[str] | None = None) -> Iterator[tuple[int, Row]]:
+def tsv_rows(path: File, header: list[str] | None = None) -> Iterator[tuple[int, Row]]:
     """Rows of a TSV file: one per line, fields between tabs, quotes being ordinary characters.
 
     `header` names the columns of a file without a header line.
@@ -77,7 +92,7 @@ def tsv_rows(path: Path, header: list[str] | None = None) -> Iterator[tuple[int,
             yield number, _row(header, fields, path, number)
 
 
-def jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
+def jsonl_rows(path: File) -> Iterator[tuple[int, Row]]:
     """Rows of a JSONL file: one JSON object per line."""
     for number, line in lines(path):
         if not line.strip():
@@ -94,14 +109,14 @@ def jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
         yield number, row
 
 
-def _header(fields: list[str], path: Path) -> list[str]:
+def _header(fields: list[str], path: File) -> list[str]:
     if len(set(fields)) < len(fields):
         double = next(field for field in fields if fields.count(field) > 1)
         raise UserError(f"{path}, line 1: two columns are called {double!r}; expected a header with different names.")
     return fields
 
 
-def _row(header: list[str], fields: list[str], path: Path, line: int) -> Row:
+def _row(header: list[str], fields: list[str], path: File, line: int) -> Row:
     if len(fields) != len(header):
         raise UserError(
             f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)} columns. "

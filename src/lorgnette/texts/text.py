@@ -1,32 +1,31 @@
 """Plain text: a line a text, or a paragraph a text."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from lorgnette.errors import UserError
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import content, existing_file, lines, refuse_long
+from lorgnette.texts.files import File, content, existing, lines, refuse_long
 
 
-def text_corpus(path: str | Path, *, paragraphs: bool = False, name: str | None = None) -> Corpus:
+def text_corpus(path: str | File, *, paragraphs: bool = False, name: str | None = None) -> Corpus:
     """A text per line, or per paragraph: lines joined by a space up to a blank line. Blank lines are never texts.
 
     The id of a text is the number of its (first) line.
     """
-    path = existing_file(path)
+    file = existing(path)
     read = _paragraphs if paragraphs else _lines
     how = f"text paragraphs={paragraphs}"
-    return Corpus(name or path.name, lambda: _some(path, read(path)), source=lambda: content(path, how))
+    return Corpus(name or file.name, lambda: _some(file, read(file)), source=lambda: content(file, how))
 
 
-def _lines(path: Path) -> Iterator[Example]:
+def _lines(path: File) -> Iterator[Example]:
     for number, line in lines(path):
         if line.strip():
             yield Example(id=str(number), text=line.rstrip("\r\n"))
 
 
-def _paragraphs(path: Path) -> Iterator[Example]:
+def _paragraphs(path: File) -> Iterator[Example]:
     start, length = 0, 0
     held: list[str] = []
     for number, line in lines(path):
@@ -41,7 +40,7 @@ def _paragraphs(path: Path) -> Iterator[Example]:
         yield Example(id=str(start), text=" ".join(held))
 
 
-def _some(path: Path, examples: Iterator[Example]) -> Iterator[Example]:
+def _some(path: File, examples: Iterator[Example]) -> Iterator[Example]:
     any_yet = False
     for example in examples:
         any_yet = True

@@ -2,28 +2,27 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import content, existing_file, lines, refuse_long
+from lorgnette.texts.files import File, content, existing, lines, refuse_long
 from lorgnette.types import Json
 
 Span = tuple[int, int, str]  # first word, word after the last, type
 
 
-def treebank_corpus(path: str | Path, *, name: str | None = None, split: str | None = None) -> Corpus:
+def treebank_corpus(path: str | File, *, name: str | None = None, split: str | None = None) -> Corpus:
     """The sentences of a CoNLL-U file, with words, gold tree and tags (upos, xpos, feats, lemma; entity where marked).
 
     The words are the syntactic words (integer ids): a multiword token such as French "du" appears as its parts "de le",
     empty nodes not at all, and `text` is the raw sentence. A sentence whose heads are no tree (a cycle, two roots, a
     head that is not there) is left out and its id is listed in `corpus.skipped`.
     """
-    path = existing_file(path)
+    file = existing(path)
     skipped: list[str] = []
     return Corpus(
-        name or path.name, lambda: _sentences(path, skipped), split=split, source=lambda: content(path), skipped=skipped
+        name or file.name, lambda: _sentences(file, skipped), split=split, source=lambda: content(file), skipped=skipped
     )
 
 
@@ -46,7 +45,7 @@ def is_tree(heads: Sequence[int]) -> bool:
     return True
 
 
-def _sentences(path: Path, skipped: list[str]) -> Iterator[Example]:
+def _sentences(path: File, skipped: list[str]) -> Iterator[Example]:
     skipped.clear()
     document, entity_format = None, None
     any_yet = False
@@ -71,7 +70,7 @@ def _sentences(path: Path, skipped: list[str]) -> Iterator[Example]:
         )
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, str]]:
+def _blocks(path: File) -> Iterator[tuple[int, str]]:
     """Sentences as text, with the number of their first line."""
     start, length = 0, 0
     held: list[str] = []
@@ -87,7 +86,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(held) + "\n"
 
 
-def _parsed(block: str, path: Path, start: int) -> tuple[list[Json], Mapping[str, str | None]]:
+def _parsed(block: str, path: File, start: int) -> tuple[list[Json], Mapping[str, str | None]]:
     """The words (integer ids only) and the comments of one sentence."""
     conllu = optional("conllu", "syntax")
 

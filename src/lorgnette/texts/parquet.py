@@ -1,0 +1,80 @@
+"""Parquet files, some rows at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lorgnette.errors import UserError, optional, outside
+from lorgnette.texts.columns import Columns
+from lorgnette.texts.files import File, refuse_long
+from lorgnette.types import ArrowSchema, ArrowType, ParquetFile, Row
+
+TOGETHER = 64
+"""Rows that are read at a time."""
+BUFFER = 1 << 20
+"""Bytes of each column that are read at a time: a group of rows is never read whole."""
+FETCH = "Is it a whole Parquet file?"
+
+
+def parquet_rows(file: File, columns: Columns) -> Iterator[tuple[int, Row]]:
+    """Rows with their numbers from 0, as `datasets` and pandas count them. Columns that hold bytes are not read."""
+    with _opened(file) as table:
+        names = _text_columns(table.schema_arrow, file, columns)
+        with outside(f"{file} cannot be read", FETCH):
+            batches = table.iter_batches(batch_size=TOGETHER, columns=names)
+        number = 0
+        while True:
+            with outside(f"{file}: damaged after row {number}", FETCH):
+                batch = next(batches, None)
+                rows = [] if batch is None else batch.to_pylist()
+            if batch is None:
+                return
+            for row in rows:
+                for name, value in row.items():
+                    if isinstance(value, str):
+                        refuse_long(len(value), f"{file}, row {number}: column {name!r}", "Divide it into texts.")
+                yield number, row
+                number += 1
+
+
+def number_of_rows(file: File) -> int:
+    """How many rows the file says that it has."""
+    with _opened(file) as table:
+        count: int = table.metadata.num_rows
+    return count
+
+
+@contextmanager
+def _opened(file: File) -> Iterator[ParquetFile]:
+    parquet = optional("pyarrow.parquet", "corpora")
+    if file.suffix.lower() != ".parquet":
+        raise UserError(f"{file}: Parquet is compressed inside, and is not read when packed again. Unpack it.")
+    with outside(f"{file} cannot be read", FETCH):
+        source = file.open("rb")
+    with source:
+        with outside(f"{file} cannot be read", FETCH):
+            table = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
+        with table:
+            yield table
+
+
+def _text_columns(schema: ArrowSchema, file: File, columns: Columns) -> list[str]:
+    """The columns without bytes: pictures and pickles stay where they are."""
+    names: list[str] = schema.names
+    columns.check(names, str(file))
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise UserError(f"{file}: two columns are called {double!r}; expected different names.")
+    readable = [field.name for field in schema if not _has_bytes(field.type)]
+    for name in columns.wanted():
+        if name not in readable:
+            raise UserError(f"{file}: column {name!r} holds bytes, not text. Write it as a column of strings.")
+    return readable
+
+
+def _has_bytes(kind: ArrowType) -> bool:
+    types = optional("pyarrow", "corpora").types
+    if types.is_dictionary(kind):
+        return _has_bytes(kind.value_type)
+    inner = (kind.field(index) for index in range(kind.num_fields)) if types.is_nested(kind) else ()
+    is_bytes = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(one(kind) for one in is_bytes) or any(_has_bytes(field.type) for field in inner)
