@@ -70,17 +70,12 @@ def direct_effects(subject: Subject, batch: Batch, goal: Goal) -> DirectEffects:
     A pooler's non-linearity (tanh) is replaced by its tangent, f(x) ≈ f'(x) x + remainder. Attention that pools the
     tokens of a classifier has constant weights. What it does not tell you: what later layers make of a head's output.
     """
-    strange = unruled(subject.model)
-    if strange is not None:
-        raise _unknown(subject, f"it has a norm of unknown form ({strange})")
-    if all(site.stack == POOLER for site in subject.sites):
-        raise _unknown(subject, "it has no layer of self-attention")
-    path = _DirectPath(subject)
+    path = DirectPath(subject)
     with torch.enable_grad(), evaluating(subject.model), path.cut():
         with subject.tapped(path.tap()):
             outputs = subject.run(batch, **run_options(subject))
         value = goal(outputs.logits)
-        made = path.terms(value, goal(_output_bias(subject, outputs.logits)))
+        made = path.terms(value, goal(output_bias(subject, outputs.logits)))
     missed = (made.terms().sum(-1) - made.value).abs()
     size = made.terms().abs().sum(-1).clamp(min=torch.finfo(value.dtype).tiny)
     tolerance = max(
@@ -91,27 +86,32 @@ def direct_effects(subject: Subject, batch: Batch, goal: Goal) -> DirectEffects:
         numbers = f"{float(made.terms()[worst].sum()):.6g} and not {float(made.value[worst]):.6g}"
         rounded = torch.get_float32_matmul_precision() != "highest"
         why = " (torch.set_float32_matmul_precision is not 'highest', which rounds products)" if rounded else ""
-        raise _unknown(subject, f"the terms of its logit sum to {numbers}{why}")
+        raise unknown_path(subject, f"the terms of its logit sum to {numbers}{why}")
     return made
 
 
-def _unknown(subject: Subject, why: str) -> CaptureError:
+def unknown_path(subject: Subject, why: str) -> CaptureError:
     return CaptureError(
         f"The direct path of {subject.name!r} ({type(subject.model).__name__}) is not known: {why}. Use the lens "
         "importance, which needs no path."
     )
 
 
-def _output_bias(subject: Subject, logits: Tensor) -> Tensor:
+def output_bias(subject: Subject, logits: Tensor) -> Tensor:
     """A bias that is added to the logits themselves (Marian has one)."""
     bias = getattr(subject.model, "final_logits_bias", None)
     return torch.zeros_like(logits) if bias is None else bias.detach().to(logits).expand(logits.shape)
 
 
-class _DirectPath:
+class DirectPath:
     """The leaves of one pass: where each part of the logit begins."""
 
     def __init__(self, subject: Subject) -> None:
+        strange = unruled(subject.model)
+        if strange is not None:
+            raise unknown_path(subject, f"it has a norm of unknown form ({strange})")
+        if all(site.stack == POOLER for site in subject.sites):
+            raise unknown_path(subject, "it has no layer of self-attention")
         self.subject = subject
         self.rules: Rules = Rules(Heads, norm=frozen_norm, activation=self.activation, product=self.product)
         self.sites: list[AttentionSite] = [s for s in subject.anatomy.sites if s.site.stack != POOLER]
@@ -191,7 +191,7 @@ class _DirectPath:
 
     def terms(self, value: Float[Tensor, " batch"], bias: Float[Tensor, " batch"]) -> DirectEffects:
         """Σ leaf ⊙ gradient of every leaf, from one pass backwards."""
-        self._refuse_uncut()
+        self.refuse_uncut()
         gated = [leaf for _, leaf in self.feed_forward]
         leaves = [*self.heads.values(), *self.embeddings, *gated, *self.bent, *(out for out, _ in self.biased)]
         rates = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
@@ -222,7 +222,7 @@ class _DirectPath:
             total([(leaf, leaf) for leaf in self.bent]).detach(),
         )
 
-    def _refuse_uncut(self) -> None:
+    def refuse_uncut(self) -> None:
         """A layer with linear maps beside its attention must have had its path cut there."""
         cut = {(site.stack, site.layer) for site, _ in self.feed_forward}
         layers: dict[int, list[AttentionSite]] = {}
@@ -235,13 +235,13 @@ class _DirectPath:
                 continue
             attention = {id(part) for site in sites for part in (*site.module.modules(), site.output)}
             if any(is_linear(part) and id(part) not in attention for part in sites[0].layer.modules()):
-                raise _unknown(self.subject, f"the feed-forward part of {sites[0].site} has no known non-linearity")
+                raise unknown_path(self.subject, f"the feed-forward part of {sites[0].site} has no known non-linearity")
 
 
 class _Cut(Tap):
     """The heads' output begins the graph."""
 
-    def __init__(self, path: _DirectPath) -> None:
+    def __init__(self, path: DirectPath) -> None:
         self.path = path
 
     def context(self, call: Call, context: Tensor) -> Tensor:

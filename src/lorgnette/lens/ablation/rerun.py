@@ -1,6 +1,6 @@
 """One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lorgnette.attending import ACTIVE, Arrival, Call, Site, Tap
 from lorgnette.lens.ablation.copies import copies_together
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.models.switching import switched
+from lorgnette.models.switching import run_as, switched
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
@@ -124,19 +124,6 @@ class _OneSite:
 def _replayed(layer: nn.Module, output: Any) -> Any:
     """Let a layer give this output instead of running; the function returned undoes it."""
     return run_as(layer, lambda *arguments, **keywords: output)
-
-
-def run_as(layer: nn.Module, function: Callable[..., Any]) -> Callable[[], None]:
-    """Let a module run this function in place of its own; the function returned undoes it."""
-    before = vars(layer).get("forward")
-    layer.forward = function
-
-    def undo() -> None:
-        del layer.forward
-        if before is not None:
-            layer.forward = before
-
-    return undo
 
 
 def _copied(output: Any, texts: int, copies: int) -> Any:

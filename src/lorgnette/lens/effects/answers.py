@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.lens.ablation.rerun import run_as
 from lorgnette.lens.effects.goal import Goal
+from lorgnette.models.switching import run_as
 from lorgnette.subject import Subject
 
 
