@@ -1,7 +1,8 @@
 """The common laws, for every registered lens on an encoder, a decoder and a translation model."""
 
 import pytest
-from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
+from tiny import EXAMPLES, MAKERS, TREEBANK, classifier, examples
+from tiny import subject as tiny_subject
 
 from lorgnette import lens as lenses
 from lorgnette.errors import UserError
@@ -17,6 +18,7 @@ NEEDS = {
     "removal": {"classifier", "gpt2", "marian"},
     "effects": {"classifier", "gpt2", "marian"},
     "patching": {"classifier", "gpt2", "marian"},
+    "logitlens": {"gpt2", "marian"},
     "gating": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
@@ -31,6 +33,7 @@ OPTIONS = {
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
     "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
+    "logitlens": {"positions": 3},
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
 }
 
@@ -63,6 +66,9 @@ def test_permuting_heads_permutes_the_result(name):
     if name in ("alignment", "agreement"):
         with pytest.raises(UserError):
             check_head_permutation(lambda: made(name), classifier(), texts(name))
+        return
+    if name == "logitlens":
+        check_head_permutation(lambda: made(name), tiny_subject("bert-mlm"), examples((20, 9)), tolerance=1e-9)
         return
     subject = classifier() if name in NEEDS else MAKERS["bert"]()
     check_head_permutation(lambda: made(name), subject, texts(name), tolerance=1e-9)

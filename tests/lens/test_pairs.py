@@ -162,3 +162,13 @@ def test_sites_of_different_texts_are_refused():
         lens.moments.add(site, x=(part, torch.ones_like(part)))
     with pytest.raises(ValueError, match="cannot be paired"):
         lens.states.commit()
+
+
+def test_a_mean_of_exactly_zero_is_compared_by_size():
+    """A head that does nothing in any text is told from one that does something in all."""
+    values = np.random.default_rng(1).normal(size=(12, 3, 4, 2)) * 0.1
+    values[:, 0, 0] += 3.0
+    values[:, 0, 1] = 0.0
+    q = ranked(values).pairs.q(size=True)["x_top_q"].values[0]
+    assert np.isnan(q[0, 0])  # the largest itself
+    assert q[0, 1] < 1e-6

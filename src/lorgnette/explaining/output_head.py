@@ -102,13 +102,17 @@ class OutputHead:
         """Inside, a pass fills the list with its states."""
         states: list[Tensor] = []
 
-        def before(module: nn.Module, arguments: tuple[Tensor, ...], keywords: dict[str, Tensor]) -> None:
-            if not states:
-                states.append(arguments[0] if arguments else keywords["hidden_states"])
+        def keep(state: object) -> None:
+            assert isinstance(state, Tensor)
+            states.append(state)
 
-        def behind(module: nn.Module, arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
+        def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
+            if not states:
+                keep(arguments[0] if arguments else keywords["hidden_states"])
+
+        def behind(module: nn.Module, arguments: object, output: object) -> None:
             self._more = len(output) - 1 if isinstance(output, tuple) else None
-            states.append(output[0] if isinstance(output, tuple) else output)
+            keep(output[0] if isinstance(output, tuple) else output)
 
         with ExitStack() as undo:
             for layer in {id(layer): layer for layer in self.layers}.values():

@@ -40,6 +40,7 @@ OURS = {
     "relevance": "lorgnette.lens.relevance.lens:Relevance",
     "gradients": "lorgnette.lens.gradients.lens:Gradients",
     "effects": "lorgnette.lens.effects.lens:Effects",
+    "logitlens": "lorgnette.lens.logitlens.lens:LogitLens",
     "patching": "lorgnette.lens.patching.lens:Patching",
     "agreement": "lorgnette.lens.agreement.lens:Agreement",
     "importance": "lorgnette.lens.importance.lens:Importance",

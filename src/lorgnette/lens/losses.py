@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.errors import UserError
@@ -58,16 +58,23 @@ def text_losses(
     if task == "classification":
         wanted = class_labels(subject, batch).to(logits.device)
         return F.cross_entropy(logits, wanted, reduction="none"), torch.ones(len(batch), device=logits.device)
+    labels = right_tokens(subject, task, batch, labels).to(logits.device)
+    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
+    each = each.view_as(labels)
+    counts = (labels != IGNORED).sum(-1)
+    return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
+
+
+def right_tokens(
+    subject: Subject, task: str, batch: Batch, labels: Int[Tensor, "batch token"] | None = None
+) -> Int[Tensor, "batch token"]:
+    """The token that each position should predict, IGNORED where there is none; `labels` are those of `masked`."""
     if task == "translation":
         labels = next_pieces(_references(batch), _end(subject), subject.limit)
     elif task == "causal":
         labels = next_pieces(batch.source, None, None)
     assert labels is not None
-    labels = labels.to(logits.device)
-    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
-    each = each.view_as(labels)
-    counts = (labels != IGNORED).sum(-1)
-    return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
+    return labels
 
 
 def text_metrics(
@@ -135,6 +142,16 @@ def masked(
     ids = tokens.ids.masked_fill(chosen, mask)
     hidden = replace(batch, inputs={**batch.inputs, "input_ids": ids}, source=tokens.replaced(ids=ids))
     return hidden, tokens.ids.masked_fill(~chosen, IGNORED)
+
+
+def drawn(mask: Bool[Tensor, "batch token"], batch: Batch, most: int, seed: int) -> Bool[Tensor, "batch token"]:
+    """At most so many of each text's positions; which ones depends on the seed and the example's id alone."""
+    out = torch.zeros_like(mask)
+    for text, example in enumerate(batch.examples):
+        places = mask[text].nonzero()[:, 0]
+        ranked = sorted(range(len(places)), key=lambda number: _draw(seed, example.id, number))
+        out[text, places[ranked[:most]]] = True
+    return out
 
 
 def _draw(seed: int, text: str, number: int) -> bytes:

@@ -117,7 +117,7 @@ class Pairs:
             for part in range(len(mean)):
                 contrasts = self._contrasts(sites, mean[part], layers)
                 if size:
-                    contrasts = contrasts * np.sign(np.nan_to_num(mean[part]))
+                    contrasts = contrasts * np.where(mean[part] < 0, -1.0, 1.0)  # a mean of 0 is compared too
                 values = contrasts @ np.nan_to_num(mean[part])
                 known = contrasts.any(1) & (count[part] * (contrasts != 0)).any(1)
                 least = np.array([count[part][row != 0].min() if row.any() else 0.0 for row in contrasts])
