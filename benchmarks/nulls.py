@@ -21,12 +21,15 @@ from jaxtyping import Float
 from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.figures.doubt import extreme, significantly_above
+from lorgnette.lens.cones.formulas import separation
+from lorgnette.lens.cones.outcome import lowest_q
 from lorgnette.lens.frequency.lens import _correlated
 from lorgnette.lens.importance.report import q_values
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.patching.lens import _ratio, clustered_error
 from lorgnette.lens.places import Places
+from lorgnette.lens.probes.outcome import from_the_best
 from lorgnette.lens.rationales.lens import pairs_tested
 from lorgnette.lens.relations.report import findings as relations_findings
 from lorgnette.lens.removal.lens import RANDOM, Removal
@@ -176,6 +179,21 @@ def _largest_layer(draw: np.random.Generator, texts: int) -> bool:
     return bool((_ranking(alike(draw, texts, *HEADS)).q(layers=True)["layer_x_top_q"] < LEVEL).any())
 
 
+def _best_state(draw: np.random.Generator, texts: int) -> bool:
+    """Probes of five states that are right equally often, on ten words of each text; texts are easy or hard."""
+    easy = draw.beta(2, 1, size=texts).repeat(10)
+    hits = torch.from_numpy((draw.uniform(size=(5, 10 * texts)) < easy).astype(float))
+    return bool((from_the_best(hits, torch.arange(texts).repeat_interleave(10)) < LEVEL).any())
+
+
+def _lowest_area(draw: np.random.Generator, texts: int) -> bool:
+    """Four classes of so many texts, each as near to its own representative as the others are to theirs."""
+    labels = np.repeat(np.arange(4), texts)
+    cosines = alike(draw, len(labels), 4) + 2 * (labels[:, None] == np.arange(4))
+    numbers, own = torch.from_numpy(cosines), torch.from_numpy(labels)
+    return bool((lowest_q([separation(numbers[:, [c]], own == c) for c in range(4)]) < LEVEL).any())
+
+
 def _explanations(draw: np.random.Generator, texts: int) -> bool:
     values = alike(draw, texts, 8)
     apart = over_texts(values[:, None, :, None] - values[:, None, None], axes.MEASURE, axes.METHOD, axes.METHOD_B)
@@ -311,8 +329,10 @@ NULLS = (
     Null("heads above a bound", "sinks, norms, relevance, trees", _above_a_bound),
     Null("heads above their control", "roles", _roles, (5, 10, 50)),
     Null("largest of 12 equal heads, paired", "weights, relevance, importance, …", _largest_head),
-    Null("largest of 3 equal layers, paired", "weights, relevance", _largest_layer),
-    Null("largest of 12, sum of errors", "geometry, probes, cones", _largest_unpaired),
+    Null("largest of 3 equal layers, paired", "weights, relevance, geometry", _largest_layer),
+    Null("largest of 12, sum of errors", "models of more than 1,024 heads", _largest_unpaired),
+    Null("best of 5 equal states, words in texts", "probes", _best_state, (10, 50, 200)),
+    Null("lowest of 4 equal areas", "cones", _lowest_area, (10, 50), "texts a class"),
     Null("8 equal explanations", "rationales", _explanations),
     Null("5 equal signals", "removal", _signals),
     Null("1 random signal and chance", "removal", partial(_chance, signals="a"), (8, 20, 100), "random sets"),

@@ -1,10 +1,12 @@
 """The cones lens: planted cones at known angles, loops, representatives, and input that has no cones."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import false_discovery_control, t
 from sklearn.metrics import roc_auc_score
 from tiny import EXAMPLES, bert, classifier, gpt2, own_classifier, word_pieces
 from transformers import BertConfig, BertForSequenceClassification, DistilBertConfig, GPT2Config, RobertaConfig
@@ -15,7 +17,7 @@ from transformers import RobertaForSequenceClassification as Roberta
 from lorgnette.errors import UserError
 from lorgnette.lens.cones.formulas import class_cosines, mean_direction_cosines, separation
 from lorgnette.lens.cones.lens import Cones
-from lorgnette.lens.cones.outcome import Sample
+from lorgnette.lens.cones.outcome import Sample, lowest_q
 from lorgnette.subject import Subject
 from lorgnette.testing import run_lens
 from lorgnette.texts.example import Example
@@ -395,3 +397,48 @@ def test_spread_and_separation_of_a_real_pass_in_loops(keep):
             assert int(data[f"{name}_count"].isel(direction=c)) == len(some)
             if some:
                 assert float(data[name].isel(direction=c)) == pytest.approx(np.mean(some), abs=1e-10)
+
+
+def areas(cosines, labels):
+    """Every class's area and what each text adds to its error, pair by pair (DeLong et al. 1988)."""
+    values, terms = [], []
+    for c in range(cosines.shape[1]):
+        own, other = (np.flatnonzero(side) for side in (labels == c, labels != c))
+        one, two = cosines[own, c][:, None], cosines[other, c]
+        above = (one > two) + 0.5 * (one == two)
+        each = np.zeros(len(labels))
+        for side, parts in ((own, above.mean(1)), (other, above.mean(0))):
+            each[side] = (parts - parts.mean()) / np.sqrt(len(side) * (len(side) - 1))
+        values.append(above.mean())
+        terms.append(each)
+    return np.array(values), np.array(terms)
+
+
+def test_areas_of_classes_are_paired_over_texts():
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], (20, 15, 25))
+    cosines = draw.normal(size=(60, 1)) + draw.normal(size=(60, 3))
+    cosines += np.array([2.5, 0.8, 2.5]) * (labels[:, None] == np.arange(3))
+    found = [separation(torch.from_numpy(cosines[:, c : c + 1]), torch.from_numpy(labels == c)) for c in range(3)]
+    values, terms = areas(cosines, labels)
+    np.testing.assert_allclose([one.value for one in found], values, rtol=1e-12)
+    np.testing.assert_allclose(torch.stack([one.terms for one in found]), terms, atol=1e-12)
+    p = {}
+    for a, b in combinations(range(3), 2):
+        count = min((labels == a).sum(), (labels == b).sum())
+        p[a, b] = 2 * t.sf(abs(values[a] - values[b]) / np.linalg.norm(terms[a] - terms[b]), count - 1)
+    q = dict(zip(p, false_discovery_control(list(p.values())), strict=True))
+    lowest = int(values.argmin())
+    wanted = [np.nan if n == lowest else q[min(n, lowest), max(n, lowest)] for n in range(3)]
+    np.testing.assert_allclose(lowest_q(found), wanted, rtol=1e-9)
+
+
+def test_the_paired_error_of_two_areas_is_that_of_leaving_texts_out():
+    draw = np.random.default_rng(1)
+    labels = np.repeat([0, 1, 2], 40)
+    cosines = draw.normal(size=(120, 1)) + draw.normal(size=(120, 3)) + 1.0 * (labels[:, None] == np.arange(3))
+    _, terms = areas(cosines, labels)
+    left = [areas(np.delete(cosines, n, 0), np.delete(labels, n))[0][:2] for n in range(120)]
+    gaps = np.array(left) @ [1, -1]
+    jackknife = np.sqrt(119 / 120 * ((gaps - gaps.mean()) ** 2).sum())
+    assert np.linalg.norm(terms[0] - terms[1]) == pytest.approx(jackknife, rel=0.03)

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2
+from paired_oracle import paired_q
+from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
 from tiny import examples as random_texts
 
 import lorgnette as lo
@@ -74,3 +75,20 @@ def test_a_probe_and_the_next_word_are_a_ratio_of_what_one_finds_and_the_other_d
     mean, error, texts = _ratio(right - following, counts)[0]
     wanted, count = paired_error(following / counts, counts, right / counts, counts)
     assert (mean, error, texts) == pytest.approx(((right - following).sum() / counts.sum(), wanted[0], count[0]))
+
+
+@pytest.mark.parametrize("make", [bert, marian])
+def test_the_layers_and_states_whose_vectors_are_most_alike(make):
+    results = lo.look(make(), EXAMPLES, ["geometry:words=false,covariances=false"], progress=False, keep="texts")
+    data, texts = results["geometry"].data, results.text_numbers["geometry"]
+    for name, axis, kinds in (("state_sim", "state", [{}]), ("sim_all", "layer", [{"vectors": "key"}])):
+        for at in kinds:
+            for stack in data["stack"].values.tolist():
+                here = {"stack": stack, **at}
+                value, weight = (texts[f"{name}{tail}"].sel(here).transpose("text", axis) for tail in ("", "_weight"))
+                known = weight.sum("text") > 0
+                found = data[f"{name}_top_q"].sel(here)
+                assert int(found.notnull().sum()) == max(0, int(known.sum()) - 1)
+                if bool(known.any()):
+                    wanted = paired_q(value[:, known.values].values, weight[:, known.values].values)
+                    np.testing.assert_allclose(found[known.values], wanted, rtol=2e-3, atol=1e-6)

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from paired_oracle import paired_q
 from tiny import EXAMPLES, MAKERS, TREEBANK
 
 from lorgnette.errors import UserError
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.probes.lens import Probes
-from lorgnette.lens.probes.outcome import ratio
+from lorgnette.lens.probes.outcome import from_the_best, ratio
 from lorgnette.looking.look import look
 from lorgnette.looking.probing import probe, structural_probe
 from lorgnette.texts.corpus import Corpus
@@ -198,3 +199,24 @@ def test_tree_scores_are_hewitt_and_mannings():
 def test_structural_probe_needs_trees(subject):
     with pytest.raises(UserError, match="no gold tree"):
         structural_probe(subject, corpus(EXAMPLES), corpus(EXAMPLES))
+
+
+def test_states_are_paired_over_texts():
+    """Texts differ far more than states do: what a text does to all of them cancels."""
+    draw = np.random.default_rng(0)
+    texts = np.sort(draw.integers(12, size=90))
+    hits = draw.normal(size=(5, 90)) + 3 * draw.normal(size=12)[texts] + np.array([0, 0, 0, 0, 1.5])[:, None]
+    found = from_the_best(torch.from_numpy(hits), torch.from_numpy(texts))
+    sizes = np.bincount(texts).astype(float)
+    means = np.stack([np.bincount(texts, row) / sizes for row in hits], 1)  # [text state]
+    wanted = paired_q(means, np.repeat(sizes[:, None], 5, 1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    assert bool((found[:4] < 0.05).all())
+    assert bool(found[4].isnan())
+
+
+def test_the_best_state_is_compared_with_the_others(subject):
+    data = probe(subject, corpus(sentences(20)), corpus(sentences(10, seed=1)), "coin", hidden=None, epochs=1).data
+    missing = data.accuracy_top_q.isnull().values[0]
+    assert missing.tolist() == [n == int(data.accuracy.values[0].argmax()) for n in range(data.sizes["state"])]
+    assert data.accuracy_top_q_count.values[0].tolist() == [0 if none else 10 for none in missing]

@@ -1,6 +1,7 @@
 """Which of many means over the same texts differ: cross-moments of all pairs of cells, in fixed memory."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor
 from lorgnette.attending import Site
 from lorgnette.axes import HEAD
 from lorgnette.lens.moments import COUNT, TOTAL, WEIGHT, Moments
+from lorgnette.lens.places import Places
 from lorgnette.lens.states import zeros
 from lorgnette.statistics.estimate import Estimate, false_discovery
 
 Held = Sequence[tuple[Site | tuple[Site, ...] | None, Mapping[str, tuple[Tensor, Tensor]]]]
+Label = str | int | float
 MOST_CELLS = 1024
 """Heads of a model beyond which nothing is paired: their products would take more than 34 MB. The report then uses the
 sum of two errors, the largest that the error of a difference can be."""
@@ -43,27 +46,45 @@ class Pairs:
         self.pairs = Pairs(self.moments, "confidence")
         … self.pairs.q()                     # confidence_top_q, confidence_top_q_count
 
-    All sites must give the same texts in the same order. `select` picks one label of an axis; the cells of different
-    labels of the axes that are left are not compared.
+    All sites must give the same texts in the same order. `select` picks one label of an axis, or several (a tuple, of
+    one axis): these are then cells of every head, for `contrasts`. The cells of different labels of the axes that are
+    left are not compared. With `together` the cells are the last rows of `Places`, those of all heads together. `name`
+    is what the result calls the variable, where the lens calls it something else.
     """
 
-    def __init__(self, moments: Moments, variable: str, select: Mapping[str, str | int | float] | None = None) -> None:
+    def __init__(
+        self,
+        moments: Moments,
+        variable: str,
+        select: Mapping[str, Label | tuple[Label, ...]] | None = None,
+        *,
+        together: bool = False,
+        name: str | None = None,
+    ) -> None:
         assert moments.places is not None, "the corpus is one place: there are no pairs"
-        self.moments, self.variable, self.places = moments, variable, moments.places
-        self.state: str = f"{variable}_products"
-        self.index: tuple[int | slice, ...] = tuple(
-            list(labels or ()).index((select or {})[axis]) if axis in (select or {}) else slice(None)
-            for axis, labels in moments.axes.items()
-        )
-        self.axes = {axis: labels for axis, labels in moments.axes.items() if axis not in (select or {})}
+        self.moments, self.variable, self.together = moments, variable, together
+        self.places: Places = replace(moments.places, heads=None, together=0) if together else moments.places
+        self.name: str = name or variable
+        self.state: str = f"{self.name}_products"
+        self.select: dict[str, Label | tuple[Label, ...]] = dict(select or {})
+        several = [axis for axis, labels in self.select.items() if isinstance(labels, tuple)]
+        assert len(several) < 2, "only the labels of one axis can be cells"
+        self.across: str | None = several[0] if several else None
+        self.axes = {axis: labels for axis, labels in moments.axes.items() if axis not in self.select}
         self.slices: tuple[int, ...] = tuple(len(labels or ()) for labels in self.axes.values())
-        cells = int(np.prod(self.places.shape))
+        cells = int(np.prod(self.cells))
         self.few: bool = cells <= MOST_CELLS
         if not self.few:
             return
         shape = (int(np.prod(self.slices)), 2 * cells + 1, 2 * cells)
         moments.lens.state(self.state, zeros(*shape), merged, on_device=True, in_place=False)
         moments.pairs.append(self)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The shape of what is compared: [site (head) (label)]."""
+        labels = self.select[self.across] if self.across else None
+        return (*self.places.shape, len(labels)) if isinstance(labels, tuple) else self.places.shape
 
     def take(self, held: Held) -> None:
         """Add what `Moments` has collected from one batch or several."""
@@ -83,7 +104,7 @@ class Pairs:
             raise ValueError(f"{self.variable!r} has {sorted(texts)} texts at different sites: they cannot be paired")
         state: Tensor = getattr(self.moments.lens, self.state)
         value = state.new_zeros(
-            texts.pop(), *self.places.shape, *(len(labels or ()) for labels in self.moments.axes.values())
+            texts.pop(), *self._shape, *(len(labels or ()) for labels in self.moments.axes.values())
         )
         weight = torch.zeros_like(value)
         for place, parts in whole.items():
@@ -93,10 +114,27 @@ class Pairs:
         cells = [self._flat(room) for room in (value, weight)]
         setattr(self.moments.lens, self.state, _added(state, *cells))
 
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """The sites and heads of the moments, of which `together` takes the last row."""
+        return self.moments.places.shape if self.moments.places is not None else ()
+
     def _flat(self, cells: Float[Tensor, "text *cell"]) -> Float[Tensor, "slice text cell"]:
-        lead = 1 + len(self.places.shape)
-        chosen = cells[(slice(None),) * lead + self.index]
-        flat = chosen.flatten(lead) if self.slices else chosen[..., None]
+        lead = 1 + len(self._shape)
+        for axis, (name, labels) in reversed(list(enumerate(self.moments.axes.items(), lead))):
+            wanted, known = self.select.get(name), list(labels or ())
+            if isinstance(wanted, tuple):
+                places = torch.tensor([known.index(label) for label in wanted], device=cells.device)
+                cells = cells.index_select(axis, places)
+            elif wanted is not None:
+                cells = cells.select(axis, known.index(wanted))
+        if self.across is not None:  # its axis comes behind the heads
+            left = [axis for axis in self.moments.axes if axis in self.axes or axis == self.across]
+            cells = cells.movedim(lead + left.index(self.across), lead)
+            lead += 1
+        if self.together:
+            cells, lead = cells.select(2, -1), lead - 1
+        flat = cells.flatten(lead) if self.slices else cells[..., None]
         return flat.movedim(-1, 0).flatten(2)
 
     def q(self, *, largest: bool = True, layers: bool = False, size: bool = False) -> dict[str, xr.DataArray]:
@@ -106,6 +144,7 @@ class Pairs:
         extreme was chosen by looking at all of them. Missing for the extreme itself. `layers` compares the means over
         the heads of each layer, `size` the sizes of signed means.
         """
+        assert self.across is None, "labels that are cells are compared by `contrasts`"
         if not self.few:
             return {}
         mean, covariance, count = self._estimates()
@@ -125,7 +164,7 @@ class Pairs:
                 out[part, sites] = found.reshape(out[part, sites].shape)
                 texts[part, sites] = np.where(np.isnan(found), 0, least).reshape(out[part, sites].shape)
         lead = "layer_" if layers else ""
-        name = f"{lead}{self.variable}_{'top' if largest else 'bottom'}_q"
+        name = f"{lead}{self.name}_{'top' if largest else 'bottom'}_q"
         extreme = "largest" if largest else "smallest"
         about = f"q of the difference from the {extreme} of the stack: paired over texts, corrected over all pairs"
         arrays = {
@@ -134,6 +173,20 @@ class Pairs:
         }
         arrays[name].attrs["description"] = about
         return arrays
+
+    def contrasts(self, rows: Float[np.ndarray, "row *cell"]) -> tuple[Estimate, Float[np.ndarray, "row row2"]]:
+        """Sums of cells with these weights [row site (head) (label)], and their covariance (without n/(n−1)).
+
+        Only cells that have a text may have a weight; a row without weights is missing.
+        """
+        assert self.few, "these cells were not paired"
+        assert not self.slices, "pick the labels of every axis"
+        mean, covariance, count = (part[0] for part in self._estimates())
+        flat = rows.reshape(len(rows), -1)
+        values = np.where(flat.any(1), flat @ np.nan_to_num(mean), np.nan)
+        least = np.array([count[row != 0].min() if row.any() else 0.0 for row in flat])
+        shared = flat @ covariance @ flat.T
+        return Estimate(values, error_of_sum(np.diag(shared), least), least), shared
 
     def _contrasts(
         self, sites: list[int], mean: Float[np.ndarray, " cell"], layers: bool
@@ -168,14 +221,25 @@ class Pairs:
         return whole.max(HEAD)
 
 
+def error_of_sum(variance: Float[np.ndarray, " row"], count: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """√(n/(n−1) · variance); NaN below two texts."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(count > 1, np.sqrt(count / (count - 1) * np.maximum(variance, 0.0)), np.nan)
+
+
 def extreme_q(
     values: Float[np.ndarray, " row"],
     covariance: Float[np.ndarray, "row row2"],
     count: Float[np.ndarray, " row"],
     known: np.ndarray,
     largest: bool,
+    *,
+    corrected: bool = False,
 ) -> Float[np.ndarray, " row"]:
-    """q of every row against the extreme one; NaN for itself, and without two texts."""
+    """q of every row against the extreme one; NaN for itself, and without two texts.
+
+    The covariance is a sum over texts, which is multiplied by n/(n−1), unless it is `corrected` for that already.
+    """
     out = np.full(len(values), np.nan)
     places = np.flatnonzero(known & (count > 1))
     if len(places) < 2:
@@ -189,9 +253,10 @@ def extreme_q(
     # Where every text gives the same number, what is left of its variance is rounding, and so is its covariance.
     spread = np.where(spread > np.maximum(_ROUNDING * (own[:, None] + own), rounding**2), spread, 0.0)
     n = np.minimum.outer(count[places], count[places])
+    factor = 1.0 if corrected else n / (n - 1)
     upper = np.triu_indices(len(places), 1)
     q = np.full(apart.shape, np.nan)
-    q[upper] = false_discovery(Estimate(apart[upper], np.sqrt(n / (n - 1) * spread)[upper], n[upper]).p)
+    q[upper] = false_discovery(Estimate(apart[upper], np.sqrt(factor * spread)[upper], n[upper]).p)
     best = int(np.argmax(value) if largest else np.argmin(value))
     out[places] = np.where(np.isnan(q[best]), q[:, best], q[best])
     return out

@@ -9,12 +9,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Separation:
-    """AUROC of own against other, its standard error (DeLong), and how many there are of each; NaN if none."""
+    """AUROC of own against other, its standard error (DeLong), and how many there are of each; NaN if none.
+
+    `terms` are what each text adds to the error: their squares sum to its square, and their products with those of
+    another class to the covariance of both areas.
+    """
 
     value: float
     error: float
     own: int
     other: int
+    terms: Float[Tensor, " text"]
 
 
 def separation(cosines: Float[Tensor, "text draw"], own: Bool[Tensor, " text"]) -> Separation:
@@ -31,14 +36,16 @@ def separation(cosines: Float[Tensor, "text draw"], own: Bool[Tensor, " text"]) 
         if one.any() and other.any():
             parts[one, draw] = _below(column[other], column[one])
             parts[other, draw] = 1 - _below(column[one], column[other])
-    each = parts.nanmean(1)
-    first, second = (each[own & ~each.isnan()], each[~own & ~each.isnan()])
-    if not len(first) or not len(second):
-        return Separation(float("nan"), float("nan"), 0, 0)
-    error = float("nan")
-    if len(first) > 1 and len(second) > 1:
-        error = float((first.var() / len(first) + second.var() / len(second)).sqrt())
-    return Separation(float(parts[own].nanmean()), error, len(first), len(second))
+    each, terms = parts.nanmean(1), torch.zeros(len(cosines), dtype=torch.float64)
+    sides = [side & ~each.isnan() for side in (own, ~own)]
+    first, second = (int(side.sum()) for side in sides)
+    if not first or not second:
+        return Separation(float("nan"), float("nan"), 0, 0, terms)
+    if first < 2 or second < 2:
+        return Separation(float(parts[own].nanmean()), float("nan"), first, second, terms)
+    for side, n in zip(sides, (first, second), strict=True):
+        terms[side] = (each[side] - each[side].mean()) / (n * (n - 1)) ** 0.5
+    return Separation(float(parts[own].nanmean()), float(terms.norm()), first, second, terms)
 
 
 def _below(values: Float[Tensor, " value"], at: Float[Tensor, " point"]) -> Float[Tensor, " point"]:

@@ -1,6 +1,7 @@
 """From a sample of labelled vectors to the numbers of the cones lens."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from lorgnette.lens.cones.formulas import (
     representative_cosines,
     separation,
 )
+from lorgnette.lens.pairs import extreme_q
 from lorgnette.statistics.spearman import spearman
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -30,6 +32,7 @@ _DESCRIPTIONS = {
     "class_cosine": "cosine between two classes' mean directions",
     "class_cosine_centred": "the same after subtracting the mean over classes",
     "auroc": "AUROC: probability that a text of the class is closer to its representative than a text of another class",
+    "auroc_bottom_q": "q of the difference from the lowest AUROC: paired over texts, corrected over all pairs",
     "auroc_mean": "the same with the class's mean direction",
     "own_right": "mean cosine of correctly classified texts with the representatives of their own class",
     "own_wrong": "mean cosine of misclassified texts with the representatives of their own class",
@@ -112,13 +115,15 @@ def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
     table = _ConeTable(lens.classes)
     classes = len(lens.classes)
     to_means = mean_direction_cosines(sample.units, sample.labels, classes, keep=lens.keep)
+    separations = []
     for c in range(classes):
         chosen = sample.representatives(c, lens.representative, lens.draws)
         table["draws_count", axes.DIRECTION][c] = len(chosen)
         cosines = representative_cosines(sample.units, chosen, keep=lens.keep)
         _by_label(table, "cosine", c, cosines, sample)
         _by_label(table, "mean_cosine", c, to_means[:, c : c + 1], sample)
-        _separated(table, "auroc", c, separation(cosines, sample.labels == c))
+        separations.append(separation(cosines, sample.labels == c))
+        _separated(table, "auroc", c, separations[-1])
         _separated(table, "auroc_mean", c, separation(to_means[:, c : c + 1], sample.labels == c))
         _right_and_wrong(table, c, cosines, sample)
         _neighbours(table, c, chosen, sample, lens.classes)
@@ -127,6 +132,8 @@ def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
         table[name, axes.DIRECTION, axes.DIRECTION_B][:] = by_class.numpy()
         pairs = _pairs(sample.labels, classes) * ~by_class.isnan().numpy()
         table[f"{name}_count", axes.DIRECTION, axes.DIRECTION_B][:] = pairs
+    table["auroc_bottom_q", axes.DIRECTION][:] = q = lowest_q(separations)
+    table["auroc_bottom_q_count", axes.DIRECTION][:] = np.where(np.isnan(q), 0, table["auroc_count", axes.DIRECTION])
     _accuracy(table, lens.confusion.cpu().numpy())
     _correlated(table)
     for name, text in _DESCRIPTIONS.items():
@@ -159,6 +166,13 @@ def _separated(table: _ConeTable, name: str, c: int, separation: Separation) -> 
     table[f"{name}_se", axes.DIRECTION][c] = separation.error
     # Missing as long as one side is; an error needs two on each.
     table[f"{name}_count", axes.DIRECTION][c] = min(separation.own, separation.other)
+
+
+def lowest_q(separations: Sequence[Separation]) -> Float[np.ndarray, " class"]:
+    """How sure it is that each class differs from the one that is separated least: a text counts in every class."""
+    values, terms = np.array([one.value for one in separations]), torch.stack([one.terms for one in separations])
+    count = np.array([float(min(one.own, one.other)) for one in separations])
+    return extreme_q(values, (terms @ terms.mT).numpy(), count, count > 1, largest=False, corrected=True)
 
 
 def _right_and_wrong(table: _ConeTable, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:

@@ -22,6 +22,7 @@ from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
+from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.parts import Waiting
 from lorgnette.lens.places import Places
 from lorgnette.results import Result
@@ -133,6 +134,10 @@ class Geometry(Lens):
         self.state_clouds: Clouds = Clouds(self, at_states, ("state",), shapes.width, "state", covariances=covariances)
         for site in states:
             self.state_clouds.widths[at_states.index(site), 0] = (1, shapes.states[site.stack][1])
+        self.pairs: dict[str, Pairs] = {
+            name: Pairs(clouds.moments, "sim", together=True, name=name)
+            for name, clouds in (("sim_all", self.heads_clouds), ("state_sim", self.state_clouds))
+        }
         if self.centred:
             self.centred_clouds: Clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "centred", covariances=False)
             self.centred_clouds.widths |= self.heads_clouds.widths
@@ -253,6 +258,7 @@ class Geometry(Lens):
         for name, cells in states.items():
             dims = (*at_states.dims[:2], axes.MODEL)[: cells.ndim]
             variables[name] = _variable(name, dims, _on_stacks(cells, at_states.stacks, stacks))
+        variables |= self._apart(stacks)
         labels = self.by_head.labels({axes.VECTORS: VECTORS})
         labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
         result = self.result(variables, labels)
@@ -260,6 +266,17 @@ class Geometry(Lens):
         if self.text_numbers is not None:
             self.text_numbers = self._named_as_in_the_result(self.text_numbers)
         return result
+
+    def _apart(self, stacks: list[str]) -> dict[str, xr.Variable]:
+        """How sure it is that each layer and each state differs from the one whose vectors are most alike."""
+        out: dict[str, xr.Variable] = {}
+        for pairs in self.pairs.values():
+            for name, array in pairs.q().items():
+                # States have one kind of vectors, which is no axis of the result.
+                found = array.squeeze(axes.VECTORS, drop=True) if array.sizes[axes.VECTORS] == 1 else array
+                cells = _on_stacks(found.values, pairs.places.stacks, stacks)
+                out[name] = xr.Variable(found.dims, cells, found.attrs)
+        return out
 
     def _named_as_in_the_result(self, texts: xr.Dataset) -> xr.Dataset:
         """The numbers of single texts: `sim` of every head, `sim_all` of all heads side by side, `state_sim`."""

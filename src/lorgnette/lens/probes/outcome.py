@@ -3,16 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette import axes
+from lorgnette.lens.pairs import extreme_q
 from lorgnette.lens.probes.probe import Recipe, control_labels, train_mixture, train_probes
 
 DESCRIPTIONS = {
     "accuracy": "test accuracy of the probe, mean over seeds",
+    "accuracy_top_q": "q of the difference from the best state: paired over texts, corrected over all pairs",
     "control": "test accuracy on the control task (a random label for every word type)",
     "selectivity": "selectivity: accuracy minus accuracy on the control task",
     "embedding_accuracy": "accuracy of a probe on the input embeddings",
@@ -99,14 +102,27 @@ def _type_majority(train_type: Tensor, wanted: Tensor, test_type: Tensor, asked:
 
 def ratio(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> tuple[Tensor, Tensor]:
     """Mean over items, and its standard error over texts: the linearised one of a ratio, as in `Moments`."""
+    mean, off = _terms(values, texts)
+    n = off.shape[-1]
+    error = (n / (n - 1) * off.square().sum(-1)).sqrt() if n > 1 else torch.full_like(mean, torch.nan)
+    return mean, error
+
+
+def _terms(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> tuple[Tensor, Float[Tensor, "*rest t"]]:
+    """Mean over items, and what each text adds to its error: w (m − M) / W."""
     _, which = texts.unique(return_inverse=True)
     n = int(which.max()) + 1
     sizes = torch.bincount(which, minlength=n).double()
     sums = values.new_zeros(*values.shape[:-1], n, dtype=torch.float64).index_add_(-1, which, values.double())
     mean = sums.sum(-1) / sizes.sum()
-    off = sums - mean[..., None] * sizes
-    error = (n / (n - 1) * off.square().sum(-1)).sqrt() / sizes.sum() if n > 1 else torch.full_like(mean, torch.nan)
-    return mean, error
+    return mean, (sums - mean[..., None] * sizes) / sizes.sum()
+
+
+def from_the_best(values: Float[Tensor, "state item"], texts: Int[Tensor, " item"]) -> Float[Tensor, " state"]:
+    """q of every state's difference from the best, paired over texts: what a text does to all states cancels."""
+    mean, terms = (part.numpy() for part in _terms(values, texts))
+    count = np.full(len(mean), float(terms.shape[-1]))
+    return torch.from_numpy(extreme_q(mean, terms @ terms.T, count, count > 0, largest=True))
 
 
 class _ProbeTable:
@@ -118,7 +134,8 @@ class _ProbeTable:
         for name in ("accuracy", "control", "selectivity"):
             for tail in ("", "_se"):
                 self.values[name + tail] = torch.full((len(probes), states), torch.nan, dtype=torch.float64)
-        self.values["accuracy_seed_sd"] = torch.full((len(probes), states), torch.nan, dtype=torch.float64)
+        for name in ("accuracy_seed_sd", "accuracy_top_q"):
+            self.values[name] = torch.full((len(probes), states), torch.nan, dtype=torch.float64)
         for name in ("embedding_accuracy", "embedding_selectivity"):
             for tail in ("", "_se"):
                 self.values[name + tail] = torch.full((len(probes),), torch.nan, dtype=torch.float64)
@@ -140,6 +157,8 @@ class _ProbeTable:
             elif name != "control":
                 self.values[f"embedding_{name}"][row] = mean[0]
                 self.values[f"embedding_{name}_se"][row] = error[0]
+        if source == "vectors":
+            self.values["accuracy_top_q"][row] = from_the_best(right, texts)
         if source == "vectors" and len(hits) > 1:
             self.values["accuracy_seed_sd"][row] = hits.double().mean(-1).std(0)
 
@@ -164,7 +183,7 @@ class _ProbeTable:
             out[name].attrs["description"] = DESCRIPTIONS.get(name, "")
             if not name.endswith("_se"):
                 of = self.seeds if name.startswith("mixing") or name.endswith("_sd") else len(test.text.unique())
-                count = of if self.complete and not values.isnan().any() else 0
-                out[f"{name}_count"] = xr.full_like(out[name], count, dtype="int64")
+                has = out[name].notnull() if name.endswith("_q") else not values.isnan().any()  # the best has no q
+                out[f"{name}_count"] = xr.full_like(out[name], of if self.complete else 0, dtype="int64") * has
         counts = {"labels": labels, "train_items": len(train), "test_items": len(test), "unseen_labels": unseen}
         return out | {name: xr.DataArray(value) for name, value in counts.items()}
