@@ -237,9 +237,9 @@ def test_prune_takes_a_pickle_if_that_is_allowed(folder, tmp_path):
     (model / "model.safetensors").unlink()
     ways = {"keep": 0.5, "method": "importance", "settle": 0, "controls": 0, "onnx": False}
     with pytest.raises(UserError, match="--allow-pickle"):
-        prune(PruningSettings(training=classifying(model, ROWS, tmp_path / "out"), **ways))
+        prune(PruningSettings(**vars(classifying(model, ROWS, tmp_path / "out")), **ways))
     allowed = classifying(model, ROWS, tmp_path / "out", allow_pickle=True)
-    assert sum(prune(PruningSettings(training=allowed, **ways)).record["heads"]["after"]["encoder"]) == 6
+    assert sum(prune(PruningSettings(**vars(allowed), **ways)).record["heads"]["after"]["encoder"]) == 6
 
 
 def test_quantised_and_offloaded_models_are_refused():

@@ -26,7 +26,7 @@ def test_more_texts_than_there_are_are_all(tmp_path):
     ids=str,
 )  # fmt: skip
 def test_settings_that_no_run_can_have(tmp_path, changes):
-    with pytest.raises(UserError, match=f"^{next(iter(changes))} must be"):
+    with pytest.raises(UserError, match=f"^`{next(iter(changes))}` must be"):
         TrainingSettings(model="tp9-cls", corpus="planted", out=tmp_path / "run", **changes)
 
 

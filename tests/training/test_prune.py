@@ -46,7 +46,7 @@ def base(tmp_path_factory):
 
 def settings(base, out, *, training=None, **changes):
     given = {"model": str(base), "corpus": PARTS, "out": out, "epochs": 2, "batch_size": 32, **(training or {})}
-    return PruningSettings(training=TrainingSettings(**given), **{"onnx": False, **changes})
+    return PruningSettings(**given, **{"onnx": False, **changes})
 
 
 def weights(folder):
@@ -216,24 +216,24 @@ def test_mean_ranks_and_the_dearest_heads():
     ("changes", "message"),
     [
         ({"keep": 0.0}, "above 0 and at most 1"),
-        ({"keep": 1.5}, "above 0 and at most 1.*got 1.5"),
+        ({"keep": 1.5}, "`keep` must be a number above 0 and at most 1 or None. Got 1.5"),
         ({"keep": float("nan")}, "above 0 and at most 1"),
         ({"keep": 0.3, "weight": 0.1}, "use one of them"),
         ({"method": "importance"}, "set how many to keep"),
         ({"method": "gate"}, "Did you mean 'gates'"),
         ({"format": "stok"}, "Did you mean 'stock'"),
-        ({"weight": -1.0}, "0 or more"),
+        ({"weight": -1.0}, "from 0 to"),
         ({"stacks": ("encodr",)}, "Did you mean 'encoder'"),
-        ({"train": "some"}, "all, gated, none"),
-        ({"train": "none", "settle": 1}, "nothing to fine-tune"),
+        ({"train": "some"}, "'all', 'gated' or 'none'"),
+        ({"train": "none", "settle": 1}, "nothing is left to fine-tune"),
         ({"rule": "papr"}, "Did you mean 'paper'"),
         ({"rule": "paper", "keep": 0.5}, "use one of them"),
         ({"over": "men"}, "Did you mean 'mean'"),
         ({"temperature": 0.0}, "above 0 and at most 1"),
-        ({"gates_learning_rate": 0.0}, "must be above 0"),
-        ({"gates_learning_rate": float("nan")}, "must be above 0"),
-        ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "--temperature is for gates"),
-        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "--gates-learning-rate is for gates"),
+        ({"gates_learning_rate": 0.0}, "must be a number above 0"),
+        ({"gates_learning_rate": float("nan")}, "must be a number above 0"),
+        ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "`temperature` is for gates"),
+        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "`gates_learning_rate` is for gates"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_path):

@@ -39,8 +39,8 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_encoder_learns_alone(translator, tmp_path, way):
     parts, base = translator
-    training = TrainingSettings(model=str(base), corpus=parts, out=tmp_path / "small", epochs=1, batch_size=32, beams=2)
-    done = prune(PruningSettings(training=training, stacks=("encoder",), train="gated", onnx=False, **WAYS[way]))
+    given = {"model": str(base), "corpus": parts, "out": tmp_path / "small", "epochs": 1, "batch_size": 32, "beams": 2}
+    done = prune(PruningSettings(**given, stacks=("encoder",), train="gated", onnx=False, **WAYS[way]))
     assert done.record["heads"]["before"] == {"encoder": [2], "decoder": [2], "cross": [2]}
     left = 1 if "keep" in WAYS[way] else 2
     assert done.record["heads"]["after"] == {"encoder": [left], "decoder": [2], "cross": [2]}

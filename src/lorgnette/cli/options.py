@@ -2,13 +2,21 @@
 
 import dataclasses
 import inspect
+import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
+
+from lorgnette.constraints import Interval, is_list, members, plain
+from lorgnette.errors import UserError
+from lorgnette.texts.labels import mapping_of
+from lorgnette.training.settings import MOST, Shown
 
 if TYPE_CHECKING:
     from lorgnette.subject import Subject
@@ -204,24 +212,6 @@ Shard = Annotated[
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per batch.", rich_help_panel=_RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", rich_help_panel=_RUN)]
 
-BatchSize = Annotated[int, typer.Option(min=1, help="Texts per batch.", rich_help_panel=_RUN)]
-Beams = Annotated[int, typer.Option(min=1, help="Beam size for the scored translations.", rich_help_panel=_RUN)]
-Pickled = Annotated[
-    bool,
-    typer.Option("--allow-pickle", help="Read weights from a pickle, which can run code.", rich_help_panel=_RUN),
-]
-TrainingLimit = Annotated[
-    int | None, typer.Option(min=1, help="Use only the first N training texts.", rich_help_panel=_CORPUS, metavar="N")
-]
-TestLimit = Annotated[
-    int | None, typer.Option(min=1, help="Use only the first N test texts.", rich_help_panel=_CORPUS, metavar="N")
-]
-TestSplit = Annotated[str, typer.Option(help="The split to test on.", rich_help_panel=_CORPUS)]
-
-
-def option(panel: str, *names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
 
 def command_line() -> str:
     """What was typed, for provenance."""
@@ -236,11 +226,11 @@ def unpacked(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command).parameters.values():
         group = groups.get(parameter.name)
         alone = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])]
-        options += alone if group is None else _fields(group)
+        options += alone if group is None else _options(group, command.__name__).values()
 
     def called(**given: object) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+            given[name] = _made(group, {each: given.pop(each) for each in _options(group, command.__name__)})
         command(**given)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
@@ -249,12 +239,109 @@ def unpacked(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _fields(kind: Any) -> list[inspect.Parameter]:
-    """The fields of a dataclass as parameters."""
-    hints, out = get_type_hints(kind, include_extras=True), []
-    for field in dataclasses.fields(kind):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        empty = inspect.Parameter.empty if default is dataclasses.MISSING else default
-        way = inspect.Parameter.KEYWORD_ONLY
-        out.append(inspect.Parameter(field.name, way, default=empty, annotation=hints[field.name]))
+def _options(kind: Any, command: str) -> dict[str, inspect.Parameter]:
+    """The fields of a dataclass that a command shows: what it needs first, then what is its own, then the rest."""
+    fields, out = dataclasses.fields(kind), {}
+    needed = [each for each in fields if each.default is each.default_factory is dataclasses.MISSING]
+    own = [each for each in fields if each.name in vars(kind)["__annotations__"]]
+    for field in dict.fromkeys((*needed, *own, *fields)):
+        annotation = _option(field, command)
+        if annotation is not None:
+            default = inspect.Parameter.empty if field in needed else None if _is_words(field.type) else field.default
+            way = inspect.Parameter.KEYWORD_ONLY
+            out[field.name] = inspect.Parameter(field.name, way, default=default, annotation=annotation)
     return out
+
+
+def _option(field: "dataclasses.Field[object]", command: str) -> object:
+    """What typer needs to know of a field; None for one that the command does not show."""
+    said = getattr(field.type, "__metadata__", ())
+    shown = next((each for each in said if isinstance(each, Shown)), None)
+    if shown is None:
+        return field.type if any(isinstance(each, ParameterInfo) for each in said) else None
+    if shown.only not in (None, command):
+        return None
+    if not shown.panel:
+        return Annotated[str, typer.Argument(help=shown.help, callback=known_folder)]
+    low, high = (None, None) if _is_words(field.type) else _bounds(field.type)
+    named = typer.Option(
+        *(shown.names or (_flag(field),)),
+        help=shown.help,
+        rich_help_panel=shown.panel,
+        metavar=shown.metavar,
+        envvar=shown.variable,
+        show_default=shown.default or True,
+        min=low,
+        max=high,
+    )
+    return Annotated[_typed(field.type), named]
+
+
+def _bounds(annotation: object) -> tuple[float | int | None, float | int | None]:
+    """The least and the largest number, as far as the help says them."""
+    rules = [rule for member in members(annotation) for rule in plain(member)[1] if isinstance(rule, Interval)]
+    low = next((rule.low for rule in rules if rule.closed in ("both", "left")), None)
+    high = next((rule.high for rule in rules if rule.closed == "both"), None)
+    return low, None if high in (MOST, inf) else high
+
+
+def _typed(annotation: object) -> Any:
+    """The type that typer reads: lists, mappings and choices are words."""
+    kinds = [plain(member)[0] for member in members(annotation)]
+    if get_args(kinds[0])[1:] == (Any,):  # NAME=VALUE, repeated
+        return list[str] | None
+    known = next((kind for kind in (bool, int, float, Path) if kind in kinds), str)
+    return known | None if type(None) in kinds or _is_words(annotation) else known
+
+
+def _is_words(annotation: object) -> bool:
+    """Whether an option is written as words between commas."""
+    kinds = [plain(member)[0] for member in members(annotation)]
+    return any(is_list(kind) or get_origin(kind) is Mapping for kind in kinds)
+
+
+def _flag(field: "dataclasses.Field[object]") -> str:
+    """The option of a field."""
+    names = [name for each in getattr(field.type, "__metadata__", ()) if isinstance(each, Shown) for name in each.names]
+    return names[0].partition("/")[0] if names else f"--{field.name.replace('_', '-')}"
+
+
+def _made(kind: Any, given: dict[str, Any]) -> object:
+    """The dataclass of what was given; an error speaks of options, not of fields."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    try:
+        return kind(**{name: _read(fields[name], value) for name, value in given.items()})
+    except UserError as error:
+        said = str(error)
+        for name, field in fields.items():
+            said = said.replace(f"`{name}`", _flag(field))
+        raise UserError(said) from error
+
+
+def _read(field: "dataclasses.Field[object]", value: Any) -> object:
+    """What was written, as the field takes it."""
+    if not _is_words(field.type):
+        return value
+    kind = plain(members(field.type)[0])[0]
+    if get_origin(kind) is Mapping:
+        return dict(map(_assigned, value or ())) if get_args(kind)[1] is Any else mapping_of(value)
+    if value is None:
+        return None
+    parts = [part.strip() for part in value.split(",")]
+    if plain(get_args(kind)[0])[0] is not int:
+        return parts
+    try:
+        return [int(part) for part in parts]
+    except ValueError:
+        raise UserError(f"`{field.name}` takes whole numbers between commas (0,1,2). Got {value!r} instead.") from None
+
+
+def _assigned(text: str) -> tuple[str, object]:
+    """NAME=VALUE, the value read as JSON where it is JSON (numbers, true, null), else as text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UserError(f"--set takes NAME=VALUE. Got {text!r} instead.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

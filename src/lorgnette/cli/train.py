@@ -1,135 +1,17 @@
 """`lorgnette train MODEL --corpus C --out DIR`: a classifier or translator, trained, as an ordinary checkpoint."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import typer
-
-from lorgnette.cli import options
-from lorgnette.cli.options import command_line, option, unpacked
-from lorgnette.types import Json
+from lorgnette.cli.options import command_line, unpacked
+from lorgnette.training.settings import TrainKeywords
 
 if TYPE_CHECKING:
     from lorgnette.training.functions import Runs
 
-_SHAPE, _LOSS, _TEXTS, _RUN = "The model (presets)", "The loss", "The corpus", "The run"
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """What `lorgnette train` is told: what `lo.train` is told, under the same names; lists are words with commas."""
-
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A preset (lorgnette list presets), or a model to fine-tune.", callback=options.known_folder
-        ),
-    ]
-    corpus: options.Corpus
-    out: Annotated[Path, option(_RUN, "--out", "-o", help="The folder for the trained model.")]
-    layers: Annotated[int | None, option(_SHAPE, help="Attention layers.", min=0)] = None
-    heads: Annotated[int | None, option(_SHAPE, help="Heads per layer.", min=1)] = None
-    width: Annotated[int | None, option(_SHAPE, help="Width of the hidden states.", min=1)] = None
-    positions: Annotated[str | None, option(_SHAPE, help="none, sinusoidal, learnt or relative.")] = None
-    pooling: Annotated[str | None, option(_SHAPE, help="mean, cls, cls-zero, attention, query …")] = None
-    dropout: Annotated[float | None, option(_SHAPE, help="Dropout.", min=0)] = None
-    override: Annotated[
-        list[str], option(_SHAPE, "--set", help="Set any other field of the config.", metavar="NAME=VALUE")
-    ] = field(default_factory=list)
-    embeddings: Annotated[str | None, option(_SHAPE, help="glove, random, a vectors file, or model:NAME.")] = None
-    freeze: Annotated[
-        bool | None, option(_SHAPE, "--freeze/--train-embeddings", help="Freeze the word vectors, or train them.")
-    ] = None
-    style: Annotated[str, option(_SHAPE, help="Tokenizer: default, or whitespace (as in the TP 9 starter code).")] = (
-        "default"
-    )
-    vocabulary: Annotated[
-        str | None,
-        option(_SHAPE, help="Vocabulary: the words of the training texts (train) or of the vectors (vectors)."),
-    ] = None
-    entropy: Annotated[
-        float | None, option(_LOSS, help="Weight of the penalty on the normalised attention entropy.")
-    ] = None
-    entropy_rows: Annotated[str, option(_LOSS, help="Rows that the entropy penalty uses: cls or all.")] = "cls"
-    entropy_layers: Annotated[
-        str | None,
-        option(_LOSS, help="Layers that the entropy penalty uses, from 1, for example 1,3.", show_default="all"),
-    ] = None
-    rationale_weight: Annotated[float | None, option(_LOSS, help="Weight of the rationale penalty.")] = None
-    rationale_loss: Annotated[str, option(_LOSS, help="Rationale penalty: jaccard or kl.")] = "jaccard"
-    heuristic_weight: Annotated[
-        float | None, option(_LOSS, help="Weight of the heuristic penalty (sentence pairs).")
-    ] = None
-    learning_rate: Annotated[
-        float | None, option(_LOSS, help="Learning rate.", show_default="1e-3, pretrained 2e-5")
-    ] = None
-    warmup: Annotated[
-        float | None,
-        option(_LOSS, help="Warm-up steps; below 1, a fraction of all steps.", show_default="pretrained 0.1", min=0),
-    ] = None
-    label_smoothing: Annotated[
-        float | None, option(_LOSS, help="Label smoothing (translation).", show_default="0.1", min=0, max=1)
-    ] = None
-    weight_decay: Annotated[float, option(_LOSS, help="Decoupled weight decay.", min=0)] = 0.0
-    seeds: Annotated[str, option(_RUN, help="One seed, or several, comma-separated.")] = "0"
-    epochs: Annotated[
-        int | None, option(_RUN, help="Maximum number of epochs.", show_default="20, pretrained 3", min=1)
-    ] = None
-    batch_size: options.BatchSize = 64
-    patience: Annotated[int, option(_RUN, help="Stop after this many evaluations without improvement.", min=1)] = 5
-    select: Annotated[
-        str, option(_RUN, help="Metric that selects the best epoch: loss, cross_entropy, accuracy or bleu.")
-    ] = "loss"
-    keep_last: Annotated[bool, option(_RUN, "--keep-last", help="Keep the last weights instead of the best.")] = False
-    keep_checkpoints: Annotated[
-        bool,
-        option(
-            _RUN,
-            "--keep-checkpoints",
-            help="Keep the weights of every evaluation too, in OUT/checkpoint-STEP, for look OUT/checkpoint-*.",
-        ),
-    ] = False
-    evaluate_every: Annotated[
-        int | None, option(_RUN, help="Steps between evaluations (and checkpoints).", show_default="an epoch", min=1)
-    ] = None
-    beams: options.Beams = 1
-    allow_pickle: options.Pickled = False
-    bf16: Annotated[bool, option(_RUN, "--bf16", help="Train in bfloat16.")] = False
-    fp16: Annotated[bool, option(_RUN, "--fp16", help="Train in float16 (GPU).")] = False
-    resume: options.Resume = False
-    max_length: Annotated[
-        int | None,
-        option(
-            _TEXTS, help="Truncate longer texts (the count is reported).", show_default="500, or the model's", min=1
-        ),
-    ] = None
-    validation: Annotated[
-        float, option(_TEXTS, help="Fraction of the training texts to validate on if there is no validation split.")
-    ] = 0.1
-    test_split: options.TestSplit = "test"
-    limit: options.TrainingLimit = None
-    test_limit: options.TestLimit = None
-    stream: Annotated[bool, option(_TEXTS, "--stream", help="Stream the texts instead of loading them all.")] = False
-    text_column: options.TextColumn = "text"
-    label_column: options.LabelColumn = None
-    labels: options.Labels = None
-    data: options.Data = None
-
-    def given(self) -> Json:
-        """The same for `lo.train`."""
-        from lorgnette.texts.labels import mapping_of
-
-        given = dict(vars(self)) | {"labels": mapping_of(self.labels)}
-        given["overrides"] = dict(map(_assigned, given.pop("override")))
-        given["seeds"] = _numbers(self.seeds, "--seeds")
-        if self.entropy_layers is not None:
-            given["entropy_layers"] = _numbers(self.entropy_layers, "--entropy-layers")
-        return given
-
 
 @unpacked
-def train(options: TrainOptions) -> None:
+def train(options: TrainKeywords) -> None:
     """Train a classifier or a translation model, or fine-tune one.
 
     Writes an ordinary Hugging Face checkpoint with its tokenizer and training.json; with several seeds, one folder for
@@ -144,33 +26,12 @@ def train(options: TrainOptions) -> None:
       lorgnette train minilm --corpus sst2 --out runs/minilm-sst2
       lorgnette train marian-small --corpus multi30k:en-fr --out runs/en-fr --batch-size 256
     """
-    given = options.given()
-    from lorgnette import train
+    from lorgnette.training.functions import trained
 
-    _show(train(**given, progress=True, command=command_line()), options)
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{option} wants whole numbers between commas (0,1,2); got {text!r}.") from None
+    _show(trained(replace(options, progress=True, command=command_line())), options)
 
 
-def _assigned(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, the value read as JSON where it is JSON (numbers, true, null), else as text."""
-    import json
-
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--set wants NAME=VALUE; got {text!r}.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
-def _show(runs: "Runs", options: TrainOptions) -> None:
+def _show(runs: "Runs", options: TrainKeywords) -> None:
     from rich.markup import escape
     from rich.table import Table
 

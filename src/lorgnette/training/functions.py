@@ -2,26 +2,21 @@
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from lorgnette.errors import UserError
-from lorgnette.training.penalties import EntropyPenalty, HeuristicPenalty, Penalty, RationalePenalty
 from lorgnette.training.pruning.prune import Pruned
 from lorgnette.training.pruning.prune import prune as prune_by
-from lorgnette.training.pruning.settings import HeadChoice, PruningSettings
+from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.run import Trained, train_seeds
-from lorgnette.training.settings import TrainingSettings
+from lorgnette.training.settings import TrainKeywords
 
 Given = ParamSpec("Given")
 Settings = TypeVar("Settings")
 Outcome = TypeVar("Outcome")
-
-SIZES = ("layers", "heads", "width", "positions", "pooling", "dropout")
-"""Fields of a preset's config that have a name of their own."""
 
 
 def keywords_of(
@@ -55,44 +50,6 @@ def _model_name(model: object) -> str:
         "The model must be a name or a folder. Save a model in memory first (model and tokenizer, "
         f".save_pretrained(FOLDER)). Got {type(model).__name__} instead."
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainKeywords(TrainingSettings):
-    """What `train` is told: `TrainingSettings`, several seeds, and by plain names what it has as objects."""
-
-    seeds: Sequence[int] | None = None
-    layers: int | None = None
-    heads: int | None = None
-    width: int | None = None
-    positions: str | None = None
-    pooling: str | None = None
-    dropout: float | None = None
-    entropy: float | None = None
-    entropy_rows: str = "cls"
-    entropy_layers: Sequence[int] | None = None
-    rationale_weight: float | None = None
-    rationale_loss: str = "jaccard"
-    heuristic_weight: float | None = None
-
-    def settings(self) -> TrainingSettings:
-        """The same as the settings of one run: sizes are overrides, weights are penalties."""
-        given: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(TrainingSettings)}
-        sizes = {name: value for name in SIZES if (value := getattr(self, name)) is not None}
-        given["overrides"] = {**self.overrides, **sizes}
-        given["penalties"] = (*self.penalties, *self._penalties())
-        return TrainingSettings(**given)
-
-    def _penalties(self) -> list[Penalty]:
-        """Those that were given a weight."""
-        out: list[Penalty] = []
-        if self.entropy is not None:
-            out.append(EntropyPenalty(self.entropy, rows=self.entropy_rows, layers=self.entropy_layers))
-        if self.rationale_weight is not None:
-            out.append(RationalePenalty(self.rationale_weight, self.rationale_loss))
-        if self.heuristic_weight is not None:
-            out.append(HeuristicPenalty(self.heuristic_weight))
-        return out
 
 
 class Runs(tuple[Trained, ...]):
@@ -134,35 +91,16 @@ def train(options: TrainKeywords) -> Runs:
 
     What accuracy does not tell you: whether two models differ; use several seeds and a paired test for that.
     """
-    return Runs(train_seeds(options.settings(), _seeds(options)))
+    return trained(options)
 
 
-def _seeds(options: TrainKeywords) -> list[int]:
-    if options.seeds is None:
-        return [options.seed]
-    if options.seed != 0:
-        raise UserError("Set seed or seeds, not both.")
-    if isinstance(options.seeds, str) or not all(isinstance(seed, int) for seed in options.seeds):
-        raise UserError(f"seeds are whole numbers, such as [0, 1, 2]. Got {options.seeds!r} instead.")
-    return list(options.seeds)
+def trained(options: TrainKeywords) -> Runs:
+    """A run for each seed."""
+    return Runs(train_seeds(options.settings(), list(options.seeds or [options.seed])))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PruneKeywords(HeadChoice, TrainingSettings):
-    """What `prune` is told: which heads, and how the rest learns; a pruning is shorter than a training."""
-
-    epochs: int = 3
-    batch_size: int = 32
-
-    def settings(self) -> PruningSettings:
-        """The same as the settings of one pruning."""
-        training = {each.name: getattr(self, each.name) for each in fields(TrainingSettings)}
-        choice = {each.name: getattr(self, each.name) for each in fields(HeadChoice)}
-        return PruningSettings(training=TrainingSettings(**training), **choice)
-
-
-@keywords_of(PruneKeywords)
-def prune(options: PruneKeywords) -> Pruned:
+@keywords_of(PruningSettings)
+def prune(settings: PruningSettings) -> Pruned:
     """Remove heads from a trained model permanently, and measure the cost and the gain: the command `lorgnette prune`.
 
         >>> pruned = lo.prune("runs/minilm-sst2", "sst2", "runs/small", keep=0.3)      # doctest: +SKIP
@@ -170,9 +108,8 @@ def prune(options: PruneKeywords) -> Pruned:
 
     Fine-tunes with gates on the heads (Voita et al. 2019), or ranks the heads (`method="importance"`, Michel et al.
     2019), removes those with closed gates or low ranks, and writes a checkpoint with smaller projections, its
-    tokenizer, training.json and model.onnx. Options are the fields of `lorgnette.training.PruningSettings` and
-    `TrainingSettings`.
+    tokenizer, training.json and model.onnx. Options are the fields of `lorgnette.training.PruningSettings`.
 
     What it does not tell you: that the removed heads did nothing; others may have taken over their function.
     """
-    return prune_by(options.settings())
+    return prune_by(settings)

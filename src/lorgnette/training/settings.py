@@ -3,27 +3,52 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from lorgnette.errors import UserError, near
+from lorgnette.constraints import Interval, NotEmpty, OneOf, Seed, Share, check
+from lorgnette.errors import UserError
 from lorgnette.texts.corpus import Corpus
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
     from lorgnette.training.penalties import Penalty
 
-SELECTIONS: Final = ("loss", "cross_entropy", "accuracy", "bleu")
-_NOT_THE_RUN = (
+RUN: Final = "The run"
+_SHAPE, _LOSS, _TEXTS = "The model (presets)", "The loss", "The corpus"
+MOST: Final = 2**31 - 1
+"""What libraries can count to."""
+Count = Annotated[int, Interval(1, MOST)]
+Positive = Annotated[float, Interval(0, closed="right")]
+NotNegative = Annotated[float, Interval(0, MOST)]
+NOT_THE_RUN = (
     "out",
     "resume",
     "progress",
     "command",
     "keep_checkpoints",
 )  # may differ between a run and its continuation
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How the commands show a field of the settings; a field without it is an argument of the functions alone.
+
+    names       its option, where it is not the name of the field; metavar: what stands for its value
+    default     what None comes to; variable: the environment variable that sets it
+    only        the one command that shows it
+    """
+
+    panel: str
+    help: str
+    names: tuple[str, ...] = ()
+    metavar: str | None = None
+    default: str | None = None
+    variable: str | None = None
+    only: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,49 +83,92 @@ class TrainingSettings:
     labels       which class of a trained classifier each label of the corpus is, where their names differ
     """
 
-    model: str
-    corpus: object
-    out: Path | str
+    model: Annotated[str, Shown("", "A preset (lorgnette list presets), or a model to fine-tune.")]
+    corpus: Annotated[
+        object,
+        Shown(_TEXTS, "A file (.txt .csv .tsv .jsonl .conllu, also .gz .xz), a named corpus, or a data set on the hub.",
+              names=("--corpus", "-c")),
+    ]  # fmt: skip
+    out: Annotated[Path | str, Shown(RUN, "The folder for the trained model.", names=("--out", "-o"))]
     _: KW_ONLY
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    embeddings: str | None = None
-    freeze: bool | None = None
-    vocabulary: str | None = None
-    max_vocabulary: int | None = None
-    min_count: int = 1
-    style: str = "default"
+    overrides: Annotated[
+        Mapping[str, Any],
+        Shown(_SHAPE, "Set any other field of the config.", names=("--set",), metavar="NAME=VALUE", only="train"),
+    ] = field(default_factory=dict)
+    embeddings: Annotated[str | None, Shown(_SHAPE, "glove, random, a vectors file, or model:NAME.", only="train")] = (
+        None
+    )
+    freeze: Annotated[
+        bool | None,
+        Shown(_SHAPE, "Freeze the word vectors, or train them.", names=("--freeze/--train-embeddings",), only="train"),
+    ] = None
+    style: Annotated[
+        str, Shown(_SHAPE, "Tokenizer: default, or whitespace (as in the TP 9 starter code).", only="train")
+    ] = "default"
+    vocabulary: Annotated[
+        Annotated[str, OneOf(("train", "vectors"))] | None,
+        Shown(_SHAPE, "Vocabulary: the words of the training texts (train) or of the vectors (vectors).", only="train"),
+    ] = None
+    max_vocabulary: Count | None = None
+    min_count: Count = 1
     penalties: "tuple[Penalty, ...]" = ()
-    seed: int = 0
-    epochs: int | None = None
-    learning_rate: float | None = None
+    seed: Annotated[Seed, Shown(RUN, "Random seed.", only="prune")] = 0
+    epochs: Annotated[Count | None, Shown(RUN, "Maximum number of epochs.", default="20, pretrained 3")] = None
+    learning_rate: Annotated[Positive | None, Shown(_LOSS, "Learning rate.", default="1e-3, pretrained 2e-5")] = None
     schedule: str | None = None
-    warmup: float | None = None
-    label_smoothing: float | None = None
-    beams: int = 1
-    weight_decay: float = 0.0
-    gradient_norm: float = 1.0
-    batch_size: int = 64
-    accumulate: int = 1
-    patience: int = 5
-    select: str = "loss"
-    keep_last: bool = False
-    keep_checkpoints: bool = False
-    evaluate_every: int | None = None
-    max_length: int | None = None
-    validation: float = 0.1
-    split_seed: int = 0
-    test_split: str = "test"
-    limit: int | None = None
-    test_limit: int | None = None
-    stream: bool = False
-    label_column: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    text_column: str = "text"
-    data: Path | str | None = None
-    allow_pickle: bool = False
-    bf16: bool = False
-    fp16: bool = False
-    resume: bool = False
+    warmup: Annotated[
+        NotNegative | None,
+        Shown(_LOSS, "Warm-up steps; below 1, a fraction of all steps.", default="pretrained 0.1", only="train"),
+    ] = None
+    label_smoothing: Annotated[
+        Annotated[float, Interval(0, 1, "left")] | None,
+        Shown(_LOSS, "Label smoothing (translation).", default="0.1", only="train"),
+    ] = None
+    weight_decay: Annotated[NotNegative, Shown(_LOSS, "Decoupled weight decay.", only="train")] = 0.0
+    gradient_norm: NotNegative = 1.0
+    batch_size: Annotated[int, Interval(1, 1 << 20), Shown(RUN, "Texts per batch.")] = 64
+    accumulate: Count = 1
+    patience: Annotated[Count, Shown(RUN, "Stop after this many evaluations without improvement.", only="train")] = 5
+    select: Annotated[
+        Annotated[str, OneOf(("loss", "cross_entropy", "accuracy", "bleu"))],
+        Shown(RUN, "Metric that selects the best epoch: loss, cross_entropy, accuracy or bleu.", only="train"),
+    ] = "loss"
+    keep_last: Annotated[bool, Shown(RUN, "Keep the last weights instead of the best.", only="train")] = False
+    keep_checkpoints: Annotated[
+        bool,
+        Shown(RUN, "Keep the weights of every evaluation too, in OUT/checkpoint-STEP, for look OUT/checkpoint-*.",
+              only="train"),
+    ] = False  # fmt: skip
+    evaluate_every: Annotated[
+        Count | None, Shown(RUN, "Steps between evaluations (and checkpoints).", default="an epoch", only="train")
+    ] = None
+    beams: Annotated[Count, Shown(RUN, "Beam size for the scored translations.")] = 1
+    allow_pickle: Annotated[bool, Shown(RUN, "Read weights from a pickle, which can run code.")] = False
+    bf16: Annotated[bool, Shown(RUN, "Train in bfloat16.", only="train")] = False
+    fp16: Annotated[bool, Shown(RUN, "Train in float16 (GPU).", only="train")] = False
+    resume: Annotated[bool, Shown(RUN, "Resume the interrupted run in --out.")] = False
+    max_length: Annotated[
+        Count | None, Shown(_TEXTS, "Truncate longer texts (the count is reported).", default="500, or the model's")
+    ] = None
+    validation: Annotated[
+        Share,
+        Shown(_TEXTS, "Fraction of the training texts to validate on if there is no validation split.", only="train"),
+    ] = 0.1
+    split_seed: Seed = 0
+    test_split: Annotated[str, Shown(_TEXTS, "The split to test on.")] = "test"
+    limit: Annotated[Count | None, Shown(_TEXTS, "Use only the first N training texts.", metavar="N")] = None
+    test_limit: Annotated[Count | None, Shown(_TEXTS, "Use only the first N test texts.", metavar="N")] = None
+    stream: Annotated[bool, Shown(_TEXTS, "Stream the texts instead of loading them all.", only="train")] = False
+    text_column: Annotated[str, Shown(_TEXTS, "The column with the text.")] = "text"
+    label_column: Annotated[str | None, Shown(_TEXTS, "The column with the label.")] = None
+    labels: Annotated[
+        Mapping[str, str],
+        Shown(_TEXTS, "Maps labels of the corpus to classes of the model where their names differ.",
+              metavar="LABEL=CLASS,…"),
+    ] = field(default_factory=dict)  # fmt: skip
+    data: Annotated[
+        Path | str | None, Shown(_TEXTS, "The folder with the named corpora.", variable="LORGNETTE_DATA")
+    ] = None
     progress: bool = False
     command: str | None = None
 
@@ -109,25 +177,11 @@ class TrainingSettings:
             object.__setattr__(self, "corpus", os.fspath(self.corpus))
         elif not isinstance(self.corpus, str | Splits):
             object.__setattr__(self, "corpus", self._splits())
-        for name in ("batch_size", "accumulate", "patience", "min_count", "beams"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("epochs", "evaluate_every", "max_length", "limit", "test_limit", "max_vocabulary"):
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "weight_decay", "gradient_norm", "seed", "split_seed"):
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 0)
-        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
-            raise UserError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}.")
-        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
-            raise UserError(f"learning_rate must be above 0; got {self.learning_rate}.")
-        if not 0 < self.validation < 1:
-            raise UserError(f"validation is a share of the training texts, between 0 and 1; got {self.validation}.")
-        _one_of("select", self.select, SELECTIONS)
-        if self.vocabulary is not None:
-            _one_of("vocabulary", self.vocabulary, ("train", "vectors"))
+        for each in dataclasses.fields(self):
+            if not isinstance(each.type, str) and (value := getattr(self, each.name)) is not each.default:
+                check(value, each.type, f"`{each.name}`")
         if self.bf16 and self.fp16:
-            raise UserError("bf16 and fp16 are two precisions: choose one.")
+            raise UserError("`bf16` and `fp16` are two precisions: choose one.")
 
     def _splits(self) -> Splits:
         """The parts of a data set in memory; what is no dict of splits is training texts."""
@@ -156,7 +210,7 @@ class TrainingSettings:
         """The settings as plain values: what is written beside the model and must be the same to go on."""
         out: Json = {}
         for each in dataclasses.fields(self):
-            if each.name in _NOT_THE_RUN:
+            if each.name in NOT_THE_RUN:
                 continue
             value = getattr(self, each.name)
             if each.name == "penalties":
@@ -172,16 +226,67 @@ class TrainingSettings:
         return json.loads(json.dumps(out))  # tuples become lists here, as they will in the file
 
 
-_MOST = {"batch_size": 1 << 20, "seed": 2**32 - 1, "split_seed": 2**32 - 1}
-"""What libraries can take: a batch has a place in memory for each of its texts, NumPy's seeds have 32 bits."""
+SIZES = ("layers", "heads", "width", "positions", "pooling", "dropout")
+"""Fields of a preset's config that have a name of their own."""
 
 
-def _at_least(name: str, value: float | int, least: int) -> None:
-    most = _MOST.get(name, 2**31 - 1)
-    if not least <= value <= most:
-        raise UserError(f"{name} must be at least {least} and at most {most}; got {str(value)[:40]}.")
+@dataclass(frozen=True, kw_only=True)
+class TrainKeywords(TrainingSettings):
+    """What `train` takes: the settings, several seeds, and by plain names what the settings have as objects."""
+
+    seeds: Annotated[
+        Annotated[Sequence[Seed], NotEmpty()] | None,
+        Shown(RUN, "One seed, or several, comma-separated.", default="0"),
+    ] = None
+    layers: Annotated[Annotated[int, Interval(0)] | None, Shown(_SHAPE, "Attention layers.")] = None
+    heads: Annotated[Count | None, Shown(_SHAPE, "Heads per layer.")] = None
+    width: Annotated[Count | None, Shown(_SHAPE, "Width of the hidden states.")] = None
+    positions: Annotated[str | None, Shown(_SHAPE, "none, sinusoidal, learnt or relative.")] = None
+    pooling: Annotated[str | None, Shown(_SHAPE, "mean, cls, cls-zero, attention, query …")] = None
+    dropout: Annotated[NotNegative | None, Shown(_SHAPE, "Dropout.")] = None
+    entropy: Annotated[
+        NotNegative | None, Shown(_LOSS, "Weight of the penalty on the normalised attention entropy.")
+    ] = None
+    entropy_rows: Annotated[
+        Annotated[str, OneOf(("cls", "all"))], Shown(_LOSS, "Rows that the entropy penalty uses: cls or all.")
+    ] = "cls"
+    entropy_layers: Annotated[
+        Annotated[Sequence[Count], NotEmpty()] | None,
+        Shown(_LOSS, "Layers that the entropy penalty uses, from 1, for example 1,3.", default="all"),
+    ] = None
+    rationale_weight: Annotated[NotNegative | None, Shown(_LOSS, "Weight of the rationale penalty.")] = None
+    rationale_loss: Annotated[
+        Annotated[str, OneOf(("jaccard", "kl"))], Shown(_LOSS, "Rationale penalty: jaccard or kl.")
+    ] = "jaccard"
+    heuristic_weight: Annotated[
+        NotNegative | None, Shown(_LOSS, "Weight of the heuristic penalty (sentence pairs).")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seeds is not None and self.seed != 0:
+            raise UserError("Set `seed` or `seeds`, not both.")
+
+    def settings(self) -> TrainingSettings:
+        """The same as the settings of one run: sizes are overrides, weights are penalties."""
+        sizes = {name: value for name in SIZES if (value := getattr(self, name)) is not None}
+        changes = {"overrides": {**self.overrides, **sizes}, "penalties": (*self.penalties, *self._penalties())}
+        return TrainingSettings(**{**base_fields(self), **changes})
+
+    def _penalties(self) -> "list[Penalty]":
+        """Those that were given a weight."""
+        from lorgnette.training.penalties import EntropyPenalty, HeuristicPenalty, RationalePenalty
+
+        out: list[Penalty] = []
+        if self.entropy is not None:
+            out.append(EntropyPenalty(self.entropy, rows=self.entropy_rows, layers=self.entropy_layers))
+        if self.rationale_weight is not None:
+            out.append(RationalePenalty(self.rationale_weight, self.rationale_loss))
+        if self.heuristic_weight is not None:
+            out.append(HeuristicPenalty(self.heuristic_weight))
+        return out
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{name} must be one of {', '.join(choices)}; got {value!r}.{near(value, choices)}")
+def base_fields(settings: TrainingSettings) -> Json:
+    """What an extension of the settings has of `TrainingSettings`."""
+    return {each.name: getattr(settings, each.name) for each in dataclasses.fields(TrainingSettings)}

@@ -20,17 +20,14 @@ from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.families import anatomy_of
 from lorgnette.training.gates.hard_concrete import deterministic, even_odds, probability_open, sampled
 from lorgnette.training.penalties import Penalty
+from lorgnette.training.pruning.settings import RULES, TRAINS, VOITA
 from lorgnette.types import Json, PreTrainedModel
 
-VOITA: Final = 0.33
 LOUIZOS: Final = 2 / 3
 STRETCH: Final = (-0.1, 1.1)
 LIMIT: Final = math.log(100)
 """log α stays within ±this (Louizos' code), so that no gate drifts so far that it could not come back."""
 STARTS: Final = {"trained": LIMIT, "scratch": 0.0}
-RULES: Final = ("code", "paper")
-TRAINS: Final = ("all", "gated", "none")
-STACKS: Final = ("encoder", "decoder", "cross")
 FILE: Final = "gates.safetensors"
 
 

@@ -22,7 +22,7 @@ from lorgnette.subject.subject import _own_device
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset, opened
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
-from lorgnette.training.gates.gates import STACKS, HeadGates, freeze_but, heads_of
+from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning.controls import Controls, measure_controls
@@ -31,7 +31,7 @@ from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importan
 from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.sentences import forecast_lines, readme
-from lorgnette.training.pruning.settings import PruningSettings
+from lorgnette.training.pruning.settings import STACKS, PruningSettings
 from lorgnette.training.pruning.speed import Savings, forecast, savings
 from lorgnette.training.run import fitted, quiet
 from lorgnette.types import Json, PreTrainedModel

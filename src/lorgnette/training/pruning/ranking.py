@@ -78,7 +78,7 @@ def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site,
 
 
 def top_heads(
-    scores: Mapping[tuple[Site, int], float], count: int, stacks: tuple[str, ...] | None = None
+    scores: Mapping[tuple[Site, int], float], count: int, stacks: Sequence[str] | None = None
 ) -> dict[Site, list[int]]:
     """The `count` heads with the largest scores, by site; of the sites in `stacks` only, ties to the first."""
     chosen = [head for head in scores if stacks is None or head[0].name in stacks]

@@ -1,28 +1,41 @@
 """What `lorgnette prune` is told."""
 
 import dataclasses
-import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, Final
 
-from lorgnette.errors import UserError, near
-from lorgnette.training.gates.gates import STACKS, TRAINS, VOITA, check_options, check_rule
-from lorgnette.training.settings import TrainingSettings
+from lorgnette.constraints import Interval, OneOf
+from lorgnette.errors import UserError
+from lorgnette.training.settings import (
+    NOT_THE_RUN,
+    RUN,
+    Count,
+    NotNegative,
+    Positive,
+    Shown,
+    TrainingSettings,
+    base_fields,
+)
 from lorgnette.types import Json
 
-METHODS: Final = ("gates", "importance", "agreement")
-FORMATS: Final = ("pruned", "stock")
 WEIGHT: Final = 0.1
 """λ where neither a share nor a weight is given: the coefficient of Voita's code."""
-EPOCHS: Final = 3
 LEARNING_RATE: Final = 5e-5
 PRESSURE: Final = 0.5
 """λ on the heads that are open beyond a given share."""
+VOITA: Final = 0.33
+"""The temperature of gates in Voita et al. 2019."""
+RULES: Final = ("code", "paper")
+TRAINS: Final = ("all", "gated", "none")
+STACKS: Final = ("encoder", "decoder", "cross")
+_HEADS = "Which heads"
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadChoice:
-    """How heads are chosen, and how the rest learns to do without them.
+@dataclass(frozen=True)
+class PruningSettings(TrainingSettings):
+    """How heads are chosen, and how the rest learns to do without them; the other settings are those of training.
 
     method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head, |∂L/∂ξ|,
                 Michel et al. 2019) or "agreement" (the mean rank over several signals); the last two need `keep`
@@ -38,80 +51,92 @@ class HeadChoice:
                 that are gone: the weights have learnt without them already)
     """
 
-    method: str = "gates"
-    keep: float | None = None
-    weight: float | None = None
-    stacks: tuple[str, ...] | None = None
-    temperature: float = VOITA
-    over: str = "mean"
-    rule: str = "code"
-    train: str = "all"
-    gates_learning_rate: float | None = None
-    settle: int | None = None
-    controls: int = 5
-    allow_empty: bool = False
-    onnx: bool = True
-    format: str = "pruned"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PruningSettings(HeadChoice):
-    """What one pruning is told: the choice of heads, and `training`: the model, the corpus, the folder, epochs …"""
-
-    training: TrainingSettings
+    model: Annotated[str, Shown("", "A trained classifier or translation model: a folder, or a hub name.")]
+    out: Annotated[Path | str, Shown(RUN, "The folder for the pruned model.", names=("--out", "-o"))]
+    _: KW_ONLY
+    method: Annotated[
+        Annotated[str, OneOf(("gates", "importance", "agreement"))],
+        Shown(_HEADS, "gates (learnt), importance (|∂loss/∂gate|) or agreement (mean rank of all signals)."),
+    ] = "gates"
+    keep: Annotated[
+        Annotated[float, Interval(0, 1, "right")] | None,
+        Shown(_HEADS, "Fraction of heads to keep.", metavar="SHARE"),
+    ] = None
+    weight: Annotated[
+        NotNegative | None,
+        Shown(
+            _HEADS,
+            "Instead of --keep: weight λ of the penalty on open gates.",
+            names=("--lambda",),
+            metavar="λ",
+            default="0.1 without --keep",
+        ),
+    ] = None
+    stacks: Annotated[
+        Sequence[Annotated[str, OneOf(STACKS)]] | None,
+        Shown(_HEADS, "Stacks to prune, comma-separated: encoder, decoder, cross.", default="all"),
+    ] = None
+    temperature: Annotated[
+        float,
+        Interval(0, 1, "right"),
+        Shown(_HEADS, "Gate temperature: 0.33 (Voita et al.) or 0.667 (Louizos et al.)."),
+    ] = VOITA
+    over: Annotated[str, OneOf(("mean", "sum")), Shown(_HEADS, "Penalty: mean or sum over layers.")] = "mean"
+    rule: Annotated[
+        str, OneOf(RULES), Shown(_HEADS, "When a gate counts as closed: as in Voita's code, or as in the paper.")
+    ] = "code"
+    train: Annotated[
+        str, OneOf(TRAINS), Shown(_HEADS, "Weights to train: all, gated (the stacks being pruned) or none.")
+    ] = "all"
+    gates_learning_rate: Annotated[
+        Positive | None, Shown(_HEADS, "Learning rate of the gates.", default="from the number of steps")
+    ] = None
+    controls: Annotated[
+        int, Interval(0), Shown(_HEADS, "Number of random head sets (same heads per layer) to compare with.")
+    ] = 5
+    allow_empty: Annotated[bool, Shown(_HEADS, "Allow layers that lose all their heads.")] = False
+    epochs: Annotated[Count, Shown(RUN, "Epochs of training with gates.")] = 3
+    settle: Annotated[
+        Annotated[int, Interval(0)] | None,
+        Shown(RUN, "Epochs of fine-tuning after removal.", default="1 with --keep"),
+    ] = None
+    learning_rate: Annotated[Positive | None, Shown(RUN, "Learning rate of the model weights.", default="5e-5")] = None
+    batch_size: Annotated[int, Interval(1, 1 << 20), Shown(RUN, "Texts per batch.")] = 32
+    onnx: Annotated[bool, Shown(RUN, "Also write model.onnx.", names=("--onnx/--no-onnx",))] = True
+    format: Annotated[
+        Annotated[str, OneOf(("pruned", "stock"))],
+        Shown(RUN, "pruned (smaller) or stock (removed heads are zero; opens in plain transformers)."),
+    ] = "pruned"
 
     def __post_init__(self) -> None:
-        training = self.training
-        changes: dict[str, float] = {} if training.epochs is not None else {"epochs": EPOCHS}
-        if training.learning_rate is None:  # heads that go take more than fine-tuning does
-            changes |= {"learning_rate": LEARNING_RATE, "warmup": training.warmup or 0.0}
-        object.__setattr__(self, "training", training.replace(**changes))
-        if self.method not in METHODS:
-            raise UserError(
-                f"the method must be one of {', '.join(METHODS)}; got {self.method!r}.{near(self.method, METHODS)}"
-            )
-        if self.format not in FORMATS:
-            raise UserError(
-                f"--format must be one of {', '.join(FORMATS)}; got {self.format!r}.{near(self.format, FORMATS)}"
-            )
-        if self.keep is not None and not 0 < self.keep <= 1:
-            raise UserError(
-                f"--keep is the share of the heads to keep, above 0 and at most 1 (a third: 0.33); got {self.keep}."
-            )
+        super().__post_init__()
         if self.keep is not None and self.weight is not None:
-            raise UserError("--keep sets how many heads remain, --lambda lets training decide: use one of them.")
+            raise UserError("`keep` sets how many heads remain, `weight` lets training decide: use one of them.")
         if self.method != "gates" and self.keep is None:
-            raise UserError(f"the method {self.method!r} ranks heads: set how many to keep with --keep, such as 0.3.")
-        if self.weight is not None and not 0 <= self.weight < math.inf:
-            raise UserError(f"--lambda is added to the loss times the open heads: 0 or more; got {self.weight}.")
-        if self.train not in TRAINS:
-            raise UserError(f"train must be one of {', '.join(TRAINS)}; got {self.train!r}.{near(self.train, TRAINS)}")
-        wrong = [name for name in self.stacks or () if name not in STACKS]
-        if wrong:
-            raise UserError(f"stacks are some of {', '.join(STACKS)}; got {wrong[0]!r}.{near(wrong[0], STACKS)}")
-        if self.settle is not None and self.settle < 0:
-            raise UserError(f"settle is a number of epochs, 0 or more; got {self.settle}.")
+            raise UserError(f"The method {self.method!r} ranks heads: set how many to keep with `keep`, such as 0.3.")
         if self.settle and self.train == "none":
-            raise UserError("--train none leaves nothing to fine-tune: omit --settle.")
-        if self.controls < 0:
-            raise UserError(f"controls is a number of random sets, 0 or more; got {self.controls}.")
-        check_options(self.pressure, 0, self.over, self.temperature)
-        check_rule(self.rule)
-        if self.gates_learning_rate is not None and not 0 < self.gates_learning_rate < math.inf:
-            raise UserError(f"the learning rate of the gates must be above 0; got {self.gates_learning_rate}.")
+            raise UserError("If no weights are trained (`train`), nothing is left to fine-tune: omit `settle`.")
         self._refuse_idle()
 
     def _refuse_idle(self) -> None:
         """What was asked for and would change nothing."""
         if self.keep is not None and self.rule != "code":
-            raise UserError("--rule decides which gates are closed, --keep fixes the number of heads: use one of them.")
+            raise UserError("`rule` decides which gates are closed, `keep` fixes the number of heads: use one of them.")
         if self.method == "gates":
             return
-        own = {"--temperature": self.temperature != VOITA, "--over": self.over != "mean"}
-        own |= {"--gates-learning-rate": self.gates_learning_rate is not None}
+        own = {"temperature": self.temperature != VOITA, "over": self.over != "mean"}
+        own |= {"gates_learning_rate": self.gates_learning_rate is not None}
         idle = [name for name, given in own.items() if given]
         if idle:
-            raise UserError(f"{idle[0]} is for gates, but the method {self.method!r} has none: omit it.")
+            raise UserError(f"`{idle[0]}` is for gates, but the method {self.method!r} has none: omit it.")
+
+    @property
+    def training(self) -> TrainingSettings:
+        """How the rest learns."""
+        given = base_fields(self)
+        if self.learning_rate is None:  # heads that go take more than fine-tuning does
+            given |= {"learning_rate": LEARNING_RATE, "warmup": self.warmup or 0.0}
+        return TrainingSettings(**given)
 
     @property
     def pressure(self) -> float:
@@ -128,8 +153,9 @@ class PruningSettings(HeadChoice):
 
     def record(self) -> Json:
         """The settings as plain values: what must be the same to go on with an interrupted run."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("training", "controls", "allow_empty", "onnx"):  # what is done with the pruned model may change
+        training = self.training.record()
+        own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in training}
+        for name in (*NOT_THE_RUN, "data", "controls", "allow_empty", "onnx"):  # what is done with it may change
             del own[name]
         own["stacks"] = None if self.stacks is None else list(self.stacks)
-        return {**self.training.record(), "pruning": own}
+        return {**training, "pruning": own}
