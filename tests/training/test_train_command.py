@@ -40,7 +40,7 @@ def test_the_command_killed_and_resumed_says_the_same(tmp_path):
     z, n = 1.959963984540054, tested["texts"]  # Wilson 1927, by hand
     middle, half = (right + z**2 / 2) / (n + z**2), z / (n + z**2) * (right * (n - right) / n + z**2 / 4) ** 0.5
     assert (low, high) == pytest.approx((middle - half, middle + half))
-    said = f"test accuracy {trained.accuracy:.4f} (95 % interval over {n} texts: {low:.4f} to {high:.4f})"
+    said = f"test accuracy {trained.accuracy:.4f} (95 % interval over {n:,} texts: {low:.4f} to {high:.4f})"
     assert said in " ".join(whole.stdout.split())
     assert whole.stderr.count("epoch") == 3
     killed = Forked(command(*OPTIONS, "--out", str(tmp_path / "b")))
