@@ -28,11 +28,9 @@ def test_commands_and_functions_have_the_same_options_and_defaults(name):
     ("command", "given", "said"),
     [
         ("prune", ["--keep", "1.5"], "--keep must be a number above 0 and at most 1"),
-        (
-            "prune",
-            ["--keep", "0.5", "--lambda", "1"],
-            "--keep sets how many heads remain, --lambda lets",
-        ),
+        ("prune", ["--keep", "0.5", "--lambda", "1"], "--keep sets how many heads remain, --lambda lets"),
+        ("train", ["--epochs", "0"], "--epochs must be a whole number from 1 to 2,147,483,647"),
+        ("train", ["--label-smoothing", "1"], "--label-smoothing must be a number of at least 0 and below 1"),
         ("prune", ["--stacks", "encodr"], "Did you mean 'encoder'?"),
         ("train", ["--seeds", "0,x"], "--seeds takes whole numbers between commas (0,1,2). Got '0,x' instead."),
         ("train", ["--select", "los"], "--select must be 'loss', 'cross_entropy', 'accuracy' or 'bleu'. Got 'los'"),
@@ -45,6 +43,22 @@ def test_an_error_names_the_option_as_it_was_written(command, given, said, tmp_p
     assert done.exit_code == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "bounds"),
+    [
+        ("train", "--label-smoothing", "[0<=x<1]"),
+        ("train", "--learning-rate", "[x>0]"),
+        ("train", "--epochs", "[x>=1]"),
+        ("prune", "--keep", "SHARE [0<x<=1]"),
+        ("prune", "--seed", "[0<=x<=4294967295]"),
+    ],
+)
+def test_the_help_shows_the_bounds(command, option, bounds):
+    lines = CliRunner(env={"COLUMNS": "160"}).invoke(app, [command, "--help"]).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("│") and line.strip("│* ").startswith(f"{option} ")]
+    assert bounds in line
 
 
 @pytest.mark.parametrize("name", ["report", "compare"])

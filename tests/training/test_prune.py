@@ -241,6 +241,16 @@ def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_p
         settings("nowhere", tmp_path / "out", **changes)
 
 
+def test_the_record_that_resuming_compares_has_kept_its_keys(tmp_path):
+    given = {"model": "m", "corpus": PARTS, "out": tmp_path / "out"}
+    record = PruningSettings(**given, keep=0.5, stacks=("encoder",), resume=True, onnx=False).record()
+    assert record.pop("pruning") == {
+        "method": "gates", "keep": 0.5, "weight": None, "stacks": ["encoder"], "temperature": 0.33, "over": "mean",
+        "rule": "code", "train": "all", "gates_learning_rate": None, "settle": None, "format": "pruned",
+    }  # fmt: skip
+    assert record == TrainingSettings(**given, epochs=3, batch_size=32, learning_rate=5e-5, warmup=0.0).record()
+
+
 def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
     with pytest.raises(UserError, match=r"There is no folder './nowhere'"):
         prune(settings("./nowhere", tmp_path / "out", keep=0.5))

@@ -243,7 +243,7 @@ def _options(kind: Any, command: str) -> dict[str, inspect.Parameter]:
     """The fields of a dataclass that a command shows: what it needs first, then what is its own, then the rest."""
     fields, out = dataclasses.fields(kind), {}
     needed = [each for each in fields if each.default is each.default_factory is dataclasses.MISSING]
-    own = [each for each in fields if each.name in vars(kind)["__annotations__"]]
+    own = [each for each in fields if each.name in inspect.get_annotations(kind)]
     for field in dict.fromkeys((*needed, *own, *fields)):
         annotation = _option(field, command)
         if annotation is not None:
@@ -263,26 +263,34 @@ def _option(field: "dataclasses.Field[object]", command: str) -> object:
         return None
     if not shown.panel:
         return Annotated[str, typer.Argument(help=shown.help, callback=known_folder)]
-    low, high = (None, None) if _is_words(field.type) else _bounds(field.type)
     named = typer.Option(
         *(shown.names or (_flag(field),)),
         help=shown.help,
         rich_help_panel=shown.panel,
-        metavar=shown.metavar,
+        metavar=shown.metavar if _is_words(field.type) else _metavar(field.type, shown.metavar),
         envvar=shown.variable,
         show_default=shown.default or True,
-        min=low,
-        max=high,
     )
     return Annotated[_typed(field.type), named]
 
 
-def _bounds(annotation: object) -> tuple[float | int | None, float | int | None]:
-    """The least and the largest number, as far as the help says them."""
-    rules = [rule for member in members(annotation) for rule in plain(member)[1] if isinstance(rule, Interval)]
-    low = next((rule.low for rule in rules if rule.closed in ("both", "left")), None)
-    high = next((rule.high for rule in rules if rule.closed == "both"), None)
-    return low, None if high in (MOST, inf) else high
+def _metavar(annotation: object, name: str | None) -> str | None:
+    """What stands for a value in the help, with its bounds; the settings refuse what is beyond them."""
+    rules = [
+        (getattr(bare, "__name__", "value"), rule)
+        for bare, constraints in map(plain, members(annotation))
+        for rule in constraints
+        if isinstance(rule, Interval)
+    ]
+    if not rules:
+        return name
+    kind, rule = rules[0]
+    above, below = ("<=" if rule.closed in ("both", end) else "<" for end in ("left", "right"))
+    if rule.high in (MOST, inf):
+        bounds = f"x{above.replace('<', '>')}{rule.low}"
+    else:
+        bounds = f"{rule.low}{above}x{below}{rule.high}"
+    return f"{name or f'<{kind}>'} [{bounds}]"
 
 
 def _typed(annotation: object) -> Any:

@@ -148,7 +148,8 @@ class TrainingSettings:
     fp16: Annotated[bool, Shown(RUN, "Train in float16 (GPU).", only="train")] = False
     resume: Annotated[bool, Shown(RUN, "Resume the interrupted run in --out.")] = False
     max_length: Annotated[
-        Count | None, Shown(_TEXTS, "Truncate longer texts (the count is reported).", default="500, or the model's")
+        Count | None,
+        Shown(_TEXTS, "Truncate longer texts (the count is reported).", default="the model's, presets 500"),
     ] = None
     validation: Annotated[
         Share,
