@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import bert, gpt2, marian, subject
-from transformers import BertConfig, PreTrainedTokenizer
+from transformers import BertConfig, ByT5Tokenizer, CanineTokenizer, PreTrainedTokenizer
 
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError
@@ -319,3 +319,17 @@ def test_a_tokenizer_written_in_python_takes_pairs(pair):
     assert side.special.tolist() == [number in (1, 2) for number in side.ids]
     batch = encoder.collate([encoded])
     assert batch.source.categories["pair"].sum() == len(second)
+
+
+@pytest.mark.parametrize("make", [ByT5Tokenizer, CanineTokenizer])
+@pytest.mark.parametrize("text", ["the cät sat", " two  spaces ", "日本 語 naïve"])
+def test_the_model_reads_what_its_tokenizer_gives(make, text):
+    """A tokenizer without offsets and without word marks: spaces are ids too, and words are those between them."""
+    cutter = make()
+    side = Encoder(cutter, BertConfig(), None).encode(Example("1", text)).source
+    assert side.ids.tolist() == cutter(text)["input_ids"]
+    assert side.words == tuple(text.split())
+    pieces = cutter.convert_ids_to_tokens(side.ids.tolist())
+    for number, word in enumerate(text.split()):
+        own = [piece for piece, of_word in zip(pieces, side.word.tolist(), strict=True) if of_word == number]
+        assert cutter.convert_tokens_to_string(own).strip() == word

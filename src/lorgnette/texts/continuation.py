@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from lorgnette.errors import UserError
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.sides import Encoded, Side
-from lorgnette.texts.word_maps import by_tokenizer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from lorgnette.texts.word_maps import by_tokenizer, spoken
 
 PROMPT, GENERATED = "prompt", "generated"
 """The parts of a text that a model has continued."""
@@ -23,7 +19,7 @@ def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded
         raise UserError(f"{type(encoder.tokenizer).__name__} has no character offsets, so it cannot continue a text.")
     prompt = encoded.source
     own = prompt.ids.tolist()
-    text, ends = _spoken(encoder.tokenizer, own, ids)
+    text, ends = spoken(encoder.tokenizer, ids, own)
     special = [number in encoder.specials for number in ids]
     word, words = _words(encoder, text, ends, special)
     shifted = [-1 if number < 0 else number + len(prompt.words) for number in word]
@@ -36,23 +32,6 @@ def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded
     side.types = None if prompt.types is None else [*prompt.types, *([prompt.types[-1]] * len(ids))]
     side.parts = [*(prompt.parts or [PROMPT] * len(prompt)), *([GENERATED] * len(ids))]
     return replace(encoded, example=replace(encoded.example, text=encoded.example.text + text), source=side)
-
-
-def _spoken(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], ids: Sequence[int]) -> tuple[str, list[int]]:
-    """The text that the ids add to the prompt, and where each of them ends in it."""
-    said = [_decoded(tokenizer, [*prompt, *ids[:count]]) for count in range(len(ids) + 1)]
-    before = said[0]
-    if not said[-1].startswith(before):  # the prompt ended within a character
-        said = [_decoded(tokenizer, ids[:count]) for count in range(len(ids) + 1)]
-        before = ""
-    ends = [min(max(len(text) - len(before), 0), len(said[-1]) - len(before)) for text in said[1:]]
-    for number, (earlier, later) in enumerate(pairwise(ends)):
-        ends[number + 1] = max(earlier, later)
-    return said[-1][len(before) :], ends
-
-
-def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _words(encoder: Encoder, text: str, ends: list[int], special: list[bool]) -> tuple[list[int], list[str]]:

@@ -16,7 +16,7 @@ from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, PAIR, part_masks, parts_of, written
 from lorgnette.texts.sides import Encoded, Row, Sequences, Side, SideWords, WordMap, positions_within
 from lorgnette.texts.token_kinds import TokenKinds
-from lorgnette.texts.word_maps import word_maps
+from lorgnette.texts.word_maps import runs_of, spoken, word_maps
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Encoder:
         return self._joined(first, self._slow_text(text.pair, text.pair_words))
 
     def _slow_text(self, text: str, words: tuple[str, ...] | None) -> Side:
-        return self._by_mark(self.tokenizer(text)["input_ids"], tuple(text.split()) if words is None else words)
+        return self._without_offsets(self.tokenizer(text)["input_ids"], text, words)
 
     def _joined(self, *pair: Side) -> Side:
         """Two texts as the tokenizer joins them, with the special tokens that it puts around and between them."""
@@ -174,27 +174,40 @@ class Encoder:
             joined.types = self.tokenizer.create_token_type_ids_from_sequences(*inner)
         return joined
 
-    def _by_mark(self, ids: list[int], parts: tuple[str, ...], which: str = "text") -> Side:
-        """Sentencepiece: a piece with the mark begins a word. If the count is off, word by word.
+    def _without_offsets(
+        self, ids: list[int], text: str, words: tuple[str, ...] | None = None, which: str = "text"
+    ) -> Side:
+        """A text as a tokenizer without offsets cut it, with its words: given, or those between white space.
 
-        `which` is the tokenizer's argument: Marian cuts `text_target` with other pieces than `text`.
+        A sentencepiece with the mark begins a word. If that does not give the words, they are cut one by one, by the
+        `which` argument of the tokenizer (Marian cuts `text_target` with other pieces than `text`). If their ids are
+        not those of the text (ByT5's spaces are bytes too), the words are found in the decoded text. Only for given
+        words that none of this finds does the model read the words cut one by one.
         """
         before, behind = self._added
         special = [not before <= place < len(ids) - behind for place in range(len(ids))]
+        names = tuple(text.split()) if words is None else words
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         word, number = [], -1
         for piece, flag in zip(pieces, special, strict=True):
             number += not flag and (piece.startswith("▁") or number < 0)
             word.append(-1 if flag else number)
-        if number + 1 != len(parts):
-            per_word = [self.tokenizer(**{which: part}, add_special_tokens=False)["input_ids"] for part in parts]
-            inner = [i for part in per_word for i in part]
-            ids = self.tokenizer.build_inputs_with_special_tokens(inner)
-            start = next((k for k in range(len(ids)) if ids[k : k + len(inner)] == inner), 0)
-            word = [-1] * len(ids)
-            word[start : start + len(inner)] = [n for n, part in enumerate(per_word) for _ in part]
-            special = [w < 0 for w in word]
-        return Side.of(ids, special, word, parts)
+        if number + 1 == len(names):
+            return Side.of(ids, special, word, names)
+        inner = ids[before : len(ids) - behind]
+        per_word = [self.tokenizer(**{which: one}, add_special_tokens=False)["input_ids"] for one in names]
+        one_by_one = [i for one in per_word for i in one]
+        if one_by_one != inner:
+            decoded, ends = spoken(self.tokenizer, inner)
+            seen = tuple(decoded.split())
+            if words is None or len(seen) == len(names):
+                runs = [-1] * before + runs_of(decoded, ends) + [-1] * behind
+                return Side.of(ids, special, runs, names if len(seen) == len(names) else seen)
+        ids = self.tokenizer.build_inputs_with_special_tokens(one_by_one)
+        start = next((k for k in range(len(ids)) if ids[k : k + len(one_by_one)] == one_by_one), 0)
+        word = [-1] * len(ids)
+        word[start : start + len(one_by_one)] = [n for n, one in enumerate(per_word) for _ in one]
+        return Side.of(ids, [number < 0 for number in word], word, names)
 
     @property
     def decoder_start(self) -> int:
@@ -216,7 +229,7 @@ class Encoder:
             side = self._fast(Sequences(example.target), ())
         else:
             cut = self.tokenizer(text_target=example.target)["input_ids"]
-            side = self._by_mark(cut, tuple(example.target.split()), "text_target")
+            side = self._without_offsets(cut, example.target, tuple(example.target.split()), "text_target")
         # The last piece (the end of the sentence) is predicted, never read.
         ids, special, word = (row[:-1].tolist() for row in (side.ids, side.special, side.word))
         shifted = Side.of([start, *ids], [True, *special], [-1, *word], side.words)

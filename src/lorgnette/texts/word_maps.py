@@ -1,7 +1,7 @@
 """Which word each piece of a text belongs to, for every kind of tokenizer."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from lorgnette.texts.word_forms import codes_of
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
+    from transformers import PreTrainedTokenizerBase
 
 Offsets = Sequence[tuple[int, int]]
 """Where each piece begins and ends in its text."""
@@ -158,3 +159,35 @@ def by_offset(
     number = np.minimum(np.searchsorted(ends, end), len(words) - 1)
     number = np.maximum.accumulate(np.where(mine & (end > start), number, 0))
     return np.where(mine, number, -1)
+
+
+def spoken(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], prompt: Sequence[int] = ()
+) -> tuple[str, list[int]]:
+    """The text that the ids add to the prompt, and where each of them ends in it."""
+    said = [_decoded(tokenizer, [*prompt, *ids[:count]]) for count in range(len(ids) + 1)]
+    before = said[0]
+    if not said[-1].startswith(before):  # the prompt ended within a character
+        said = [_decoded(tokenizer, ids[:count]) for count in range(len(ids) + 1)]
+        before = ""
+    ends = [min(max(len(text) - len(before), 0), len(said[-1]) - len(before)) for text in said[1:]]
+    for number, (earlier, later) in enumerate(pairwise(ends)):
+        ends[number + 1] = max(earlier, later)
+    return said[-1][len(before) :], ends
+
+
+def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def runs_of(text: str, ends: Sequence[int]) -> list[int]:
+    """For each piece, by where it ends in the text, the number of its run between white space."""
+    begins = [not now.isspace() and before.isspace() for before, now in pairwise(f" {text}")]
+    run = list(accumulate(begins))  # of each character; white space belongs to the run before it
+    out = []
+    for start, end in pairwise([0, *ends]):
+        inside = [at for at in range(start, end) if not text[at].isspace()]
+        # A piece without a character of its own (white space, a part of a character) goes with what follows it.
+        at = inside[-1] if inside else next((k for k in range(end, len(text)) if not text[k].isspace()), len(text) - 1)
+        out.append(run[at] - 1 if text else 0)
+    return out
