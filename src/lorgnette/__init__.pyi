@@ -21,6 +21,8 @@ from lorgnette.explaining import Explanation as Explanation
 from lorgnette.explaining import Next as Next
 from lorgnette.explaining import explain as explain
 from lorgnette.explaining import explanations as explanations
+from lorgnette.explaining.logit_lens import LayerPredictions as LayerPredictions
+from lorgnette.explaining.logit_lens import logit_lens as logit_lens
 from lorgnette.explaining.sources.measuring import Sources as Sources
 from lorgnette.explaining.sources.measuring import sources as sources
 from lorgnette.figures.plot import Plot as Plot

@@ -139,3 +139,20 @@ def test_no_weight_of_a_long_text_is_written_as_zero(monkeypatch):
 def test_a_weight_shows_two_digits_that_count(value):
     assert float(weight(value)) == pytest.approx(value, rel=0.051)
     assert weight(0.0) == "0"
+
+
+def test_the_logit_lens_prints_what_each_layer_would_predict(monkeypatch):
+    subject = gpt2()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    found = lo.logit_lens(subject, "the cat sat")
+    header, *lines = lorgnette("gpt2", "the cat sat", "--logit-lens").splitlines()
+    assert header.split() == ["token", "embeddings", "layer", "1", "layer", "2"]
+    for number, line in enumerate(lines):
+        token, *cells = line.split()
+        assert token == found.tokens[number]
+        assert cells[::2] == [row[number][:8] for row in found.pieces]
+        assert cells[1::2] == [f"{float(share):.2f}" for share in found.probability[:, number]]
+    rows = json.loads(lorgnette("gpt2", "the cat sat", "--logit-lens", "--json"))["predictions"]
+    assert [row["prediction"] for row in rows] == [piece for row in found.pieces for piece in row]
+    refused = CliRunner().invoke(app, ["trace", "gpt2", "the cat", "--logit-lens", "--without", "1.1"])
+    assert refused.exit_code == 2

@@ -10,9 +10,11 @@ from transformers import CohereConfig, CohereForCausalLM, GraniteConfig, Granite
 from lorgnette.attending import Recorder
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.explaining.head_logits import HeadLogits, WrittenStates
+from lorgnette.explaining.logit_lens import logit_lens
 from lorgnette.explaining.output_head import OutputHead, Predictions
 from lorgnette.lens.losses import TASKS, task_of
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 
 # fmt: off
 SIZE = {
@@ -233,3 +235,28 @@ def test_a_model_without_a_head_is_refused():
     subject = Subject(tiny_model("bert", 0, torch.float64), tokenizer("bert"), name="tiny bert")
     with pytest.raises(UserError, match="no output head"):
         OutputHead(subject)
+
+
+@pytest.mark.parametrize(("name", "text"), [("gpt2", "w1 w2 w3 w4"), ("bert-mlm", "w1 [MASK] w3"), ("marian", "w1 w2")])
+def test_the_logit_lens_of_one_text(name, text):
+    subject = made(name)
+    found = logit_lens(subject, text)
+    batch = subject.encode([Example("t", text, target="w2 w3" if name == "marian" else None)])
+    if name == "marian":
+        found = logit_lens(subject, text, target="w2 w3")
+    with torch.no_grad():
+        logits = subject.run(batch).logits[0]
+    expected = logits[list(found.positions)]
+    assert torch.equal(found.top[-1], expected.argmax(-1))
+    torch.testing.assert_close(found.probability[-1], expected.softmax(-1).max(-1).values)
+    assert len(found.pieces) == len(found.top) == 1 + max(s.layer for s in subject.sites) + 1
+    frame = found.to_dataframe()
+    assert len(frame) == found.top.numel()
+    assert frame[frame.state == frame.state.max()].agrees.all()
+    by_loop = [
+        min(k for k in range(len(found.top)) if all(row[i] == found.top[-1, i] for row in found.top[k:]))
+        for i in range(len(found.tokens))
+    ]
+    assert found.settled.tolist() == by_loop
+    assert found.plot().chart.to_dict()
+    assert f"{len(found.tokens)} positions" in repr(found)

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lorgnette.explaining import Next
+    from lorgnette.subject import Subject
     from lorgnette.subject.trace import Trace
     from lorgnette.texts.batch import Tokens
+    from lorgnette.texts.example import Example
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
@@ -76,6 +78,10 @@ def trace(
     at: prompting.At = None,
     chat: prompting.Chat = False,
     system: prompting.System = None,
+    logit_lens: Annotated[
+        bool,
+        typer.Option("--logit-lens", help="Print what each layer would predict (language and translation models)."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
     *,
     opening: options.Opening,
@@ -97,6 +103,7 @@ def trace(
       lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
       lorgnette trace bert-base-uncased "The cat sat." --json
       lorgnette trace ./my-language-model "The cat sat on the" --generate 20
+      lorgnette trace ./my-language-model "Paris is in" --logit-lens
       lorgnette trace ./my-language-model "Paris is in" --explain attnlrp --said " France" --instead-of " Italy"
       lorgnette trace ./my-language-model "Who wrote Faust?" --chat --generate 40 --html faust.html
     """
@@ -114,6 +121,13 @@ def trace(
     subject = opening.load(model)
     wanted = prompting.explained(class_name, said, instead_of, at)
     example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
+    if logit_lens:
+        if explain or without or layer is not None or html is not None or how is not None:
+            raise typer.BadParameter(
+                "--logit-lens stands alone: leave out --explain, --without, --layer, --html and --generate."
+            )
+        _layer_predictions(subject, example, as_json=as_json)
+        return
     if html is not None:
         from lorgnette.reporting.views import write_page
         from lorgnette.reporting.views.gather import gathered
@@ -149,6 +163,19 @@ def trace(
     if links is not None:
         out().print()
         out().print(links)
+
+
+def _layer_predictions(subject: "Subject", example: "Example", *, as_json: bool) -> None:
+    from lorgnette.cli.consoles import out
+    from lorgnette.cli.logit_lens import layer_table
+    from lorgnette.explaining.logit_lens import logit_lens
+
+    found = logit_lens(subject, example)
+    if as_json:
+        rows = found.to_dataframe().to_dict("records")
+        typer.echo(json.dumps({"model": subject.name, "text": example.text, "predictions": rows}, ensure_ascii=False))
+        return
+    out().print(layer_table(found, out().width))
 
 
 def _say_cost(methods: "Sequence[str]") -> None:
