@@ -37,7 +37,6 @@ Shares = Annotated[Sequence[Share], NotEmpty()]
         (Seed, [0, 2**32 - 1], [-1, 2**32]),
         (object, [1, None, "a"], []),
     ],
-    ids=str,
 )
 def test_what_fits(annotation, good, bad):
     assert all(fits(value, annotation) for value in good)
@@ -56,7 +55,6 @@ def test_what_fits(annotation, good, bad):
         (Shares, "a list of numbers above 0 and below 1, not an empty one", "numbers above 0 and below 1, between +"),
         (Sequence[Literal["zero", "mean"]], "a list of any of 'zero', 'mean'", "any of zero, mean, between +"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_expected(annotation, in_python, as_text):
     assert expected(annotation) == in_python
