@@ -13,12 +13,10 @@ import torch
 from jaxtyping import Int32, Int64
 from transformers import AutoTokenizer
 
-from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
-from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
 from lorgnette.texts import Corpus
 from lorgnette.texts.vectors import read_vectors
-from lorgnette.training.build import PresetBuilder, vectors_path
+from lorgnette.training.build import PresetBuilder
 from lorgnette.training.data import Item, Items, Reader
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.settings import TrainingSettings
@@ -62,6 +60,9 @@ def store(settings: TrainingSettings, scratch: Path) -> None:
         (partial / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
 
+_vectors = lru_cache(maxsize=2)(read_vectors)
+
+
 def stored(settings: TrainingSettings, scratch: Path, *, test: bool = True) -> Prepared:
     """What `prepare(settings)` would give, from the files; without `test`, a run that cannot read the test texts.
 
@@ -70,7 +71,7 @@ def stored(settings: TrainingSettings, scratch: Path, *, test: bool = True) -> P
     """
     folder = place(settings, scratch)
     about = _about(folder)
-    builder = StoredBuilder(settings, tuple(about["labels"]), folder)
+    builder = PresetBuilder(settings, tuple(about["labels"]), tuple, _tokenizer(folder), _vectors)
     cls = builder.config.cls_token_id if builder.config.uses_cls else None
     limit = builder.max_length
     train, validation = (_read(folder / name, cls, limit) for name in ("train", "validation"))
@@ -111,26 +112,6 @@ class StoredItems(Items):
         self.items, self.cut = items, cut
 
 
-class StoredBuilder(PresetBuilder):
-    """Makes models for a vocabulary that is there already."""
-
-    def __init__(self, settings: TrainingSettings, labels: tuple[str, ...], folder: Path) -> None:
-        self._folder = folder
-        super().__init__(settings, labels, lambda: ())
-
-    def _tokenizer(self, config: SelfAttentionClassifierConfig, texts: Any) -> Any:
-        return _tokenizer(self._folder)
-
-    def _read_vectors(self, config: SelfAttentionClassifierConfig) -> tuple[list[str], torch.Tensor, str] | None:
-        source = config.embedding_source
-        if source == "random":
-            return None
-        words, array = _vectors(vectors_path(source, self.settings))
-        if array.shape[1] != config.embedding_width:
-            raise UserError(f"the vectors {source!r} are {array.shape[1]} wide, not {config.embedding_width}.")
-        return words, array, source
-
-
 def _write(path: Path, items: Items) -> None:
     ids = [item["input_ids"].numpy() for item in items.items]
     np.save(path.with_suffix(".ids.npy"), np.concatenate(ids))
@@ -169,9 +150,3 @@ def _about(folder: Path) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder / "tokenizer", use_fast=True)
-
-
-@lru_cache(maxsize=2)
-def _vectors(path: Path) -> tuple[list[str], torch.Tensor]:
-    words, array = read_vectors(path)
-    return words, torch.from_numpy(array)

@@ -76,10 +76,10 @@ class RankedNorms(Norms):
 
     def allocate(self, subject: Subject) -> None:
         super().allocate(subject)
-        self.batches: Waiting[Batch] = Waiting(self, self._give, on_cpu=True)  # behind what calls `_ratios`
+        self.batches: Waiting[Batch] = Waiting(self, self._give, on_cpu=True)  # behind what calls `take_ratios`
 
-    def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
-        super()._ratios(sites, ratios, query)
+    def take_ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
+        super().take_ratios(sites, ratios, query)
         self.layers_of_batch += len(sites)
         for name, values in ratios.items():
             of_layers = values.unflatten(0, (len(sites), -1)).double().sum(0).cpu()  # [text token]
@@ -90,7 +90,7 @@ class RankedNorms(Norms):
         self.batches.add(batch)
 
     def _give(self, batches: Sequence[Batch]) -> None:
-        """Means over layers, which `_ratios` has summed for the batch that has gone through."""
+        """Means over layers, which `take_ratios` has summed for the batch that has gone through."""
         means = {name: values / self.layers_of_batch for name, values in self.sums_of_batch.items()}
         self.sums_of_batch, self.layers_of_batch = {}, 0
         for batch in batches if means else ():

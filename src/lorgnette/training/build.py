@@ -20,7 +20,7 @@ from lorgnette.models.marian_small import TRANSLATORS
 from lorgnette.models.opening import Checkpoint, UnknownModel, known_names
 from lorgnette.texts import Example
 from lorgnette.texts.sides import Sequences
-from lorgnette.texts.vectors import read_vectors
+from lorgnette.texts.vectors import Vectors, read_vectors
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -81,18 +81,28 @@ def classes_of(settings: TrainingSettings, labels: tuple[str, ...], *, trained: 
 
 
 class PresetBuilder:
-    """Makes the tokenizer once, and a new model for each seed."""
+    """Makes the tokenizer once, and a new model for each seed.
+
+    `tokenizer`: one that exists already, for texts that were tokenised before. `read` reads word vectors.
+    """
 
     settings: TrainingSettings
     labels: tuple[str, ...]
 
-    def __init__(self, settings: TrainingSettings, labels: tuple[str, ...], texts: Callable[[], Iterable[Example]]):
-        self.settings, self.labels = settings, labels
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        labels: tuple[str, ...],
+        texts: Callable[[], Iterable[Example]],
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        read: Callable[[Path], Vectors] = read_vectors,
+    ):
+        self.settings, self.labels, self.read = settings, labels, read
         self.max_length: int | None = settings.max_length or MAX_LENGTH
         self.donor: Loaded | None = _donor(settings)
         config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
         self.vectors = self._read_vectors(config)
-        self.tokenizer = self._tokenizer(config, texts)
+        self.tokenizer = self._tokenizer(config, texts) if tokenizer is None else tokenizer
         self.config: SelfAttentionClassifierConfig = self._config(len(self.tokenizer))
         self.known_words: int | None = None
 
@@ -135,7 +145,7 @@ class PresetBuilder:
         source = config.embedding_source
         if source == "random" or self.donor is not None:
             return None
-        words, array = read_vectors(vectors_path(source, self.settings))
+        words, array = self.read(vectors_path(source, self.settings))
         if array.shape[1] != config.embedding_width:
             raise UserError(
                 f"the vectors {source!r} are {array.shape[1]} wide and the model expects {config.embedding_width}: set "

@@ -186,7 +186,7 @@ class Norms(Lens):
             means = {site: self.centring.mean("value", site) for site in self.sites} if self.centred else None
             for site, share in value_zeroing(self.subject, batch, means):
                 query = batch.queries(site).mask
-                self._ratios([site], {"value_zeroing": share}, query)
+                self.take_ratios([site], {"value_zeroing": share}, query)
 
     def _take(self, readings: Sequence[Reading]) -> None:
         """What was read at sites that are alike, now that the batch is through."""
@@ -199,7 +199,7 @@ class Norms(Lens):
         self._layers(read, present * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
         if ratios := read.ratios():
-            self._ratios(read.sites, ratios, query)
+            self.take_ratios(read.sites, ratios, query)
 
     def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
@@ -258,7 +258,7 @@ class Norms(Lens):
         if (expansion := read.expansion()) is not None:
             read.add(self.expansion, {"expansion": self._over_tokens(expansion, read.key)})
 
-    def _ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
+    def take_ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
         """Means and extremes of mixing ratios [site·text token]; a token whose terms are all zero has none."""
         none = torch.full_like(next(iter(ratios.values())), torch.nan)
         values = torch.stack([ratios.get(name, none) for name in self.ratios], -1).double()
