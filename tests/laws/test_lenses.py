@@ -1,7 +1,7 @@
 """The common laws, for every registered lens on an encoder, a decoder and a translation model."""
 
 import pytest
-from tiny import EXAMPLES, MAKERS, TREEBANK, classifier, examples
+from tiny import EXAMPLES, MAKERS, PROMPTS, TREEBANK, classifier, examples
 from tiny import subject as tiny_subject
 
 from lorgnette import lens as lenses
@@ -24,6 +24,7 @@ NEEDS = {
     "alignment": {"marian"},
     "cones": {"classifier"},
     "rationales": {"classifier"},
+    "sources": {"gpt2"},
 }
 # Lenses that compare attention with a treebank.
 TREES = ("relations", "trees", "probes", "roles", "attention-probe", "coreference")
@@ -43,6 +44,8 @@ def made(name):
 
 
 def texts(name):
+    if name == "sources":
+        return PROMPTS
     return TREEBANK if name in (*TREES, "rationales") else EXAMPLES
 
 
@@ -63,7 +66,7 @@ def test_laws(name, kind):
 def test_permuting_heads_permutes_the_result(name):
     if name == "removal":
         return  # its random sets are drawn by number; tests/lens/test_removal_lens.py permutes what the signals choose
-    if name in ("alignment", "agreement"):
+    if name in ("alignment", "agreement", "sources"):
         with pytest.raises(UserError):
             check_head_permutation(lambda: made(name), classifier(), texts(name))
         return

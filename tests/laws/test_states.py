@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from test_lenses import NEEDS, TREES, made
-from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
+from tiny import EXAMPLES, MAKERS, PROMPTS, TREEBANK, classifier
 
 from lorgnette import lens as lenses
 from lorgnette.lens import base
@@ -66,7 +66,7 @@ def check(make, subject, texts, folder, monkeypatch):
 def test_split_and_resumed_as_one_pass(name, tmp_path, monkeypatch):
     kinds = NEEDS.get(name, {"bert"}) or {"classifier"}
     subject = classifier() if "classifier" in kinds else MAKERS[sorted(kinds)[0]]()
-    texts = (*TREEBANK, *BROKEN) if name in (*TREES, "rationales") else EXAMPLES
+    texts = (*TREEBANK, *BROKEN) if name in (*TREES, "rationales") else PROMPTS if name == "sources" else EXAMPLES
     if name == "agreement":
         results = look(subject, texts, ["weights", "norms"], progress=False)
         check(lambda: made_from(results), subject, texts, tmp_path, monkeypatch)

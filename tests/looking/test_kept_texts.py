@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from scipy.stats import ttest_rel
-from tiny import EXAMPLES, TREEBANK, bert, classifier, marian
+from tiny import EXAMPLES, PROMPTS, TREEBANK, bert, classifier, gpt2, marian
 
 import lorgnette as lo
 from lorgnette import lens as lenses
@@ -99,6 +99,8 @@ def test_saved_numbers_of_texts_are_the_same_after_loading(name, tmp_path, reque
         options["ranking"] = request.getfixturevalue("ranking")
     subject = marian() if name == "alignment" else classifier()
     texts = TREEBANK if name in TREES else EXAMPLES
+    if name == "sources":
+        subject, texts = gpt2(), PROMPTS
     run = lo.look(subject, texts, [lenses.get(name, **options)], keep="texts", progress=False)
     again = lo.Results.load(run.save(tmp_path / "run"))
     kept = run.text_numbers[name]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from tiny import EXAMPLES, MAKERS, TREEBANK, classifier
+from tiny import EXAMPLES, MAKERS, PROMPTS, TREEBANK, classifier
 from tiny.subjects import examples, subject
 from typer.testing import CliRunner
 
@@ -56,6 +56,8 @@ def assert_same(one, other):
 def test_five_shards_give_what_one_process_finds(name):
     model = MAKERS["marian"]() if name == "alignment" else classifier() if name in CLASSIFIER else MAKERS["bert"]()
     texts = TREEBANK if name in TREES else EXAMPLES
+    if name == "sources":
+        model, texts = MAKERS["gpt2"](), PROMPTS
     make = lambda: [lenses.get(name, **OPTIONS.get(name, {}))]  # noqa: E731
     one = lo.look(model, texts, make(), progress=False)
     merged = lo.merge(sharded(model, texts, make), subject=model)

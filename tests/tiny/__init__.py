@@ -25,6 +25,7 @@ from tiny.subjects import (
     EXAMPLES,
     MAKERS,
     NUMBERED,
+    PROMPTS,
     TEXTS,
     TREEBANK,
     WORDS,
@@ -43,6 +44,7 @@ from tiny.subjects import (
 
 __all__ = [
     "BERT", "COPIES", "EXAMPLES", "FALCON", "FAMILIES", "FLOAT32_SOFTMAX", "LLAMA", "MAKERS", "MARIAN", "NUMBERED",
-    "SINKS", "SIZE", "TEXTS", "TREEBANK", "WORDS", "bert", "classifier", "eager_attentions", "examples", "gpt2",
-    "inputs", "loud", "marian", "own_classifier", "planted", "subject", "tiny_model", "tokenizer", "word_pieces",
+    "PROMPTS", "SINKS", "SIZE", "TEXTS", "TREEBANK", "WORDS", "bert", "classifier", "eager_attentions", "examples",
+    "gpt2", "inputs", "loud", "marian", "own_classifier", "planted", "subject", "tiny_model", "tokenizer",
+    "word_pieces",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformers import (
 
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
+from lorgnette.texts.parts import answered, prompt
 from tiny.models import BERT, MARIAN, tiny_model
 
 # fmt: off
@@ -35,6 +37,7 @@ TEXTS = (
     "It was not very unbelievably bad. The dog slept on the cat, and the cat ran.",
     "cat dog cat dog .",
 )
+_DOCUMENTS = {"start": "the", "document 1": "the cat sat on the mat .", "document 3": "it was not very good"}
 EXAMPLES = tuple(
     Example(
         f"text {number}",
@@ -45,6 +48,14 @@ EXAMPLES = tuple(
     )
     for number, text in enumerate(TEXTS)
 )
+
+PROMPTS = tuple(
+    answered(replace(prompt({**_DOCUMENTS, "document 2": said, "question": asks}), id=f"prompt {number}"), f" {answer}")
+    for number, (said, asks, answer) in enumerate(
+        (("a dog ran", "it was", "good"), ("it slept", "the dog was", "bad !"), ("the mat was good", "a cat", "sat on"),
+         ("not very bad", "the dog", "ran , and slept"), ("cat dog cat", "dog", "cat"))
+    )
+)  # fmt: skip
 
 _TREES = (  # words, heads (0 the root) and relations of each
     ("The cat sat on the mat .", "2 3 0 6 6 3 3", "det nsubj root case det obl punct"),

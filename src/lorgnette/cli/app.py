@@ -28,6 +28,7 @@ from lorgnette.cli.rationales import rationales
 from lorgnette.cli.report import report
 from lorgnette.cli.reproduce import reproduce
 from lorgnette.cli.serve import serve
+from lorgnette.cli.sources import sources
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
@@ -165,6 +166,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     induced: "Look",
     probe: "Look",
     rationales: "Look",
+    sources: "Look",
     train: "Train",
     prune: "Train",
     report: "Show",

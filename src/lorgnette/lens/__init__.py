@@ -42,6 +42,7 @@ OURS = {
     "effects": "lorgnette.lens.effects.lens:Effects",
     "logitlens": "lorgnette.lens.logitlens.lens:LogitLens",
     "patching": "lorgnette.lens.patching.lens:Patching",
+    "sources": "lorgnette.lens.sources.lens:SourceSignals",
     "agreement": "lorgnette.lens.agreement.lens:Agreement",
     "importance": "lorgnette.lens.importance.lens:Importance",
     "gating": "lorgnette.lens.gating.lens:Gating",

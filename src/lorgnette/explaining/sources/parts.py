@@ -85,6 +85,30 @@ def asked(
     return tokens_of(subject, encoded, among)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What it takes to measure a prompt: copies of so many tokens, each with other parts hidden."""
+
+    tokens: int
+    copies: int
+    answered: bool
+
+
+def planned(subject: Subject, example: Example, among: Sequence[str] | None = None) -> Plan:
+    """What a prompt will take; refused where it cannot be measured, before any pass."""
+    refuse_silent(subject)
+    encoded = subject.tokenize(example)
+    refuse_shared(subject, encoded.example)
+    of = encoded.source.parts or []
+    is_answered = ANSWERED in of
+    names, _ = _numbered(of[: of.index(ANSWERED)] if is_answered else of)
+    if not names:
+        raise UserError(
+            f"The prompt {example.id!r} has no named parts. Name them: lo.prompt(document=…, question=…), or lo.chat."
+        )
+    return Plan(len(of), len(names) + sum(_among(example, names, among)) + 1, is_answered)
+
+
 def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = None) -> Asked:
     """The parts of a text that has its answer."""
     of = encoded.source.parts or []

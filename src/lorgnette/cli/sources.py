@@ -1,0 +1,139 @@
+"""`lorgnette sources MODEL prompts.jsonl`: which parts of its prompt an answer used."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lorgnette.cli import options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lorgnette.results import Result
+    from lorgnette.subject import Subject
+    from lorgnette.texts.corpus import Corpus
+
+_SHOWN = 3
+"""Prompts whose parts are printed."""
+
+
+@options.unpacked
+def sources(
+    model: options.Model,
+    prompts: Annotated[
+        Path, typer.Argument(help="A JSONL file with one prompt in named parts on each line.", metavar="PROMPTS")
+    ],
+    among: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A part that is compared as a source, or a pattern such as 'document *'; repeatable.",
+            show_default="every part but the last",
+        ),
+    ] = None,
+    generate: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Where no answer is given, let the model answer with N tokens.")
+    ] = 32,
+    method: Annotated[str, typer.Option(help="Relevance: attnlrp, ah or gradient_x_input.")] = "attnlrp",
+    limit: options.Limit = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    *,
+    opening: options.Opening,
+) -> None:
+    """Show which parts of its prompt an answer used, and which signal and which heads tell.
+
+    For every part: its share of attention and of the norm at the rows that say the answer, its relevance, how far the
+    log-probability of the answer falls when the part is masked out in every layer (drop), and how far it rises when it
+    is the only source (alone). Over several prompts: how well each signal, and each head, ranks the sources as masking
+    them does. With --out, results, report.html and a table of all parts (sources.csv) are written to a folder.
+
+    A line of PROMPTS is {"parts": {"document 1": "…", "question": "…"}, "answer": " …"}, or has "text" with "parts" as
+    [name, start, end], or "messages" for a chat, whose contents may be given in parts. "gold" may name the part that
+    holds the answer.
+
+    [bold]Examples[/bold]
+
+      lorgnette sources ./my-chat-model prompts.jsonl
+      lorgnette sources ./my-chat-model prompts.jsonl --among 'document *' --out runs/sources
+    """
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
+    from lorgnette.cli.look import show, write_report
+    from lorgnette.lens.sources.lens import SourceSignals
+    from lorgnette.looking.look import look
+    from lorgnette.looking.texts import TokenizedTexts
+    from lorgnette.reporting import Report
+    from lorgnette.texts.prompts import prompt_corpus
+
+    lens = SourceSignals(among, generate, method)
+    texts = prompt_corpus(prompts)
+    texts = texts if limit is None else texts.take(limit)
+    subject = opening.load(model)
+    typer.echo(_cost(subject, texts, among), err=True)
+    tokenized = TokenizedTexts(subject, texts)
+    results = look(subject, tokenized, [lens], out=out, resume=resume, command=options.command_line())
+    page = Report(results)
+    show(results, page, table=False)
+    _show_parts(results["sources"])
+    if out is not None:
+        write_report(page, tokenized, out)
+        _parts(results["sources"]).to_csv(out / "sources.csv", index=False)
+
+
+def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> str:
+    """What it will take, said before it begins; a prompt that cannot be measured is refused now."""
+    from lorgnette.explaining.sources.parts import planned
+
+    copies, tokens, answers, prompts = 0, 0, 0, 0
+    for example in texts:
+        plan = planned(subject, example, among)
+        prompts, copies, tokens = prompts + 1, copies + plan.copies, tokens + plan.copies * plan.tokens
+        answers += not plan.answered
+    told = f"{answers:,} answers to generate, " if answers else ""
+    return (
+        f"{prompts:,} prompts: {told}one pass for attention and norms and one forward and backward for relevance each, "
+        f"{copies:,} copies with masked parts in all (at most {tokens:,} tokens, less what copies share)."
+    )
+
+
+def _parts(result: "Result") -> "pd.DataFrame":
+    frame = result.data[["tokens", "compared", "attention", "norm", "relevance", "drop", "alone"]].to_dataframe()
+    frame = frame.reset_index()
+    names = [label.rsplit(": ", 1) for label in frame.pop("source")]
+    frame.insert(0, "prompt", [name for name, _ in names])
+    frame.insert(1, "part", [part for _, part in names])
+    return frame
+
+
+def _show_parts(result: "Result") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    frame = _parts(result)
+    prompts = list(dict.fromkeys(frame["prompt"]))
+    for name in prompts[:_SHOWN]:
+        table = Table(box=None, pad_edge=False, title=f"prompt {escape(str(name))}", title_justify="left")
+        table.add_column("part")
+        for title in ("tokens", "attention", "norm", "relevance", "drop", "alone"):
+            table.add_column(title, justify="right")
+        for row in frame[frame["prompt"] == name].to_dict("records"):
+            cells = [_number(row[key], digits) for key, digits in _DIGITS.items()]
+            table.add_row(escape(str(row["part"])), str(row["tokens"]), *cells)
+        out().print(table)
+    out().print(
+        "drop: nats that the log-probability of the answer falls by when the part is masked out; alone: nats that it "
+        "rises by when this is the only source.", markup=False, soft_wrap=True,
+    )  # fmt: skip
+    if len(prompts) > _SHOWN:
+        out().print(f"{len(prompts) - _SHOWN:,} more prompts: with --out, sources.csv has them all.")
+
+
+_DIGITS = {"attention": 3, "norm": 3, "relevance": 2, "drop": 2, "alone": 2}
+
+
+def _number(value: float, digits: int) -> str:
+    return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")

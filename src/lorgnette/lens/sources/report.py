@@ -1,0 +1,177 @@
+"""What the pages show of sources: which signal finds what the answer uses, the heads that do, and prompts by part."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import altair as alt
+import numpy as np
+
+from lorgnette.axes import HEAD, LAYER, MEASURE, SIGNAL, SIGNAL_B, SOURCE
+from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.figure import Figure
+from lorgnette.figures.finding import Finding, heads, written
+from lorgnette.figures.lens_report import EXPLANATIONS, LensReport, Measure
+from lorgnette.figures.prompt_parts import PANELS, part_bars
+from lorgnette.figures.sentences import NAMED
+from lorgnette.figures.variables import variable_figure
+from lorgnette.results import Result
+from lorgnette.statistics.estimate import LEVEL, Estimate
+from lorgnette.types import Chart
+
+BLIND = ("length", "recency")
+"""Baselines that do not look at the model."""
+SHOWN = 4
+"""Prompts that are drawn part by part."""
+_TITLES = {"agreement": "rank agreement with deletion (ρ)", "found": "share of prompts in which it is first"}
+
+
+def figures(result: Result) -> list[Figure]:
+    drawn = [_by_signal(result)] if int(result.data["agreement_count"].max()) else []
+    if int(result.data["head_agreement_count"].max()):
+        drawn.append(variable_figure(result, "head_agreement", "Heads: rank agreement with deletion"))
+    return [*drawn, *_prompts(result)]
+
+
+def _by_signal(result: Result) -> Figure:
+    panels = []
+    for name, title in _TITLES.items():
+        chance = float(result.data["chance"]) if name == "found" else 0.0
+        panels.append(_dots(list(_intervals(result, name)), title, chance))
+    caption = (
+        "Means over prompts in which a source matters, with 95 % intervals; grey: baselines that do not look at the "
+        "model. The dashed line is what a random ranking has."
+    )
+    frame = result.to_dataframe("agreement").dropna(subset=["agreement"])
+    title = "Which signal finds the source that the answer uses"
+    return Figure("agreement", title, caption, alt.hconcat(*panels), frame.round(3), frame, wide=True)
+
+
+def _intervals(result: Result, name: str) -> Iterator[dict[str, str | float]]:
+    """Mean and interval of each signal: of a correlation by t, of a share by Wilson."""
+    for signal in result.data[SIGNAL].values.tolist():
+        mean = _estimate(result, name, signal)
+        if mean.value != mean.value:
+            continue
+        low, high = interval(mean, share=name != "agreement")
+        kind = "blind" if signal in BLIND else "looks"
+        label = f"{signal}: {mean.value:.2f} ({low:.2f} to {high:.2f})"
+        yield {"signal": signal, "kind": kind, "label": label, "mean": mean.value, "low": low, "high": high}
+
+
+def interval(mean: Estimate, *, share: bool) -> tuple[float, float]:
+    """95 %: Wilson's for a share, else by t and within −1 and 1; the value itself where one prompt has no error."""
+    low, high = mean.wilson(int(mean.count)) if share else mean.interval
+    if low != low:
+        return float(mean.value), float(mean.value)
+    return (low, high) if share else (max(-1.0, low), min(1.0, high))
+
+
+def _estimate(result: Result, name: str, signal: str) -> Estimate:
+    found = Estimate.of(result.data, name, {SIGNAL: signal})
+    return Estimate(float(found.value), float(found.se), float(found.count))
+
+
+def _dots(rows: Sequence[Mapping[str, str | float]], title: str, chance: float) -> Chart:
+    order = [row["signal"] for row in rows]
+    y = alt.Y(field="signal", type="nominal", sort=order, title=None)
+    scale = alt.Scale(domain=["looks", "blind"], range=[COLOURS[0], COLOURS[-1]])
+    colour = alt.Color(field="kind", type="nominal", scale=scale, legend=None)
+    base = alt.Chart(alt.Data(values=list(rows)), width=260, height=alt.Step(22), title=title)
+    rule = alt.Chart(alt.Data(values=[{"x": chance}])).mark_rule(strokeDash=[3, 3], opacity=0.5)
+    x = alt.X(field="low", type="quantitative", title=None)
+    bars = base.mark_rule().encode(x=x, x2=alt.X2(field="high"), y=y, color=colour)
+    dots = base.mark_point(filled=True, size=50, opacity=1).encode(
+        x=alt.X(field="mean", type="quantitative", title=None),
+        y=y,
+        color=colour,
+        description=alt.Description(field="label", type="nominal"),
+    )
+    return alt.layer(rule.encode(x=alt.X(field="x", type="quantitative")), bars, dots)
+
+
+def _prompts(result: Result) -> Iterator[Figure]:
+    """The first prompts, part by part."""
+    frame = result.data[["tokens", "compared", *PANELS]].to_dataframe().reset_index()
+    frame["prompt"], frame["part"] = zip(*(label.rsplit(": ", 1) for label in frame[SOURCE]), strict=True)
+    for name in list(dict.fromkeys(frame["prompt"]))[:SHOWN]:
+        own = frame[frame["prompt"] == name]
+        sources = own[own["compared"] == 1]
+        best = sources.loc[sources["drop"].idxmax()]
+        first = str(best["part"]) if best["drop"] >= float(result.data.attrs["matters"]) else None
+        rows = [{str(key): value for key, value in row.items()} for row in own.to_dict("records")]
+        caption = "Orange: the source without which the answer loses most, if it is then at most half as likely."
+        table = own[["part", "tokens", *PANELS]].round(3)
+        yield Figure(f"prompt-{name}", f"Prompt {name}, part by part", caption, part_bars(rows, first), table, own,
+                     wide=True)  # fmt: skip
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """How often a source matters, which signal ranks sources as deletion does, and at which heads."""
+    data = result.data
+    prompts = int(data["matters_count"])
+    used = round(float(data["matters"]) * prompts)
+    words = "In {used} of {prompts} prompts the answer is at most half as likely without one of the sources"
+    if not used:
+        yield Finding(f"{words}: nothing shows that an answer uses any one of them.",
+                      {"used": used, "prompts": prompts})  # fmt: skip
+        return
+    drop = float(data["largest_drop"])
+    numbers = {"used": used, "prompts": prompts, "drop": drop}
+    yield Finding(f"{words}; the largest drop of a prompt is {{drop:.2f}} nats on average.", numbers)
+    yield from _signals(result, used)
+    yield from _heads(result)
+
+
+def _signals(result: Result, used: int) -> Iterator[Finding]:
+    means = {name: _estimate(result, "agreement", name) for name in result.data[SIGNAL].values.tolist()}
+    looking = {name: mean for name, mean in means.items() if name not in BLIND and mean.value == mean.value}
+    if not looking:
+        return
+    best = max(looking, key=lambda name: looking[name].value)
+    shares = {name: _estimate(result, "found", name).value for name in looking}
+    q = result.data["agreement_difference_q"].sel({SIGNAL: best})
+    tied = [name for name in means if name != best and means[name].value == means[name].value
+            and not float(q.sel({SIGNAL_B: name})) < LEVEL]  # fmt: skip
+    low, high = interval(looking[best], share=False)
+    sure = f"; not significantly above {', '.join(tied)}" if tied else "; significantly above all others"
+    others = ", ".join(f"{name} {written(shares[name], '.0%')}" for name in looking)
+    yield Finding(
+        "{best} has the highest rank agreement with deletion: ρ {rho:.2f}, 95 % CI {low} to {high}, over {used} prompts"
+        f"{sure}. The source with the largest drop is ranked first by {others} (chance {{chance:.0%}}).",
+        {"best": best, "rho": looking[best].value, "low": written(low, ".2f"), "high": written(high, ".2f"),
+         "used": used, "chance": float(result.data["chance"])},
+    )  # fmt: skip
+
+
+def _heads(result: Result) -> Iterator[Finding]:
+    data = result.data
+    for signal in ("attention", "relevance"):
+        mean, q = (data[name].sel({MEASURE: signal}) for name in ("head_agreement", "head_agreement_q"))
+        cells = heads(mean)
+        if not cells or not bool(q.notnull().any()):
+            continue
+        sure = [one for one in cells if float(q.sel({LAYER: one.layer, HEAD: one.head}).max()) <= LEVEL]
+        numbers = {"count": len(sure), "heads": len(cells), "named": ", ".join(map(str, sure[:NAMED]))}
+        if not sure:
+            yield Finding(f"By {signal}, no head ranks the sources significantly as deletion does.", numbers)
+            continue
+        yield Finding(
+            f"By {signal}, {{count}} of {{heads}} heads rank the sources significantly as deletion does (mean ρ above "
+            "0, false discovery rate 5 %); those with the highest means: {named}.",
+            numbers,
+        )
+
+
+def cards(result: Result) -> Iterator[Measure]:
+    array = result.data["head_agreement"].sel({MEASURE: "attention"}, drop=True)
+    if bool(np.isfinite(array.values).any()):
+        yield Measure("sources", "rank agreement of its attention to sources with deletion", array)
+
+
+REPORT = LensReport(
+    title="Which parts of a prompt answers use",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    compared=(),
+    cards=cards,
+)

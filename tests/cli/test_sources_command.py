@@ -1,0 +1,72 @@
+"""`lorgnette sources`: the cost first, then the parts of each prompt, the sentences, and a folder."""
+
+import json
+
+import pandas as pd
+import pytest
+from tiny import gpt2
+from typer.testing import CliRunner
+
+import lorgnette as lo
+from lorgnette.cli.app import app
+
+PARTS = {"start": "the", "document 1": "a dog ran", "document 2": "the cat was not good", "question": "it was"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder, made = tmp_path_factory.mktemp("model"), gpt2()
+    made.model.float().save_pretrained(folder)
+    made.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def written(folder, *rows):
+    file = folder / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(file)
+
+
+def test_parts_are_printed_and_written(model, tmp_path):
+    rows = [{"parts": PARTS, "answer": f" {word}", "gold": "document 2"} for word in ("good", "bad", "dog", "cat")]
+    out = tmp_path / "run"
+    done = CliRunner().invoke(
+        app, ["sources", model, written(tmp_path, *rows), "--among", "document *", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "4 prompts: one pass for attention and norms" in done.stderr
+    assert "28 copies with masked parts" in done.stderr
+    assert "prompt 1" in done.stdout
+    assert "1 more prompts" in done.stdout
+    table = pd.read_csv(out / "sources.csv")
+    assert table["part"].tolist() == [*PARTS] * 4
+    used = lo.sources(lo.load(model), lo.prompt(PARTS), " bad", among="document *")
+    mine = table[table["prompt"] == 2]
+    assert mine["drop"].tolist() == pytest.approx(used.to_dataframe()["drop"].tolist(), abs=1e-5)
+    result = lo.Results.load(out)["sources"]
+    assert int(result.data["gold_count"].sel(signal="drop")) == 4
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Which parts of a prompt answers use" in page
+    assert "Prompt 1, part by part" in page
+
+
+def test_the_model_answers_where_no_answer_is_given(model, tmp_path):
+    done = CliRunner().invoke(app, ["sources", model, written(tmp_path, {"parts": PARTS}), "--generate", "3"])
+    assert done.exit_code == 0, done.output
+    assert "1 answers to generate" in done.stderr
+    assert "document 2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"text": "the cat"}, "line 1: no prompt in named parts"),
+        ({"parts": PARTS, "answer": ""}, "is empty"),
+        ({"parts": {"a": "the dog", "b": "it was"}, "answer": " good"}, "there is nothing to rank"),
+        ({"parts": PARTS, "answer": " good", "gold": "document 9"}, "gold part 'document 9'"),
+    ],
+)
+def test_errors_are_one_line(model, tmp_path, row, words):
+    done = CliRunner().invoke(app, ["sources", model, written(tmp_path, row)])
+    assert done.exit_code == 1
+    assert words in " ".join(done.stderr.split())
