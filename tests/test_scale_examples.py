@@ -134,7 +134,7 @@ def test_torchrun_on_two_hosts(work):
 
 def test_ray_with_a_worker_that_is_lost(work):
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed (pip install ray): examples/scale/ray_tasks.py was not run")
+        pytest.skip("Ray is not installed (pip install 'lorgnette[ray]'): examples/scale/ray_tasks.py was not run")
     folder, environment = work
     written_texts(folder, 3000)
     words = [

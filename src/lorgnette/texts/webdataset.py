@@ -138,7 +138,11 @@ class _Watched:
         return block
 
     def refuse_no_end(self, offset: int) -> None:
-        begin = offset - (self.position - len(self.last))
-        header = self.last[begin : begin + tarfile.BLOCKSIZE]
-        if len(header) < tarfile.BLOCKSIZE or any(header):
-            raise tarfile.ReadError("unexpected end of data" if not header else "not the header of a member")
+        """Refuse a tar without zeros where `tarfile` stopped, or with anything but zeros from there to its end."""
+        rest = self.last[offset - (self.position - len(self.last)) :]
+        if len(rest) < tarfile.BLOCKSIZE:
+            raise tarfile.ReadError("unexpected end of data")
+        while rest:
+            if rest.strip(b"\0"):
+                raise tarfile.ReadError("not the header of a member")
+            rest = self.read(tarfile.RECORDSIZE)  # to the end, where the checksum of a compressed file is compared
