@@ -97,7 +97,7 @@ def test_saved_numbers_of_texts_are_the_same_after_loading(name, tmp_path, reque
     options = dict(OPTIONS.get(name, {}))
     if name == "removal":
         options["ranking"] = request.getfixturevalue("ranking")
-    subject = marian() if name == "alignment" else classifier()
+    subject = marian() if name in ("alignment", "logitlens") else classifier()
     texts = TREEBANK if name in TREES else EXAMPLES
     if name == "sources":
         subject, texts = gpt2(), PROMPTS

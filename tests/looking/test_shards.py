@@ -54,7 +54,8 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("name", sorted(set(lenses.OURS) - TWICE))
 def test_five_shards_give_what_one_process_finds(name):
-    model = MAKERS["marian"]() if name == "alignment" else classifier() if name in CLASSIFIER else MAKERS["bert"]()
+    kind = "marian" if name in ("alignment", "logitlens") else "bert"
+    model = classifier() if name in CLASSIFIER else MAKERS[kind]()
     texts = TREEBANK if name in TREES else EXAMPLES
     if name == "sources":
         model, texts = MAKERS["gpt2"](), PROMPTS
