@@ -17,7 +17,6 @@ from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.example import Example
 from lorgnette.training.pruning.controls import Controls
 from lorgnette.training.pruning.ranking import agreement_scores, importance_scores, top_heads
-from lorgnette.training.pruning.settings import METHODS
 
 SITE = Site("encoder", "self", 0)
 RANKINGS = {"importance": importance_scores, "agreement": agreement_scores}
@@ -65,7 +64,7 @@ def choice(method, subject, carrier, seed):
     return gates.strongest(HEADS // 2)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["gates", "importance", "agreement"])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_method_is_worse_than_random_sets(method, seed):
     carrier = (3 * seed + 1) % HEADS
