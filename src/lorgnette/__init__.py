@@ -12,15 +12,15 @@ from typing import Any
 __version__ = "0.2.0"
 
 
-def _homes() -> dict[str, str]:
-    """Public name → module, from the table that type checkers read too: `__init__.pyi`."""
-    table = get_data(__name__, "__init__.pyi")
+def homes(package: str) -> dict[str, str]:
+    """Public name → module, from the table that type checkers read too: the `__init__.pyi` of a package."""
+    table = get_data(package, "__init__.pyi")
     assert table is not None
     imports = (node for node in ast.parse(table).body if isinstance(node, ast.ImportFrom))
     return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
-_HOME = _homes()
+_HOME = homes(__name__)
 _RENAMED = {"corpus_names": "corpora"}
 """Old names, each with the new one: they work for one more minor version, and say so (CONTRIBUTING.md)."""
 __all__ = sorted([*_HOME, "__version__"])
