@@ -1,9 +1,10 @@
 """`lorgnette check MODEL`: can its attention be watched exactly?"""
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 
-@options.unpacked
+@unpacked
 def check(model: options.Model, *, opening: options.Opening) -> None:
     """Verify that a model's attention is captured exactly, in every way that the model can be run.
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
     from lorgnette.texts.example import Example
 
 
-@options.unpacked
+@unpacked
 def induced(
     model: options.Model,
     corpus: options.Corpus,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lorgnette.cli import options, prompting
+from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lorgnette.texts.corpus import Corpus
 
 
-@options.unpacked
+@unpacked
 def look(
     model: options.Models,
     corpus: options.Corpus,

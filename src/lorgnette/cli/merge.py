@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 
-@options.unpacked
+@unpacked
 def merge(
     parts: Annotated[
         list[Path], typer.Argument(help="The folders written by `look --shard`, in any order.", metavar="SHARD")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
     from lorgnette.results import Result
 
 
-@options.unpacked
+@unpacked
 def probe(
     model: options.Model,
     corpus: options.Corpus,

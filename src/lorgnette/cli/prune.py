@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lorgnette.cli.options import command_line, unpacked
+from lorgnette.cli.fields import unpacked
+from lorgnette.cli.options import command_line
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.types import Json
 

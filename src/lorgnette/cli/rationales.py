@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
     from lorgnette.results import Result
@@ -15,7 +16,7 @@ _TOP = 5  # where there is no other split to tell how many words people mark
 _TOP_CORPORA = {"hatexplain": 5}  # whose authors take so many words for the rationale of any text
 
 
-@options.unpacked
+@unpacked
 def rationales(
     model: options.Model,
     corpus: options.Corpus,

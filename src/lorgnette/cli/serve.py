@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 
-@options.unpacked
+@unpacked
 def serve(
     models: Annotated[
         list[str],

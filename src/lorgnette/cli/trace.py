@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lorgnette.cli import options, prompting
+from lorgnette.cli.fields import unpacked
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _KEYS = 4  # of each query of a longer one
 _JSON = 60  # bytes that a weight takes as a number of Python and as text
 
 
-@options.unpacked
+@unpacked
 def trace(
     model: options.Model,
     text: Annotated[str, typer.Argument(help="The text to analyse.", metavar="TEXT")],

@@ -86,9 +86,13 @@ class TrainingSettings:
     model: Annotated[str, Shown("", "A preset (lorgnette list presets), or a model to fine-tune.")]
     corpus: Annotated[
         object,
-        Shown(_TEXTS, "A file (.txt .csv .tsv .jsonl .conllu, also .gz .xz), a named corpus, or a data set on the hub.",
-              names=("--corpus", "-c")),
-    ]  # fmt: skip
+        Shown(
+            _TEXTS,
+            "A file (.txt .csv .tsv .jsonl .parquet .tar .conllu, also .gz .bz2 .xz .zst), several files "
+            "('parts/*.parquet'), an address (s3://…), a named corpus, or a data set on the hub.",
+            names=("--corpus", "-c"),
+        ),
+    ]
     out: Annotated[Path | str, Shown(RUN, "The folder for the trained model.", names=("--out", "-o"))]
     _: KW_ONLY
     overrides: Annotated[
