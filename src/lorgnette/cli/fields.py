@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ParameterInfo
@@ -15,6 +15,8 @@ from lorgnette.constraints import Interval, is_list, members, plain
 from lorgnette.errors import UserError
 from lorgnette.texts.labels import mapping_of
 from lorgnette.training.settings import MOST, Shown, TrainingSettings
+
+Kind = TypeVar("Kind")
 
 
 def unpacked(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,12 +54,11 @@ def _options(kind: Any, command: str) -> dict[str, inspect.Parameter]:
     return out
 
 
-def _option(field: "dataclasses.Field[object]", command: str) -> object:
+def _option(field: "dataclasses.Field[Any]", command: str) -> object:
     """What typer needs to know of a field; None for one that the command does not show."""
-    said = getattr(field.type, "__metadata__", ())
-    shown = next((each for each in said if isinstance(each, Shown)), None)
+    shown = _said(field, Shown)
     if shown is None:
-        return field.type if any(isinstance(each, ParameterInfo) for each in said) else None
+        return None if _said(field, ParameterInfo) is None else field.type
     if shown.only not in (None, command):
         return None
     if not shown.panel:
@@ -68,7 +69,14 @@ def _option(field: "dataclasses.Field[object]", command: str) -> object:
 def as_in_training(name: str) -> Any:
     """An option that `train` has too, in the same words."""
     field = TrainingSettings.__dataclass_fields__[name]
-    return _named(field, next(each for each in field.type.__metadata__ if isinstance(each, Shown)))
+    shown = _said(field, Shown)
+    assert shown is not None
+    return _named(field, shown)
+
+
+def _said(field: "dataclasses.Field[Any]", kind: type[Kind]) -> Kind | None:
+    """What the annotation of a field says beside its type."""
+    return next((each for each in getattr(field.type, "__metadata__", ()) if isinstance(each, kind)), None)
 
 
 def _named(field: "dataclasses.Field[Any]", shown: Shown) -> Any:
@@ -123,10 +131,10 @@ def _is_words(annotation: object) -> bool:
     return any(is_list(kind) or get_origin(kind) is Mapping for kind in kinds)
 
 
-def _flag(field: "dataclasses.Field[object]") -> str:
+def _flag(field: "dataclasses.Field[Any]") -> str:
     """The option of a field."""
-    names = [name for each in getattr(field.type, "__metadata__", ()) if isinstance(each, Shown) for name in each.names]
-    return names[0].partition("/")[0] if names else f"--{field.name.replace('_', '-')}"
+    shown = _said(field, Shown)
+    return shown.names[0].partition("/")[0] if shown and shown.names else f"--{field.name.replace('_', '-')}"
 
 
 def _made(kind: Any, given: dict[str, Any]) -> object:
@@ -141,7 +149,7 @@ def _made(kind: Any, given: dict[str, Any]) -> object:
         raise UserError(said) from error
 
 
-def _read(field: "dataclasses.Field[object]", value: Any) -> object:
+def _read(field: "dataclasses.Field[Any]", value: Any) -> object:
     """What was written, as the field takes it."""
     if not _is_words(field.type):
         return value
