@@ -46,7 +46,7 @@ def test_bad_input_is_one_line(folder):
     assert done.exit_code == 1
     assert isinstance(done.exception, UserError) or "Did you mean 'attnlrp'" in done.output
     assert run("trace", folder, TEXT, "--explain", "ah", "--layer", 1, "--head", 1).exit_code == 2
-    with pytest.raises(UserError, match="one that reaches heads"):
+    with pytest.raises(UserError, match=r"^The option 'method' of the lens 'relevance' must be .* Got 'rollout'"):
         Relevance(method="rollout")
 
 

@@ -76,7 +76,7 @@ def test_an_encoder_has_no_needle_and_says_why():
 
 @pytest.mark.parametrize("options", [{"sequences": 1}, {"length": 3}, {"depths": (120,)}, {"lengths": (0,)}])
 def test_wrong_options_are_refused(options):
-    with pytest.raises(UserError, match="Synthetic"):
+    with pytest.raises(UserError, match=f"^The option '{next(iter(options))}' of the lens 'synthetic' must be"):
         Synthetic(**options)
 
 

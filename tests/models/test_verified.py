@@ -34,7 +34,8 @@ def test_a_sample_of_the_table_holds(kind):
 
 def test_every_record_is_in_the_table_and_exact():
     exact = {row.model_type for row in table()[1] if row.outcome == "exact"}
-    assert set(model_types()) - {"lorgnette-classifier"} <= exact
+    not_of_text = {"wavlm"}  # it reads sound: tests/bare/test_other_inputs.py proves it
+    assert set(model_types()) - {"lorgnette-classifier"} - not_of_text <= exact
     assert len(exact) >= 120
 
 

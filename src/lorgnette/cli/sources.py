@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,7 @@ _SHOWN = 3
 """Prompts whose parts are printed."""
 
 
-@options.unpacked
+@unpacked
 def sources(
     model: options.Model,
     prompts: Annotated[
