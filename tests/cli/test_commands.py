@@ -159,6 +159,7 @@ def found() -> Results:
         {
             "entropy": (tuple(axes), entropy),
             "entropy_count": (tuple(axes), count),
+            **{name: (tuple(axes), count / 9) for name in ("entropy_top_q", "entropy_pairs", "q")},
             "mass": ((*axes, "category"), mass),
             "texts": 3,
         },

@@ -26,7 +26,7 @@ def weights():
 
 
 def test_the_overview_names_what_every_head_reads_most(weights):
-    header, *lines = (line.split() for line in lorgnette("minilm", TEXT).splitlines())
+    _, header, *lines = (line.split() for line in lorgnette("minilm", TEXT).splitlines())
     assert header == ["layer", *(word for head in range(1, 13) for word in ("head", str(head)))]
     mean = weights.mean("query")
     for layer in range(6):
@@ -101,7 +101,8 @@ def test_the_first_stack_is_shown_unless_another_is_asked_for(translator):
 def test_the_overview_of_a_causal_model_leaves_out_its_first_token(monkeypatch):
     subject = gpt2()
     monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
-    note, header, *lines = lorgnette("gpt2", "the cat sat on a mat").splitlines()
+    what, note, header, *lines = lorgnette("gpt2", "the cat sat on a mat").splitlines()
+    assert what == "most attended word of each head, with its mean weight over all queries:"
     assert note == "left out below: attention to the first token, the, the usual sink of a causal model"
     assert header.split()[:3] == ["layer", "head", "1"]
     mean = subject.trace("the cat sat on a mat").data(words=True).mean("query").values[..., 1:]

@@ -25,6 +25,20 @@ def test_the_smallest_and_one_that_stands_alone():
     assert found.beside("abc", "below") == ", significantly below all others"
 
 
+def test_a_test_against_a_head_that_is_left_out_says_nothing_about_the_next():
+    """Head 1.1 was largest when the lens paired the heads; without it, 1.2 and 2.1 cannot be told apart."""
+    coords = {"layer": [1, 2], "head": [1, 2]}
+    values, errors, q = (
+        xr.DataArray(cells, dims=("layer", "head"), coords=coords)
+        for cells in ([[1.0, 0.80], [0.79, 0.2]], [[1e-6, 0.015], [0.015, 0.01]], [[np.nan, 0.01], [0.01, 0.001]])
+    )
+    data = xr.Dataset({"x": values, "x_se": errors, "x_count": values.notnull() * 9, "x_top_q": q})
+    best, names = head_extreme(data, "x")
+    assert (names[best.place], best.beside(names)) == ("1.1", ", significantly above all others")
+    best, names = head_extreme(data.assign(x=values.where(values < 0.9)), "x")
+    assert (names[best.place], best.beside(names)) == ("1.2", ", not significantly above 2.1")
+
+
 def test_without_errors_nothing_is_said():
     found = extreme(Estimate(np.array([3.0, 1.0]), np.full(2, np.nan), np.full(2, 9)))
     assert not found.comparable

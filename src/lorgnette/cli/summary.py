@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from lorgnette.results import Results
 
-_BESIDE = ("_se", "_count", "_low", "_high")  # belong to a mean and are not shown by themselves
 _MOST_ROWS, _FEWEST_ROWS = 36, 3  # in all, and of one lens: the sentences above must not scroll away
 
 
@@ -34,9 +33,11 @@ def summary(results: "Results") -> "Table":
 
 
 def _rows(data: "xr.Dataset") -> Iterator[tuple[str, ...]]:
+    from lorgnette.figures.cells import is_measure
+
     for name, array in data.data_vars.items():
         over = PER_HEAD if HEAD in array.dims else (METHOD,)
-        if str(name).endswith(_BESIDE) or name == "count" or array.dtype.kind not in "if" or over[-1] not in array.dims:
+        if not is_measure(array) or over[-1] not in array.dims:
             continue
         others = [dim for dim in array.dims if dim not in over]
         for place in product(*(range(array.sizes[dim]) for dim in others)):

@@ -272,6 +272,8 @@ def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[st
     if len(trace.stacks) > 1:
         others = ", ".join(name for name in trace.stacks if name != stack)
         yield f"{stack} (--stack: also {others})"
+    if overview:
+        yield "most attended word of each head, with its mean weight over all queries:"
     if overview and _leaves_out_first(trace, stack):
         from lorgnette.texts.readable import readable_piece
 

@@ -91,6 +91,8 @@ VARIABLES = {
 """What axes and legends call the variables that are drawn."""
 BESIDE = ("_se", "_count", "_low", "_high", "_q", "_pairs")
 """Ends of names that belong to a mean and are not shown by themselves."""
+_OF_ALL = ("count", "q")
+"""What belongs to all means of a result: the number of texts, and how sure its labels are."""
 
 
 def chosen(result: Result, variable: str, selection: Mapping[str, Selected]) -> xr.DataArray:
@@ -122,12 +124,16 @@ def beside(result: Result, array: xr.DataArray, tail: str) -> xr.DataArray | Non
     return result.data[name].sel({dim: array[dim].values for dim in array.dims if dim in array.coords})
 
 
+def is_measure(array: xr.DataArray) -> bool:
+    """Whether a variable is a number of its own, not the error, count, bound or q of another."""
+    return array.dtype.kind in "iuf" and not str(array.name).endswith(BESIDE) and array.name not in _OF_ALL
+
+
 def shown(result: Result) -> list[str]:
     """Variables with a number for every layer (and head), not all zero: what a chart by default can show."""
     names = []
     for name, array in result.data.data_vars.items():
-        is_number = array.dtype.kind in "iuf" and not str(name).endswith(BESIDE) and name != "count"
-        if is_number and LAYER in array.dims and bool((array.notnull() & (array != 0)).any()):
+        if is_measure(array) and LAYER in array.dims and bool((array.notnull() & (array != 0)).any()):
             names.append(str(name))
     return names
 

@@ -41,7 +41,9 @@ class Extreme:
 def extreme(means: Estimate, *, q: Float[np.ndarray, " item"] | None = None, largest: bool = True) -> Extreme:
     """The extreme of some means over the same texts (one axis), with a test against each of the others.
 
-    `q` says how sure it is that each differs from the extreme, where the lens has paired them (`lens.pairs`). If not,
+    `q` says how sure it is that each differs from the extreme, where the lens has paired them (`lens.pairs`); it is
+    missing for the extreme itself. If it has a value there, the lens tested against another head, which the sentence
+    leaves out, and `q` says nothing about this one. Without `q`,
 
         t = |m_best − m_i| / (se_best + se_i)
 
@@ -54,7 +56,7 @@ def extreme(means: Estimate, *, q: Float[np.ndarray, " item"] | None = None, lar
     top = Estimate(values[best], errors[best], counts[best])
     others = np.isfinite(values) & (np.arange(len(values)) != best)
     comparable = bool(np.isfinite(errors[best]) and np.isfinite(errors[others]).all() and others.any())
-    if q is None:
+    if q is None or np.isfinite(q[best]):
         q = false_discovery(np.where(others, Estimate(values, errors, counts).minus_correlated(top).p, np.nan))
     tied = tuple(int(place) for place in np.flatnonzero(others) if not q[place] < LEVEL) if comparable else ()
     return Extreme(best, float(values[best]), float(top.half), tied, comparable)

@@ -9,7 +9,7 @@ import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, METHOD, STATE
 from lorgnette.errors import UserError, near
-from lorgnette.figures.cells import BESIDE, said, titled
+from lorgnette.figures.cells import is_measure, said, titled
 from lorgnette.files import written_whole
 from lorgnette.reporting.compare import slices
 from lorgnette.results import Result, Results
@@ -47,11 +47,7 @@ def latex_table(result: Result) -> str:
     A row has the mean over heads (or layers) ± its standard error, and the highest of them. Heads share their texts, so
     the error of their mean is taken to be the mean of their errors, the largest that it can be.
     """
-    names = [
-        str(name)
-        for name, array in result.data.data_vars.items()
-        if not str(name).endswith(BESIDE) and name != "count" and array.dtype.kind in "iuf"
-    ]
+    names = [str(name) for name, array in result.data.data_vars.items() if is_measure(array)]
     fit = [name for name in names if _fits(result.data[name])]
     rows = [row for name in fit for row in _rows(result.data, name)]
     origin = result.provenance

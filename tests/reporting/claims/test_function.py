@@ -30,6 +30,9 @@ def roles(draw):
     draw.sizes |= {"role": ["special", "previous", "broad"], "part": ["development", "held_out"]}
     label = draw.rng.random(draw.shape((*PER_HEAD, "role"))) < draw.rng.choice([0, 0.3])
     seen = np.full(draw.shape((*PER_HEAD, "part")), 5)
+    if draw.rng.random() < 0.3:  # one half has too few texts for all roles but special
+        seen[..., 1] = draw.rng.integers(0, 5)
+        label[..., 1:] = False
     seen[:, -1, -1] = 0
     label[:, -1, -1] = False
     return draw.result("roles", {"label": ((*PER_HEAD, "role"), label), "peak_count": ((*PER_HEAD, "part"), seen)})
@@ -46,6 +49,18 @@ def _(match, data):
     assert counts == {str(role): int(n) for role, n in zip(data["role"].values, label.sum((0, 1)), strict=True) if n}
     assert int(match[1]) == 11
     assert int(match[3]) == int((label.sum(-1) == 0).sum()) - 1
+
+
+@says(
+    "roles",
+    r"(?:(\d+) of (\d+) heads have the role special\. )?Too few texts to find other roles: they must hold in both "
+    r"halves of the corpus, with at least 5 texts in each, and the smaller half has (\d)\.",
+)
+def _(match, data):
+    assert int(match[1] or 0) == int(data["label"].sel(role="special").sum())
+    assert match[2] in (None, "11")
+    assert not data["label"].sel(role=["previous", "broad"]).values.any()
+    assert int(match[3]) == int(data["peak_count"].isel(part=1).max()) < 5
 
 
 @says("roles", r"None of (\d+) heads has a role that holds in both halves of the corpus and beats its control\.")

@@ -11,6 +11,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, head_places
 from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure
 from lorgnette.figures.sentences import NAMED, has
+from lorgnette.lens.roles.parsing import FEWEST
 from lorgnette.results import Result
 from lorgnette.types import Chart, Json
 
@@ -94,15 +95,29 @@ def findings(result: Result) -> Iterator[Finding]:
     named = {role: count for role, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
     if not total:
         return
+    if (texts := _texts_in_smaller_half(result)) < FEWEST:
+        special = "{special} of {heads} heads have the role special. " if counts.get("special") else ""
+        numbers = {"special": counts.get("special", 0), "heads": total, "texts": texts, "fewest": FEWEST}
+        yield Finding(
+            f"{special}Too few texts to find other roles: they must hold in both halves of the corpus, with at least "
+            "{fewest} texts in each, and the smaller half has {texts}.",
+            numbers,
+        )
+        return
     none = int(((label.sum(ROLE) == 0) & looked_at).sum())
     words = ", ".join(f"{{{role}}} {role.replace('_', '-')}" for role in named)
     sentence = (
-        f"Roles of {{heads}} heads that hold in both halves of the corpus (special, which is the first token in texts "
-        f"without special tokens: over all of it) and beat their control (5 % false discoveries): {words}; {{none}} "
+        f"Roles of {{heads}} heads that hold in both halves of the corpus (special: over all texts, on the first token "
+        f"where a text has no special token) and beat their control (5 % false discoveries): {words}; {{none}} "
         f"{has(none)} none (a head may have several)."
     )
     nobody = "None of {heads} heads has a role that holds in both halves of the corpus and beats its control."
     yield Finding(sentence if named else nobody, {**named, "heads": total, "none": none})
+
+
+def _texts_in_smaller_half(result: Result) -> int:
+    counts = result.data["peak_count"]
+    return int(counts.max([dim for dim in counts.dims if dim != PART]).min())
 
 
 def cards(result: Result) -> Iterator[Measure]:
