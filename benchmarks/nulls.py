@@ -26,7 +26,7 @@ from lorgnette.lens.cones.outcome import lowest_q
 from lorgnette.lens.frequency.lens import _correlated
 from lorgnette.lens.importance.report import q_values
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.pairs import Pairs
+from lorgnette.lens.pairs import Pairs, extreme_q
 from lorgnette.lens.patching.lens import _ratio, clustered_error
 from lorgnette.lens.places import Places
 from lorgnette.lens.probes.outcome import from_the_best
@@ -177,6 +177,20 @@ def _largest_head(draw: np.random.Generator, texts: int) -> bool:
 
 def _largest_layer(draw: np.random.Generator, texts: int) -> bool:
     return bool((_ranking(alike(draw, texts, *HEADS)).q(layers=True)["layer_x_top_q"] < LEVEL).any())
+
+
+def _kinds_of_sinks(draw: np.random.Generator, texts: int) -> bool:
+    """Tokens of three kinds that are sinks equally often, in twelve heads; texts have more or fewer of them."""
+    lens: Any = _Ranking()
+    moments = Moments(lens, "x", {axes.CATEGORY: "abc"})
+    pairs = Pairs(moments, "x", {axes.CATEGORY: tuple("abc")})
+    over = torch.from_numpy((alike(draw, texts, *HEADS, 3) > 0).astype(float))
+    for layer, site in enumerate(lens.by_head.sites):
+        moments.add(site, x=(over[:, layer], torch.ones_like(over[:, layer])))
+    moments.commit()
+    rows = np.broadcast_to(np.eye(3)[:, None, None] / np.prod(HEADS), (3, *HEADS, 3))
+    means, shared = pairs.contrasts(rows)
+    return bool((extreme_q(means.value, shared, means.count, means.count > 1, largest=True) < LEVEL).any())
 
 
 def _best_state(draw: np.random.Generator, texts: int) -> bool:
@@ -331,6 +345,7 @@ NULLS = (
     Null("largest of 12 equal heads, paired", "weights, relevance, importance, …", _largest_head),
     Null("largest of 3 equal layers, paired", "weights, relevance, geometry", _largest_layer),
     Null("largest of 12, sum of errors", "models of more than 1,024 heads", _largest_unpaired),
+    Null("most frequent of 3 equal kinds, 12 heads", "sinks", _kinds_of_sinks, (10, 50)),
     Null("best of 5 equal states, words in texts", "probes", _best_state, (10, 50, 200)),
     Null("lowest of 4 equal areas", "cones", _lowest_area, (10, 50), "texts a class"),
     Null("8 equal explanations", "rationales", _explanations),

@@ -1,13 +1,18 @@
 """What two numbers of a lens differ by on the same texts: against the numbers of each text, one pair at a time."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
-from paired_oracle import paired_q
+from paired_oracle import paired_q, residuals
+from scipy.stats import false_discovery_control, t
 from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
 from tiny import examples as random_texts
 
 import lorgnette as lo
 from lorgnette.lens.attention_probe.lens import _ratio
+from lorgnette.lens.gradients.lens import Gradients
+from lorgnette.lens.sinks.lens import Sinks
 from lorgnette.statistics.estimate import paired_error
 
 
@@ -92,3 +97,54 @@ def test_the_layers_and_states_whose_vectors_are_most_alike(make):
                 if bool(known.any()):
                     wanted = paired_q(value[:, known.values].values, weight[:, known.values].values)
                     np.testing.assert_allclose(found[known.values], wanted, rtol=2e-3, atol=1e-6)
+
+
+def of_heads(texts, name, heads, **at):
+    """What each text adds to the error of a mean over some heads, that mean, and the fewest texts of a head."""
+    value, weight = (
+        texts[f"{name}{tail}"].sel(at).stack(cell=("layer", "head")).sel(cell=heads).transpose("text", "cell").values
+        for tail in ("", "_weight")
+    )
+    means, terms = residuals(value, weight)
+    return terms.mean(1), means.mean(), (weight > 0).sum(0).min()
+
+
+def test_the_kinds_of_token_that_are_sinks():
+    """Means over the heads with a sink in most texts, kind against kind."""
+    lens = Sinks(thresholds=(0.12, 0.5), threshold=0.1)
+    results = lo.look(bert(), EXAMPLES, [lens], progress=False, keep="texts")
+    data, texts = results["sinks"].data, results.text_numbers["sinks"]
+    every = data["rate"].sel(stack="encoder", threshold=0.12, category="all").stack(cell=("layer", "head"))
+    heads = [cell for cell, rate in zip(every["cell"].values.tolist(), every.values, strict=True) if rate > 0.5]
+    assert heads
+    kinds = ["cls", "sep", "period_comma", "other"]
+    found = {kind: of_heads(texts, "rate", heads, stack="encoder", threshold=0.12, category=kind) for kind in kinds}
+    p = {}
+    for a, b in combinations(kinds, 2):
+        (one, mean, n), (other, mean_b, n_b) = found[a], found[b]
+        n = min(n, n_b)
+        error = np.sqrt(n / (n - 1) * ((one - other) ** 2).sum())
+        p[a, b] = 2 * t.sf(abs(mean - mean_b) / error, n - 1)
+    q = dict(zip(p, false_discovery_control(list(p.values())), strict=True))
+    best = max(kinds, key=lambda kind: found[kind][1])
+    for kind in kinds:
+        there = float(data["kind_top_q"].sel(stack="encoder", category=kind))
+        assert there == pytest.approx(q.get((kind, best), q.get((best, kind), np.nan)), rel=1e-4, nan_ok=True)
+    assert int(data["kind_top_q"].notnull().sum()) == 3
+
+
+@pytest.mark.parametrize("by", ["text", "token"])
+def test_gradients_on_special_tokens_and_on_all_weights(by):
+    results = lo.look(classifier(), EXAMPLES, [Gradients(by=by)], progress=False, keep="texts")
+    data, texts = results["gradients"].data, results.text_numbers["gradients"]
+    heads = [(layer, head) for layer in data["layer"].values.tolist() for head in data["head"].values.tolist()]
+    for kind in ("cls", "sep"):
+        one, all_weights = (
+            of_heads(texts, "gradient", heads, stack="encoder", category=each) for each in (kind, "all")
+        )
+        n = min(one[2], all_weights[2])
+        at = {"stack": "encoder", "category": kind}
+        assert float(data["over_all"].sel(at)) == pytest.approx(one[1] - all_weights[1], rel=1e-4)
+        error = np.sqrt(n / (n - 1) * ((one[0] - all_weights[0]) ** 2).sum())
+        assert float(data["over_all_se"].sel(at)) == pytest.approx(error, rel=1e-3)
+        assert int(data["over_all_count"].sel(at)) == n > 1

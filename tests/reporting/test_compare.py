@@ -9,8 +9,10 @@ from tiny import TREEBANK, bert, classifier
 from typer.testing import CliRunner
 
 import lorgnette as lo
+from lorgnette import lens as lenses
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
+from lorgnette.lens.options import parameters
 from lorgnette.lens.roles.report import changed_roles
 from lorgnette.reporting import Comparison
 from lorgnette.reporting.compare import adjusted, differences
@@ -206,20 +208,34 @@ def test_runs_that_do_not_match_are_refused(tmp_path):
     assert done.stderr.startswith("lorgnette: There is no results folder")
 
 
-def test_options_that_differ_are_said_and_centred_values_are_not_compared_with_raw_ones():
+def test_options_that_differ_are_said_and_other_meanings_are_not_compared():
     """The options are those of the lens, defaults included, however they were given."""
     texts = TREEBANK[:3]
-    raw, same, tokens, centred = (
+    raw, same, few, tokens, centred = (
         lo.look(bert(), texts, [lens], progress=False)
-        for lens in ("norms", "norms:by=text", "norms:by=token", "norms:centred=true")
+        for lens in ("norms", "norms:by=text", "norms:sample=20", "norms:by=token", "norms:centred=true")
     )
     assert raw["norms"].data.attrs["options"] == same["norms"].data.attrs["options"]
     assert not [note for note in differences(raw, same).notes if "options" in note]
-    [note] = [note for note in differences(raw, tokens).notes if "options" in note]
-    assert note == "norms was run with other options (by=text → token), which makes a difference too"
+    [note] = [note for note in differences(raw, few).notes if "options" in note]
+    assert note == "norms was run with other options (sample=8192 → 20), which makes a difference too"
+    with pytest.raises(UserError) as refused:
+        differences(raw, tokens, ("one", "two"))
+    assert str(refused.value) == (
+        "one has norms with by=text, two with by=token: their numbers mean different things. Run look on both with "
+        "the same by."
+    )
     with pytest.raises(UserError, match=r"^the second has norms of centred values, the first run of values as they"):
         differences(raw, centred)
     assert differences(centred, centred).results
+    assert differences(tokens, tokens).results
+
+
+def test_what_decides_the_meaning_of_numbers_is_an_option_of_the_lens():
+    for name in lenses.OURS:
+        options, meaning = set(parameters(lenses.find(name))), set(lenses.report_of(name).meaning)
+        assert meaning <= options, name
+        assert ("by" in options) == ("by" in meaning), name
 
 
 def test_a_plug_in_lens_is_compared_too():

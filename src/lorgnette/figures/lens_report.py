@@ -98,6 +98,7 @@ class LensReport:
 
     `findings` are asked for one stack at a time. `compared` are the variables that `compare` subtracts: None stands for
     all with a number for every layer, () for none. `changes` compares where a difference of numbers says nothing.
+    `meaning` names the options that decide what a number means: runs that differ in one of them are not compared.
     """
 
     title: str
@@ -108,3 +109,4 @@ class LensReport:
     cards: Callable[[Result], Iterable[Measure]] = _no_measures
     roles: Callable[[Result], Mapping[HeadPlace, HeadRole]] | None = None
     changes: Callable[[Result, Result, tuple[str, str]], Changes] | None = None
+    meaning: tuple[str, ...] = ()

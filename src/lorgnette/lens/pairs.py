@@ -174,6 +174,11 @@ class Pairs:
         arrays[name].attrs["description"] = about
         return arrays
 
+    def means(self) -> Float[np.ndarray, "*cell"]:
+        """The means of the cells [site (head) (label)]; NaN without a text."""
+        assert not self.slices, "pick the labels of every axis"
+        return self._estimates()[0][0].reshape(self.cells)
+
     def contrasts(self, rows: Float[np.ndarray, "row *cell"]) -> tuple[Estimate, Float[np.ndarray, "row row2"]]:
         """Sums of cells with these weights [row site (head) (label)], and their covariance (without n/(n−1)).
 

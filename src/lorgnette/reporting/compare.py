@@ -62,6 +62,7 @@ def differences(
         )
     _refuse_other_heads(first, second, common, names)
     _refuse_centred_with_raw(first, second, common, names)
+    _refuse_other_meanings(first, second, common, names)
     notes = [
         f"only {name} has {', '.join(more)}"
         for name, one, other in ((names[0], first, second), (names[1], second, first))
@@ -119,15 +120,35 @@ def _refuse_centred_with_raw(
             )
 
 
-def _other_options(first: Mapping[str, Result], second: Mapping[str, Result], common: list[str]) -> Iterator[str]:
-    """Options of a lens that the two runs do not share; results of old versions do not say theirs."""
+def _refuse_other_meanings(
+    first: Mapping[str, Result], second: Mapping[str, Result], common: list[str], names: tuple[str, str]
+) -> None:
+    """Means over texts and means over tokens, say: their difference is not what the model or the corpus did."""
     for lens in common:
-        old, new = (run[lens].data.attrs.get(OPTIONS) for run in (first, second))
-        if old is not None and new is not None:
-            changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-            if changed:
-                words = ", ".join(f"{name}={old.get(name)} → {new.get(name)}" for name in changed)
-                yield f"{lens} was run with other options ({words}), which makes a difference too"
+        changed = _changed_options(first[lens], second[lens])
+        for option in lenses.report_of(lens).meaning:
+            if option in changed:
+                old, new = changed[option]
+                raise UserError(
+                    f"{names[0]} has {lens} with {option}={old}, {names[1]} with {option}={new}: their numbers mean "
+                    f"different things. Run look on both with the same {option}."
+                )
+
+
+def _other_options(first: Mapping[str, Result], second: Mapping[str, Result], common: list[str]) -> Iterator[str]:
+    """Other options of a lens that the two runs do not share."""
+    for lens in common:
+        if changed := _changed_options(first[lens], second[lens]):
+            words = ", ".join(f"{name}={old} → {new}" for name, (old, new) in changed.items())
+            yield f"{lens} was run with other options ({words}), which makes a difference too"
+
+
+def _changed_options(before: Result, after: Result) -> dict[str, tuple[object, object]]:
+    """Options whose values differ; results of old versions do not say theirs."""
+    old, new = (result.data.attrs.get(OPTIONS) for result in (before, after))
+    if old is None or new is None:
+        return {}
+    return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 
 def _sizes(data: xr.Dataset) -> str:

@@ -50,4 +50,10 @@ def findings(result: Result) -> Iterator[Finding]:
     yield Finding(words + ".", numbers)
 
 
-REPORT = LensReport(title="Class directions", chapter=GEOMETRY, figures=figures, findings=findings)
+REPORT = LensReport(
+    title="Class directions",
+    chapter=GEOMETRY,
+    figures=figures,
+    findings=findings,
+    meaning=("representative", "keep", "vector"),
+)

@@ -68,4 +68,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(),
     roles=roles,
+    meaning=("by", "smoothing"),
 )

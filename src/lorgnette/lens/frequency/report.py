@@ -57,4 +57,5 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(Compared("spearman", "rank correlation with rarity"),),
+    meaning=("ranks", "language", "specials"),
 )

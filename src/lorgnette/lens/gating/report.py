@@ -138,4 +138,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(Compared("facilitation", "facilitation"), Compared("interference", "interference")),
     cards=cards,
+    meaning=("pressure",),
 )

@@ -112,4 +112,5 @@ REPORT = LensReport(
         Compared("self_similarity", "self-similarity of words"),
         Compared("sim", "similarity within a text"),
     ),
+    meaning=("specials", "least"),
 )

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
+import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -66,6 +69,8 @@ class Graph(Tap):
 
 
 COLUMNS = (*CATEGORIES, "all")
+SPECIAL = ("cls", "sep", "all")
+"""Special tokens, and all weights, with which they are compared."""
 
 
 class Gradients(Lens):
@@ -97,6 +102,7 @@ class Gradients(Lens):
         self.task: str = task_of(subject)
         self.moments: Moments = Moments(self, "gradient", {axes.CATEGORY: COLUMNS})
         self.pairs: Pairs = Pairs(self.moments, "gradient", {axes.CATEGORY: "all"})
+        self.special: Pairs = Pairs(self.moments, "gradient", {axes.CATEGORY: SPECIAL}, name="over_all")
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         if self.task == "masked":
@@ -139,8 +145,29 @@ class Gradients(Lens):
 
     def compute(self) -> Result:
         """The mean size of the gradient, by kind of key."""
-        variables = self.moments.arrays() | self.pairs.q()
+        variables = self.moments.arrays() | self.pairs.q() | self._over_all()
         variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}
         return result
+
+    def _over_all(self) -> dict[str, xr.DataArray]:
+        """The mean over heads on weights of a special token minus that on all weights, paired over texts."""
+        if not self.special.few:
+            return {}
+        means, stacks = self.special.means(), self.by_head.stacks  # [site head label]
+        names, shape = ("over_all", "over_all_se", "over_all_count"), (len(stacks), len(COLUMNS))
+        found = {name: np.full(shape, start) for name, start in zip(names, (np.nan, np.nan, 0.0), strict=True)}
+        for (number, stack), (at, kind) in product(enumerate(stacks), enumerate(SPECIAL[:-1])):
+            own = np.array([site.name == stack for site in self.sites])[:, None]
+            known = own & ~np.isnan(means[..., at])
+            row = np.zeros(means.shape)
+            row[..., at] = known / max(known.sum(), 1)
+            row[..., -1] -= row[..., at]
+            apart, _ = self.special.contrasts(row[None])
+            for name, part in zip(names, (apart.value, apart.se, apart.count), strict=True):
+                found[name][number, COLUMNS.index(kind)] = part[0]
+        labels = {axes.STACK: stacks, axes.CATEGORY: list(COLUMNS)}
+        out = {name: xr.DataArray(cells, labels, (axes.STACK, axes.CATEGORY)) for name, cells in found.items()}
+        out["over_all"].attrs["description"] = "gradient on this category minus that on all weights, mean over heads"
+        return out | {"over_all_count": out["over_all_count"].astype("int64")}

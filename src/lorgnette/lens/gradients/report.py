@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from lorgnette.axes import CATEGORY
 from lorgnette.figures.cells import said
-from lorgnette.figures.doubt import head_extreme
+from lorgnette.figures.doubt import difference, head_extreme
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import EXPLANATIONS, Compared, LensReport
@@ -51,9 +51,9 @@ def _beside_all(result: Result, kind: str, mean: float) -> str:
         return f"{{{kind}:.1f}}{words}"
     found = (Estimate.of(result.data, "gradient", {CATEGORY: each}) for each in (kind, "all"))
     on_kind, on_all = (Estimate(float(e.value.mean()), float(e.se.mean()), float(e.count.max())) for e in found)
-    apart = on_kind.minus_correlated(on_all)
+    apart = difference(result.data, "over_all", {CATEGORY: kind}, on_kind, on_all)
     told = apart.significant().removeprefix("; ")
-    return f"{{{kind}:.{decimals(apart.half / mean, least=1)}f}}{words}" + (f" ({told})" if told else "")
+    return f"{{{kind}:.{decimals(float(apart.half) / mean, least=1)}f}}{words}" + (f" ({told})" if told else "")
 
 
 REPORT = LensReport(
@@ -69,4 +69,5 @@ REPORT = LensReport(
             named={CATEGORY: ("all", "cls", "sep")},
         ),
     ),
+    meaning=("by",),
 )

@@ -172,4 +172,5 @@ REPORT = LensReport(
         Compared("mixing", "mixing ratio"),
     ),
     cards=cards,
+    meaning=("by",),
 )

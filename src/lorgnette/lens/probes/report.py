@@ -65,4 +65,5 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(Compared("accuracy", "accuracy"), Compared("selectivity", "selectivity")),
+    meaning=("label",),
 )

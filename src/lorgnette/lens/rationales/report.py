@@ -144,5 +144,9 @@ def _against_others(ties: str, count: int) -> str:
 
 
 REPORT = LensReport(
-    title="Are explanations plausible and faithful?", chapter=EXPLANATIONS, figures=figures, findings=findings
+    title="Are explanations plausible and faithful?",
+    chapter=EXPLANATIONS,
+    figures=figures,
+    findings=findings,
+    meaning=("share", "top", "gold", "perturbation", "class_name"),
 )

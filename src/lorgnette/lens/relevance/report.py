@@ -78,4 +78,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(Compared("relevance", "relevance of a head"), Compared("layer_share", "relevance of a layer")),
     cards=cards,
+    meaning=("method", "target"),
 )

@@ -139,4 +139,5 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(),
+    meaning=("ablation",),
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import altair as alt
 import pandas as pd
+import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PART, ROLE, STACK
 from lorgnette.figures.charts import COLOURS
@@ -89,7 +90,7 @@ def _panel(rows: list[Json]) -> Chart:
 def findings(result: Result) -> Iterator[Finding]:
     """How many heads have each label."""
     label = result.data["label"]
-    looked_at = result.data["peak_count"].sum(PART) > 0
+    looked_at = _looked_at(result)
     total = int(looked_at.sum())
     counts = {str(role): int(label.sel({ROLE: role}).sum()) for role in label[ROLE].values}
     named = {role: count for role, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
@@ -141,13 +142,22 @@ def changes(before: Result, after: Result, names: tuple[str, str]) -> Changes:
     rows = table if len(table) else pd.DataFrame({"note": ["no head changed its role"]})
     caption = "The table lists the heads that changed."
     figure = Figure("roles", "Roles of heads in both runs", caption, alt.hconcat(*maps), rows, rows, True)
-    return Changes([_changed(table, int(after.data["confidence"].notnull().any(PART).sum()))], [figure])
+    total = int((_looked_at(before) & _looked_at(after)).sum())
+    return Changes([_changed(table, total, stacks=after.data.sizes[STACK])], [figure])
 
 
-def _changed(table: pd.DataFrame, total: int) -> Finding:
+def _looked_at(result: Result) -> xr.DataArray:
+    """Which heads there are: a pruned one has no role that could have changed."""
+    return result.data["peak_count"].sum(PART) > 0
+
+
+def _changed(table: pd.DataFrame, total: int, stacks: int) -> Finding:
     if not len(table):
         return Finding("None of {heads} heads changed its role.", {"heads": total})
-    named = "; ".join(f"{row.layer}.{row.head} ({row.before} → {row.after})" for row in table.head(NAMED).itertuples())
+    named = "; ".join(
+        f"{f'{row.stack} ' if stacks > 1 else ''}{row.layer}.{row.head} ({row.before} → {row.after})"
+        for row in table.head(NAMED).itertuples()
+    )
     numbers = {"count": len(table), "heads": total, "named": named}
     return Finding(
         "{count} of {heads} heads changed their role: {named}" + (" …" if len(table) > NAMED else "."), numbers
@@ -155,10 +165,10 @@ def _changed(table: pd.DataFrame, total: int) -> Finding:
 
 
 def changed_roles(before: Result, after: Result) -> pd.DataFrame:
-    """Heads whose labels differ, with both."""
+    """Heads of both models whose labels differ, with both."""
     rows = []
-    every = after.data["label"].isel({ROLE: 0}, drop=True).astype(float)
-    for place in head_places(every):
+    both = _looked_at(before) & _looked_at(after)
+    for place in head_places(both.where(both)):
         old, new = (", ".join(labels_at(run, place)) or "none" for run in (before, after))
         if old != new:
             rows.append({**dict(zip((STACK, LAYER, HEAD), place, strict=True)), "before": old, "after": new})
@@ -174,4 +184,5 @@ REPORT = LensReport(
     cards=cards,
     roles=roles,
     changes=changes,
+    meaning=("ranks",),
 )

@@ -56,4 +56,5 @@ REPORT = LensReport(
         Compared("share", "share of the input", named={CATEGORY: ("self", "cls", "sep")}),
         Compared("entropy", "entropy over input tokens"),
     ),
+    meaning=("by",),
 )

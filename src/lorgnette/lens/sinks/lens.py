@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,11 +15,14 @@ from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import NotEmpty, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
+from lorgnette.figures.finding import HALF
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
-from lorgnette.lens.moments import Moments
+from lorgnette.lens.moments import TOTAL, WEIGHT, Moments
+from lorgnette.lens.pairs import Pairs, extreme_q
 from lorgnette.lens.signals import Signal, opposite, variable
+from lorgnette.lens.sinks.kinds import KINDS, candidates
 from lorgnette.lens.sinks.removal import CHANGES, Keys, Removed, middle_keys
 from lorgnette.results import Result
 from lorgnette.subject import Subject
@@ -33,6 +38,7 @@ _DESCRIPTIONS = {
     "value_ratio": "‖f(x)‖ of the sink divided by the mean of the other tokens, over texts with a sink",
     "activation_ratio": "largest |component| of the sink's state over that of the median token, texts with a sink",
     "learnt": "weight on a learnt sink (which is not a token), mean over queries",
+    "kind_top_q": "q of the difference from the category that is a sink most often: paired, corrected over all pairs",
     "loss": "loss of the intact model, mean over texts",
     "loss_change": "loss minus intact loss, without the values or keys of these tokens in all heads with a sink",
 }
@@ -103,6 +109,9 @@ class Sinks(Lens):
     def allocate(self, subject: Subject) -> None:
         _ = self.projections  # a model without known projections is refused here
         self.rates: Moments = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
+        # The threshold that the report shows.
+        self.nearest: float = min(self.thresholds, key=lambda each: abs(each - self.threshold))
+        self.pairs: Pairs = Pairs(self.rates, "rate", {axes.THRESHOLD: self.nearest, axes.CATEGORY: KINDS})
         self.of_sinks: Moments = Moments(self, _OF_SINKS)
         self.learnt: Moments = Moments(self, "learnt")
         if self.effect:
@@ -192,7 +201,7 @@ class Sinks(Lens):
 
     def compute(self) -> Result:
         """Rates by threshold and kind of token, what sinks send, and the loss without them."""
-        variables = self.rates.arrays() | self.of_sinks.arrays()
+        variables = self.rates.arrays() | self.of_sinks.arrays() | self._kinds_apart()
         if bool((learnt := self.learnt.arrays())["learnt_count"].any()):
             variables |= learnt
         if self.effect:
@@ -205,3 +214,37 @@ class Sinks(Lens):
         if self.effect:
             result.data.attrs |= {"task": self.task, "loss": TASKS[self.task]}
         return self.centring.mark(result)
+
+    def _kinds_apart(self) -> dict[str, xr.DataArray]:
+        """How sure it is that each kind of token differs from the one that is a sink most often.
+
+        Rates are means over the heads with a sink in most texts, as the report gives them.
+        """
+        if not self.pairs.few:
+            return {}
+        rates, stacks = self.pairs.means(), self.by_head.stacks  # [site head kind]
+        sums = self.rates.sums()[:, 0, :, :, self.thresholds.index(self.nearest), PLACES.index("all")]
+        with_sink = (sums[TOTAL] / sums[WEIGHT]).numpy() > HALF
+        q, texts = (np.full((len(stacks), len(PLACES)), start) for start in (np.nan, 0.0))
+        for number, stack in enumerate(stacks):
+            own = np.array([site.name == stack for site in self.sites])[:, None]
+            has_sink = own & with_sink
+            by_kind = {kind: rates[..., at][has_sink] for at, kind in enumerate(KINDS)}
+            found = candidates({kind: _mean(some[~np.isnan(some)]) for kind, some in by_kind.items()})
+            rows = np.zeros((len(found), *rates.shape))
+            for row, kind in zip(rows, found, strict=True):
+                at = KINDS.index(kind)
+                known = has_sink & ~np.isnan(rates[..., at])
+                row[..., at] = known / known.sum()
+            if found:
+                means, shared = self.pairs.contrasts(rows)
+                places = [PLACES.index(kind) for kind in found]
+                q[number, places] = extreme_q(means.value, shared, means.count, means.count > 1, largest=True)
+                texts[number, places] = means.count
+        labels = {axes.STACK: stacks, axes.CATEGORY: list(PLACES)}
+        arrays = {"kind_top_q": q, "kind_top_q_count": np.where(np.isnan(q), 0, texts).astype("int64")}
+        return {name: xr.DataArray(cells, labels, (axes.STACK, axes.CATEGORY)) for name, cells in arrays.items()}
+
+
+def _mean(values: Float[np.ndarray, " head"]) -> float:
+    return float(values.mean()) if len(values) else float("nan")

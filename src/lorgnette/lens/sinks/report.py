@@ -5,19 +5,16 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from lorgnette.axes import CATEGORY, CHANGE, THRESHOLD
+from lorgnette.axes import CATEGORY, CHANGE, HEAD, THRESHOLD
 from lorgnette.figures.doubt import difference, extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import HALF, Finding, decimals, heads
 from lorgnette.figures.lens_report import READING, Compared, LensReport, Measure
 from lorgnette.figures.sentences import has, the_category
 from lorgnette.figures.variables import figure_per_variable, titled_figures
+from lorgnette.lens.sinks.kinds import KINDS, candidates
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
-
-_MORE = 0.05
-"""The first token is one of the other tokens where no [CLS] opens a text: by so much the others must be beyond it."""
-_KINDS = ("cls", "sep", "period_comma", "other")
 
 
 def _narrow(result: Result) -> Result:
@@ -55,18 +52,21 @@ def findings(result: Result) -> Iterator[Finding]:
         "(false discovery rate 5 %).",
         numbers,
     )
-    yield from _of_these(data.where(rate.sel({CATEGORY: "all"}, drop=True) > HALF), len(with_sink))
+    has_sink = rate.sel({CATEGORY: "all"}, drop=True) > HALF
+    of_heads = [str(name) for name, array in data.data_vars.items() if HEAD in array.dims]
+    yield from _of_these(data.assign(data[of_heads].where(has_sink)), len(with_sink))
     yield from _without(result)
 
 
 def _of_these(data: xr.Dataset, count: int) -> Iterator[Finding]:
     """Which token it is and what it contributes, in the heads that have a sink in most texts."""
     rate, these = data["rate"], "this head" if count == 1 else "these {heads} heads"
-    kinds = _candidates(rate)
+    kinds = candidates({kind: float(rate.sel({CATEGORY: kind}).mean()) for kind in KINDS})
     means = [float(rate.sel({CATEGORY: kind}).mean()) for kind in kinds]
     errors = [float(data["rate_se"].sel({CATEGORY: kind}).mean()) for kind in kinds]
     texts = [float(data["rate_count"].sel({CATEGORY: kind}).max()) for kind in kinds]
-    most = extreme(Estimate(np.array(means), np.array(errors), np.array(texts)))
+    q = data["kind_top_q"].sel({CATEGORY: kinds}).values if "kind_top_q" in data else None
+    most = extreme(Estimate(np.array(means), np.array(errors), np.array(texts)), q=q)
     doubt = most.beside([the_category(kind) for kind in kinds])
     numbers = {"heads": count, "kind": the_category(kinds[most.place]), "rate": most.value}
     yield Finding(f"In {these}, the sink is most often {{kind}} (in {{rate:.0%}} of texts{doubt}).", numbers)
@@ -74,15 +74,6 @@ def _of_these(data: xr.Dataset, count: int) -> Iterator[Finding]:
     if arrives == arrives:
         words = f"In {these}, the sink contributes {{share:.0%}} of the summed norms ‖α f(x)‖."
         yield Finding(words, {"heads": count, "share": arrives})
-
-
-def _candidates(rate: xr.DataArray) -> list[str]:
-    """Categories that a text has; where no [CLS] opens it, the first token, unless other tokens are sinks as well."""
-    kinds = [kind for kind in _KINDS if bool(rate.sel({CATEGORY: kind}).notnull().any())]
-    if "cls" in kinds or not bool(rate.sel({CATEGORY: "first"}).notnull().any()):
-        return kinds
-    first, other = (float(rate.sel({CATEGORY: kind}).mean()) for kind in ("first", "other"))
-    return ["first", *(kind for kind in kinds if kind != "other" or other > first + _MORE)]
 
 
 def _without(result: Result) -> Iterator[Finding]:
@@ -118,4 +109,5 @@ REPORT = LensReport(
         Compared("arrives", "share of the output norm from the sink"),
     ),
     cards=cards,
+    meaning=("threshold",),
 )

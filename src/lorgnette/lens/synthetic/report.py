@@ -81,4 +81,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(Compared("excess", "synthetic score minus control"),),
     cards=cards,
+    meaning=("length",),
 )

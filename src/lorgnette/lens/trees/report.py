@@ -59,4 +59,5 @@ REPORT = LensReport(
     figures=figures,
     findings=findings,
     compared=(Compared("uas", "UAS of a head's tree"), Compared("layer_uas", "UAS of the tree of a layer's mean")),
+    meaning=("scores", "root", "subtypes"),
 )

@@ -171,4 +171,5 @@ REPORT = LensReport(
         Compared("mass", "share of attention", select={CATEGORY: _DRAWN}, named={CATEGORY: ("cls", "sep")}),
     ),
     cards=cards,
+    meaning=("by",),
 )
