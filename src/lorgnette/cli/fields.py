@@ -17,6 +17,7 @@ from lorgnette.texts.labels import mapping_of
 from lorgnette.training.settings import MOST, Shown, TrainingSettings
 
 Kind = TypeVar("Kind")
+Field = dataclasses.Field[Any]
 
 
 def unpacked(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,7 +55,7 @@ def _options(kind: Any, command: str) -> dict[str, inspect.Parameter]:
     return out
 
 
-def _option(field: "dataclasses.Field[Any]", command: str) -> object:
+def _option(field: Field, command: str) -> object:
     """What typer needs to know of a field; None for one that the command does not show."""
     shown = _said(field, Shown)
     if shown is None:
@@ -74,12 +75,12 @@ def as_in_training(name: str) -> Any:
     return _named(field, shown)
 
 
-def _said(field: "dataclasses.Field[Any]", kind: type[Kind]) -> Kind | None:
+def _said(field: Field, kind: type[Kind]) -> Kind | None:
     """What the annotation of a field says beside its type."""
     return next((each for each in getattr(field.type, "__metadata__", ()) if isinstance(each, kind)), None)
 
 
-def _named(field: "dataclasses.Field[Any]", shown: Shown) -> Any:
+def _named(field: Field, shown: Shown) -> Any:
     return typer.Option(
         *(shown.names or (_flag(field),)),
         help=shown.help,
@@ -131,7 +132,7 @@ def _is_words(annotation: object) -> bool:
     return any(is_list(kind) or get_origin(kind) is Mapping for kind in kinds)
 
 
-def _flag(field: "dataclasses.Field[Any]") -> str:
+def _flag(field: Field) -> str:
     """The option of a field."""
     shown = _said(field, Shown)
     return shown.names[0].partition("/")[0] if shown and shown.names else f"--{field.name.replace('_', '-')}"
@@ -149,7 +150,7 @@ def _made(kind: Any, given: dict[str, Any]) -> object:
         raise UserError(said) from error
 
 
-def _read(field: "dataclasses.Field[Any]", value: Any) -> object:
+def _read(field: Field, value: Any) -> object:
     """What was written, as the field takes it."""
     if not _is_words(field.type):
         return value
