@@ -80,9 +80,17 @@ def asked(
     if ANSWERED not in parts:
         if any(span.name == ANSWERED for span in encoded.example.parts):
             raise UserError(f"The answer to {example.id!r} has no token of its own. Begin it with a space.")
+        if not _numbered(parts)[0]:
+            raise _unnamed(example)
         encoded = _continued(subject, encoded, generation or Generation(32))
     refuse_shared(subject, encoded.example)
     return tokens_of(subject, encoded, among)
+
+
+def _unnamed(example: Example) -> UserError:
+    return UserError(
+        f"The prompt {example.id!r} has no named parts. Name them: lo.prompt(document=…, question=…), or lo.chat."
+    )
 
 
 @dataclass(frozen=True)
@@ -103,9 +111,7 @@ def planned(subject: Subject, example: Example, among: Sequence[str] | None = No
     is_answered = ANSWERED in of
     names, _ = _numbered(of[: of.index(ANSWERED)] if is_answered else of)
     if not names:
-        raise UserError(
-            f"The prompt {example.id!r} has no named parts. Name them: lo.prompt(document=…, question=…), or lo.chat."
-        )
+        raise _unnamed(example)
     return Plan(len(of), len(names) + sum(_among(example, names, among)) + 1, is_answered)
 
 
@@ -121,9 +127,7 @@ def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = 
         raise UserError(f"The prompt {example.id!r} has no token before the answer, so nothing asks for it.")
     names, numbers = _numbered(of[: answer.start])
     if not names:
-        raise UserError(
-            f"The prompt {example.id!r} has no named parts. Name them: lo.prompt(document=…, question=…), or lo.chat."
-        )
+        raise _unnamed(example)
     end = answer.stop
     encoded = replace(encoded, source=encoded.source.at(list(range(end))))
     part = torch.tensor([*numbers, *[-1] * len(answer)], device=subject.device)
