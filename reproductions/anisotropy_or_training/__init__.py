@@ -7,9 +7,6 @@ STUDY = Study(
     title="Are the values of deep attention similar because the model is wide, or because it learnt little?",
     question="Deep pure-attention models were published with values that all point the same way (SIM above .9). Ours "
     "did so only where they were as wide as published, and these had also learnt less. Which of the two is it?",
-    answer="It is trained too fast for its width. At the paper's width and step size SIM is above .9; with a third "
-    "of the step size the same models are far below, and narrow models trained three times as fast are above. Most "
-    "such models have learnt less. On HateXplain a part of the difference between widths stays.",
     headline=[
         "last-hatexplain-values",
         "last-yelphat-values",

@@ -8,9 +8,6 @@ STUDY = Study(
     question="Over all layers and heads together, tokens that get much weight have short vectors: weight and norm "
     "cancel out. Is that so within a layer and within a head, or is it Simpson's paradox? Does it depend on the "
     "length of the text, and what happens when the value of the sink is set to zero?",
-    answer="Across heads and layers they do, within a single head they do not. It is no artefact of scale: heads that "
-    "give a sink much weight have a short value for it, compared with that of words. Zeroing a sink's value changes "
-    "the states about as much as its norm says, and far less than its weight says.",
     headline=[
         "pooled",
         "within-heads",

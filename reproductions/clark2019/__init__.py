@@ -7,8 +7,6 @@ STUDY = Study(
     title="Clark et al. 2019: what do heads attend to?",
     question="How much attention goes to separators and to neighbours, and how broad is it? Which heads are similar? "
     "Does a head track each dependency relation, and do all heads together encode the tree?",
-    answer="In small sentence encoders special tokens are a sink, but never with half of a layer's weight; heads for "
-    "neighbours, relations and antecedents exist as in BERT, and all heads together parse.",
     headline=(
         "e5-small-sep-share",
         "minilm-cls-share",

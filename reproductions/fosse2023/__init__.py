@@ -10,9 +10,6 @@ STUDY = Study(
     title="Fosse et al. 2023: when geometry replaces attention",
     question="Are the vectors of self-attention anisotropic, why, and does their geometry tell more about the class "
     "than the attention weights do?",
-    answer="The values of deeper models point in more similar directions, but far less than published unless they are "
-    "as wide, and then they learn less; the attention weights cannot be replaced; classes rarely have orthogonal "
-    "cones.",
     headline=(
         "rise-hatexplain-values-l5",
         "rise-yelphat-values-l5",

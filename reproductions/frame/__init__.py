@@ -2,7 +2,7 @@
 
 A study is a package `reproductions/<name>/`. Everything about a paper lies there:
 
-    __init__.py     STUDY = Study(name, title, question, answer, headline, seeds, only)     light: no heavy imports
+    __init__.py     STUDY = Study(name, title, question, headline, seeds, only)     light: no heavy imports
     grid.py         grid(settings, done) -> {key: Cell}       which cells there are
     measure.py      the functions that cells name; only here are models and corpora opened
     claims.py       claims(cells) -> list[Claim]
@@ -56,9 +56,11 @@ run. All tests of a study are corrected together (`frame.chance`). Ids are kebab
 
 **Page** (`frame.page`, `frame.markdown`). Prose lives in the templates. They see `claims["id"].verdict` and
 `.estimate.value`, `tables`, `figure("name")`, `table("id")`, `published`, `counts`, `missing`, all of `facts`, and the
-filters `number(decimals)` and `points`. Blocks of page.md.j2: `asked`, `figures`, `findings`, `differences`, `running`;
-of appendix.md.j2: `setup`. The headline table and the counts come from `STUDY.headline` and the claims. A sentence that
-depends on an outcome asks the claim: {% if claims["x"].verdict == "holds" %}.
+filters `number(decimals)`, `points` and `told` (an estimate with its interval). Blocks of page.md.j2: `answer` (two or
+three sentences that ask the claims; also the line in reproductions/README.md, so without macros of the page), `opening`
+(one figure), `asked`, `figures`, `findings`, `differences`, `running`; of appendix.md.j2: `setup`. The headline table
+and the counts come from `STUDY.headline` and the claims. A sentence that depends on an outcome asks the claim: {% if
+claims["x"].verdict == "holds" %}.
 
 **To write the page**: `lorgnette reproduce <name> --partial` renders README.md, APPENDIX.md, results.json, figures/ and
 the table in reproductions/README.md from committed cells in seconds. **To test it**:

@@ -46,21 +46,29 @@ def estimate(one: Estimate) -> str:
 
 
 def headline(claims: Sequence[Claim]) -> str:
-    """published | ours | verdict of the claims that matter most."""
+    """published | ours | verdict of the claims that matter most; a study of our own has nothing published."""
+    if all(claim.published is None for claim in claims):
+        head: tuple[str, ...] = ("claim", "estimate [95 %]", "verdict")
+        return grid(head, [(c.text, estimate(c.estimate), f"**{c.verdict}**") for c in claims])
     head = ("claim", "published", "ours [95 %]", "verdict")
     return grid(head, [(c.text, _published(c), estimate(c.estimate), f"**{c.verdict}**") for c in claims])
 
 
 def claims(every: Sequence[Claim]) -> str:
     """All claims, with the bound that decided, what the interval is over, and remarks."""
-    head = ("id", "claim", "ours [95 %]", "over", "bound", "published", "verdict", "note")
-    rows = []
+    own = all(claim.published is None for claim in every)
+    head = ["id", "claim", "ours [95 %]", "over", "bound", "published", "verdict", "note"]
+    rows: list[list[str]] = []
     for claim in every:
         one = claim.estimate
         over = " ".join(part for part in (str(one.n or ""), one.over) if part) + (f" ({one.method})" * bool(one.method))
         bound = NOTHING if claim.bound is None else str(claim.bound)
-        text = claim.text + (" (ours)" if claim.ours else "")
-        rows.append((f"`{claim.id}`", text, estimate(one), over, bound, _published(claim), claim.verdict, _note(claim)))
+        text = claim.text + (" (ours)" if claim.ours and not own else "")
+        rows.append([f"`{claim.id}`", text, estimate(one), over, bound, _published(claim), claim.verdict, _note(claim)])
+    if own:
+        head, *rows = (
+            [cell for cell, name in zip(row, head, strict=True) if name != "published"] for row in (head, *rows)
+        )
     return grid(head, rows)
 
 

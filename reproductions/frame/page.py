@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMATS = ("svg", "png")
 _PPI = 110  # to look at; the SVG is for print, and outcomes are kept under version control
 FORMAT = "lorgnette-reproduction"
-_SCHEMA = 2
+_SCHEMA = 3
 PAGES = {"README.md": "page.md.j2", "APPENDIX.md": "appendix.md.j2"}
 
 
@@ -88,6 +88,15 @@ class Outcome:
 
     def page(self, name: str) -> str:
         """README.md or APPENDIX.md."""
+        return markdown.tidy(self._template(name).render(self._context()))
+
+    def answer(self) -> str:
+        """The two or three sentences with which the page opens: its block `answer`, on one line."""
+        template = self._template("README.md")
+        block = template.blocks.get("answer")
+        return "" if block is None else " ".join("".join(block(template.new_context(self._context()))).split())
+
+    def _template(self, name: str) -> Template:
         environment = Environment(
             loader=FileSystemLoader(ROOT),
             undefined=StrictUndefined,
@@ -98,8 +107,8 @@ class Outcome:
         )
         environment.filters["number"] = markdown.number
         environment.filters["points"] = markdown.points
-        text = environment.get_template(f"{self.study.name}/{PAGES[name]}").render(self._context())
-        return markdown.tidy(text)
+        environment.filters["told"] = markdown.estimate
+        return environment.get_template(f"{self.study.name}/{PAGES[name]}")
 
     def _context(self) -> dict[str, Any]:
         claims = {claim.id: claim for claim in self.claims}
@@ -136,6 +145,7 @@ class Outcome:
             "name": self.study.name,
             "title": self.study.title,
             "reference": published(self.study.name)["reference"],
+            "answer": self.answer(),
             "claims": [claim.record() for claim in self.claims],
             "tables": [table.record() for table in self.tables],
             "figures": [figure.record() for figure in self.figures],

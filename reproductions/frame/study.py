@@ -28,7 +28,6 @@ class Study:
     name: str
     title: str
     question: str
-    answer: str
     headline: Sequence[str]
     seeds: tuple[int, ...] = (0,)
     only: str = ""

@@ -9,9 +9,6 @@ STUDY = Study(
     title="Kobayashi et al. 2020: attention is not only a weight",
     question="A head's output is Σ_j α_ij f(x_j), and tokens with much weight may have short vectors f(x_j). How "
     "much do they contribute?",
-    answer="Short vectors cancel most of the weight on special tokens, as in BERT, but mostly between layers, unless a "
-    "text has two [SEP]. Punctuation cancels in MPNet, of BERT's size, within layers too, and hardly in MiniLM and "
-    "e5-small. 70 to 80 % of a token's new vector come from the token itself.",
     headline=[
         f"{model}-{ending}"
         for ending, model in product(

@@ -8,8 +8,6 @@ STUDY = Study(
     name="nguyen2022",
     title="Nguyen et al. 2022: does sharper attention agree better with human rationales?",
     question="How does the plausibility of attention change with the weight λ of an entropy penalty?",
-    answer="A strong penalty makes attention sharp and less plausible, as published; our small classifiers do not show "
-    "the published peak at small λ.",
     headline=[
         *(
             f"{corpus}-{vectors}-auprc-{way}"

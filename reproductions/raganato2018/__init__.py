@@ -7,8 +7,6 @@ STUDY = Study(
     title="Raganato & Tiedemann 2018: what do encoders of translation models encode?",
     question="What does the encoder of a translation model encode: do its heads encode dependency trees, do they "
     "follow a few patterns, and which layers encode parts of speech, chunks, entities and meaning?",
-    answer="Heads of opus-mt encode more of the tree than published, in the upper layers too; the four patterns "
-    "exist, but not in small models; layers differ too little to say which encodes most.",
     headline=(
         "trees-en-average-like-previous",
         "trees-en-best-like-next",

@@ -7,9 +7,6 @@ STUDY = Study(
     title="Stiff values or sharp attention?",
     question="A penalty that sharpens attention also makes the values more similar, so that a correlation over "
     "penalties cannot say which of the two does what. What does each do when the other is held?",
-    answer="Stiff values alone change the explanation on none of three corpora, and cost no accuracy (HateXplain, "
-    "e-SNLI). Whether sharp attention alone costs the explanation, five seeds do not decide; the largest falls are "
-    "runs at chance.",
     headline=[
         f"{claim}-{corpus}"
         for claim in ("penalty", "needed", "sharpness-auprc", "stiffness-auprc", "stiffness-flips")

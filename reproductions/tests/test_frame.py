@@ -166,7 +166,7 @@ class Tiny(Study):
         )
 
 
-TINY = Tiny(name="nguyen2022", title="A tiny finding", question="Is it so?", answer="Yes.", headline=["below"])
+TINY = Tiny(name="nguyen2022", title="A tiny finding", question="Is it so?", headline=["below"])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import reproductions
 from reproductions.frame.claims import VERDICTS
-from reproductions.frame.index import index
+from reproductions.frame.index import SIGNS, evidence, index
 from reproductions.frame.page import PAGES, Outcome, published
 from reproductions.frame.settings import Settings
 from reproductions.frame.study import ROOT, Study
@@ -89,7 +89,28 @@ def test_the_table_of_all_studies():
 
 def test_statements_name_claims_that_there_are():
     for entry in json.loads((ROOT / "statements.json").read_text(encoding="utf-8")):
-        for study, patterns in entry["claims"].items():
+        for study, signed in entry["claims"].items():
             written = json.loads((ROOT / study / "results.json").read_text(encoding="utf-8"))["claims"]
-            for pattern in patterns:
+            named = {
+                sign: {c["id"] for c in written for p in ps if fnmatchcase(c["id"], p)} for sign, ps in signed.items()
+            }
+            assert set(named) <= set(SIGNS), (study, list(named))
+            for pattern in (one for patterns in signed.values() for one in patterns):
                 assert any(fnmatchcase(claim["id"], pattern) for claim in written), (study, pattern)
+            # A claim bears on a statement in one way.
+            assert sum(map(len, named.values())) == len(set().union(*named.values())), (study, entry["statement"])
+
+
+def test_a_claim_against_a_statement_counts_against_it(monkeypatch):
+    verdicts = {"for-*": ["holds", "does not hold"], "against-*": ["holds", "cannot tell"], "about-*": ["holds"]}
+    monkeypatch.setattr("reproductions.frame.index._verdicts", lambda study, patterns: verdicts[patterns[0]])
+    assert evidence({"x": {"supports": ["for-*"], "contradicts": ["against-*"]}}) == "1 for, 2 against, 1 undecided"
+    assert evidence({"x": {"answers": ["about-*"]}}) == "1 holds"
+
+
+def test_a_page_opens_with_its_answer_and_a_figure(outcome):
+    page, answer = outcome.page("README.md"), outcome.answer()
+    opening = " ".join(page.split("## Question")[0].split())
+    assert f"## Answer {answer} ![" in opening
+    assert 10 <= len(answer.split()) <= 120
+    assert "![" not in page.split("## Question")[0].split("![", 2)[-1]  # one figure

@@ -6,8 +6,6 @@ STUDY = Study(
     name="tp9",
     title="TP 9: self-attention on IMDB",
     question="How do residual connections, positions, a `<cls>` token and depth affect small classifiers?",
-    answer="Self-attention helps only if the word vectors are frozen; positions, `<cls>` and residuals add little; "
-    "with twelve layers or more training fails, with the practical's residual connections too.",
     headline=[
         "target-residual-frozen",
         "target-best",

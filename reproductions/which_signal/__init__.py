@@ -7,10 +7,6 @@ STUDY = Study(
     title="Which signal of a head's importance can you trust?",
     question="Removing every head is the direct test of importance, and costs a pass for each. Which cheap signal "
     "ranks the heads as their removal does: one at a time, and when many go together?",
-    answer="When many heads go together, fitted gates and the gradient of a gate are the best guides; sharpness and "
-    "|∂L/∂α| are worse than chance in fine-tuned classifiers. One head at a time, the gradient ranks the heads of "
-    "translation models well, gates and gradient those of a language model moderately, and no signal those of "
-    "fine-tuned classifiers.",
     headline=[
         "gradient-positive",
         "gradient-over-confidence",
