@@ -128,13 +128,11 @@ def mixed_over_forward() -> Iterator[Figure]:
 def _looks(corpus: Any, bounds: dict[str, float], name: str) -> Iterator[Figure]:
     from benchmarks.shapes import BERT_BASE, subject
     from lorgnette.looking.look import look
-    from lorgnette.looking.texts import Counts, TokenizedTexts, batches
+    from lorgnette.looking.texts import TokenizedTexts, batches
 
     watched = subject(BERT_BASE)
     watched.model.to("cuda", torch.bfloat16)
-    plain_batches = [
-        watched.collate(some) for some in batches(TokenizedTexts(watched, corpus), 64 * 512, Counts(), "cuda")
-    ]
+    plain_batches = [watched.collate(some) for some in batches(TokenizedTexts(watched, corpus), 64 * 512, "cuda")]
 
     def plain() -> None:
         with torch.no_grad():

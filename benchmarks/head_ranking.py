@@ -27,7 +27,7 @@ from lorgnette.lens.ablation.copies import TOKENS
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.importance.lens import Gates
 from lorgnette.lens.losses import text_losses
-from lorgnette.looking.texts import Counts, TokenizedTexts, batches
+from lorgnette.looking.texts import TokenizedTexts, batches
 from lorgnette.subject import Subject, load
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts import corpus
@@ -54,7 +54,7 @@ class Study:
 
     def collated(self, examples: Sequence[Example]) -> list[Batch]:
         texts = TokenizedTexts(self.subject, examples, truncate=True)
-        return [self.subject.collate(batch) for batch in batches(texts, self.batch_tokens, Counts())]
+        return [self.subject.collate(batch) for batch in batches(texts, self.batch_tokens)]
 
     def accuracy(self, gone: Sequence[Head]) -> float:
         right = total = 0

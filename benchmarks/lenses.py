@@ -18,7 +18,7 @@ from benchmarks.shapes import E5_SMALL, subject, texts
 from lorgnette.errors import UserError
 from lorgnette.lens.gating.lens import Gating
 from lorgnette.looking.look import look
-from lorgnette.looking.texts import Counts, TokenizedTexts, batches
+from lorgnette.looking.texts import TokenizedTexts, batches
 from lorgnette.subject import Subject
 from lorgnette.texts.corpus import Corpus
 
@@ -51,7 +51,7 @@ def over_forward(repeats: int = 5) -> Iterator[Figure]:
     torch.set_num_threads(1)
     try:
         model, corpus, what = watched()
-        ready = [model.collate(each) for each in batches(TokenizedTexts(model, corpus, truncate=True), 4096, Counts())]
+        ready = [model.collate(each) for each in batches(TokenizedTexts(model, corpus, truncate=True), 4096)]
 
         def plain() -> None:
             with torch.no_grad():

@@ -8,7 +8,7 @@ import torch
 from benchmarks.harness import Figure, side_by_side
 from benchmarks.shapes import WORDS, subject
 from lorgnette.looking.look import look
-from lorgnette.looking.texts import Counts, TokenizedTexts, batches
+from lorgnette.looking.texts import TokenizedTexts, batches
 from lorgnette.texts.example import Example
 
 SENTENCES, HEADS = 1000, 8
@@ -40,7 +40,7 @@ def trees_over_forward() -> Iterator[Figure]:
     """`look` with `trees` (both ways, layers and baselines too) over the plain `sdpa` pass over the same batches."""
     watched = subject(MARIAN_ENCODER)
     corpus = sentences(SENTENCES)
-    encoded = list(batches(TokenizedTexts(watched, corpus), 4096, Counts()))
+    encoded = list(batches(TokenizedTexts(watched, corpus), 4096))
     tokens = sum(e.tokens for batch in encoded for e in batch)
     collated = [watched.collate(batch) for batch in encoded]
 

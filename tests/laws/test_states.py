@@ -14,6 +14,7 @@ from lorgnette.looking.driver import looks
 from lorgnette.looking.look import look
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.resume import Keeper
+from lorgnette.looking.texts import Analysed
 from lorgnette.testing import assert_close, run_lens
 
 pytestmark = pytest.mark.usefixtures("few_steps")
@@ -40,9 +41,11 @@ def ready(make, subject, texts):
 def resumed(lens, make, subject, texts, folder):
     """The states as an interrupted run leaves them, in a new lens."""
     keeper = Keeper(folder, {}, ProcessRank())
-    keeper.keep([lens], 1)
+    analysed = Analysed()
+    analysed.numbers.add([2, 1])
+    keeper.keep([lens], analysed)
     again = ready(make, subject, texts)
-    assert keeper.restore([again]) == 1
+    assert len(keeper.restore([again])[0].numbers) == 2
     return again
 
 

@@ -14,6 +14,7 @@ from tiny import bert
 from lorgnette.lens.base import Lens
 from lorgnette.lens.parts import Waiting
 from lorgnette.looking.interrupts import SIGNALS, signals_between_batches
+from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.texts import TokenizedTexts
 
 LOOP = import_module("lorgnette.looking.look")  # the package has a function of that name
@@ -54,7 +55,14 @@ def looked(out, lens=None, *, resume=False, batch_tokens=1):
         each.bind(SUBJECT)
     texts = TokenizedTexts(SUBJECT, TEXTS)
     counts, *_ = LOOP._passed(
-        texts, lenses, batch_tokens=batch_tokens, progress=False, out=out, resume=resume, weights=""
+        texts,
+        lenses,
+        batch_tokens=batch_tokens,
+        progress=False,
+        out=out,
+        resume=resume,
+        weights="",
+        ranks=ProcessRank(),
     )
     return [{name: state.tolist() for name, state in each.states.tensors().items()} for each in lenses], counts
 

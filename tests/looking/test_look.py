@@ -287,4 +287,4 @@ def test_each_text_is_read_and_tokenised_once(monkeypatch):
     assert read == [e.id for e in EXAMPLES]
     few = TokenizedTexts(subject, corpus, keep=2)
     assert [text.example.id for text in few] == [text.example.id for text in few] == [e.id for e in EXAMPLES]
-    assert len(few._first) == 2
+    assert len(few._held) == 2

@@ -14,7 +14,6 @@ from lorgnette.errors import Unreplayable
 from lorgnette.gpu import recording as replay
 from lorgnette.lens.base import Lens
 from lorgnette.looking import passes, texts
-from lorgnette.looking.look import _fingerprint
 
 LENSES = ("weights", "norms:sample=0", "geometry", "weights,norms:sample=0,geometry")
 ON_CHIP = (*LENSES, "norms:sample=20", "weights,norms:sample=200,geometry")
@@ -276,12 +275,3 @@ class Placed:
 
     def __init__(self, device):
         self.device, self.is_meta = torch.device(device), device == "meta"
-
-
-def test_a_run_with_other_batches_is_not_resumed():
-    """Batches that are padded to multiples hold other texts: going on from the twentieth would count some twice."""
-    texts_of = texts.TokenizedTexts(subject("bert", dtype=torch.float32), list(examples((8, 8))))
-    weights = lo.lens.Weights()
-    weights.bind(texts_of.subject)
-    plain, padded = (_fingerprint(texts_of, [weights], "", 64, step) for step in (1, passes.STEP))
-    assert plain != padded

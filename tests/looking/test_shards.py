@@ -33,6 +33,7 @@ OPTIONS = {
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
 }
 TWICE = {"roles", "effects", "importance", "agreement", "removal"}
+"""Those that need results of the whole corpus before they look, or are made from such."""
 TREES = ("relations", "trees", "probes", "attention-probe", "coreference", "rationales")
 CLASSIFIER = ("relevance", "gradients", "patching", "gating", "cones", "rationales")
 
@@ -43,6 +44,11 @@ def sharded(model, texts, names, of=5, **options):
     return made
 
 
+def merged_in_two_rounds(model, texts, names, of=5, **options):
+    first = lo.merge(sharded(model, texts, names, of, **options), subject=model)
+    return lo.merge(sharded(model, texts, names, of, first=first, **options), subject=model, first=first)
+
+
 def assert_same(one, other):
     assert list(one) == list(other)
     for name in one:
@@ -50,6 +56,12 @@ def assert_same(one, other):
         xr.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
         counts = [each for each in first if str(each).endswith("_count")]
         assert all(first[each].identical(second[each]) for each in counts)
+
+
+def assert_same_origin(one, merged, name):
+    before, after = one[name].provenance, merged[name].provenance
+    assert (before.texts, before.tokens, before.notes) == (after.texts, after.tokens, after.notes[:-1])
+    assert after.notes[-1] == "merged from 5 shards"
 
 
 @pytest.mark.parametrize("name", sorted(set(lenses.OURS) - TWICE))
@@ -63,15 +75,80 @@ def test_five_shards_give_what_one_process_finds(name):
     one = lo.look(model, texts, make(), progress=False)
     merged = lo.merge(sharded(model, texts, make), subject=model)
     assert_same(one, merged)
-    before, after = one[name].provenance, merged[name].provenance
-    assert (before.texts, before.tokens, before.notes) == (after.texts, after.tokens, after.notes[:-1])
-    assert after.notes[-1] == "merged from 5 shards"
+    assert_same_origin(one, merged, name)
 
 
-@pytest.mark.parametrize("name", sorted(TWICE))
-def test_lenses_that_read_the_corpus_before_are_refused(name):
-    with pytest.raises(UserError, match="Not possible with --shard yet: "):
-        lo.look(classifier(), EXAMPLES, name, shard=(1, 2), progress=False)
+CENTRED = ("norms", "sinks", "rollout", "convexity", "geometry")
+
+
+NEEDY = ("roles,effects,importance", "removal:controls=1", "agreement:draws=20")
+
+
+@pytest.mark.parametrize("names", [*NEEDY, ",".join(f"{name}:centred=true" for name in CENTRED)])
+def test_lenses_that_need_the_whole_corpus_first_take_two_rounds(names):
+    model, texts = classifier(), TREEBANK if "roles" in names else EXAMPLES
+    one = lo.look(model, texts, names, progress=False)
+    merged = merged_in_two_rounds(model, texts, lambda: names)
+    assert_same(one, merged)
+    assert_same_origin(one, merged, names.partition(":")[0].partition(",")[0])
+
+
+def test_all_lenses_in_two_rounds():
+    """Every shard leaves out the same lenses, those that cannot look at this model and these texts."""
+    model, texts = classifier(), EXAMPLES[:3]
+    one = lo.look(model, texts, "all", progress=False)
+    merged = merged_in_two_rounds(model, texts, lambda: "all", of=2)
+    assert_same(one, merged)
+    notes = one["weights"].provenance.notes
+    assert any(note.startswith("left out: ") for note in notes)
+    assert merged["weights"].provenance.notes == ("merged from 2 shards", *notes)
+
+
+def test_the_rounds_are_not_mixed(tmp_path):
+    model, options = classifier(), {"progress": False}
+
+    def look(number, texts=EXAMPLES, lens="importance", **more):
+        return lo.look(model, texts, lens, shard=(number, 2), **options, **more)
+
+    def line(refused):
+        with pytest.raises(UserError) as error:
+            refused()
+        return str(error.value)
+
+    once = [look(number, out=tmp_path / str(number)) for number in (1, 2)]
+    assert [each.name for each in once[0].look.needed] == ["head_means"]
+    first = tmp_path / "first"
+    lo.merge(once, subject=model, out=first)
+    assert "(another round)" in line(lambda: look(1, first=first, out=tmp_path / "1"))
+    twice = [look(number, first=first, out=tmp_path / "second" / str(number)) for number in (1, 2)]
+    assert "it has another round" in line(lambda: lo.merge([once[0], twice[1]], subject=model))
+    assert "has no head_means of this model and these texts" in line(lambda: look(1, EXAMPLES[1:], first=first))
+    assert "No lens of this look needs a first round" in line(lambda: look(1, lens="weights", first=first))
+    assert "first is for the second round" in line(lambda: lo.look(model, EXAMPLES, "importance", first=first))
+    assert "which the second does not replace" in line(lambda: lo.merge(twice, subject=model, out=first))
+    merged = lo.merge([tmp_path / "second" / "1", tmp_path / "second" / "2"], subject=model)  # finds the first round
+    assert_same(lo.look(model, EXAMPLES, "importance", **options), merged)
+    shutil.move(first, tmp_path / "moved")
+    assert "There is no results folder" in line(lambda: lo.merge(twice, subject=model))
+    assert_same(merged, lo.merge(twice, subject=model, first=tmp_path / "moved"))
+    assert "reads the corpus twice" in line(lambda: look(1, iter(EXAMPLES)))
+
+
+def test_two_runs_do_not_write_the_same_shard(tmp_path):
+    """The second says so at once, and the first goes on."""
+    model, said = subject(), []
+
+    class Meanwhile(lo.lens.Weights):
+        def finish(self, batch, outputs):
+            if not said:
+                said.append("")
+                with pytest.raises(UserError) as error:
+                    lo.look(model, TEXTS, "weights", shard=(1, 2), out=tmp_path / "1", progress=False)
+                said.append(str(error.value))
+
+    lo.look(model, TEXTS, [Meanwhile()], shard=(1, 2), out=tmp_path / "1", progress=False)
+    assert said[1] == f"Another run is writing to {tmp_path / '1'}. Wait for it, or choose another folder."
+    assert [file.name for file in tmp_path.iterdir()] == ["1"]
 
 
 def test_several_lenses_with_the_numbers_of_texts():
@@ -206,10 +283,11 @@ def test_an_interrupted_shard_goes_on(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"differs from this one \(.*shard\)"):
         lo.look(model, TEXTS, "weights", **{**options, "shard": (1, 2)}, resume=True)
     taken = []
-    monkeypatch.setattr(Passes, "take", lambda self, *given: taken.append(given[2]) or take(self, *given))
+    monkeypatch.setattr(Passes, "take", lambda self, *given: taken.append(len(given[0])) or take(self, *given))
     second = lo.look(model, TEXTS, "weights", **options, resume=True)
-    assert taken[0] == 2
+    resumed = list(taken)
     whole = lo.look(model, TEXTS, "weights", **{**options, "out": None})
+    assert taken[len(resumed) + 2 :] == resumed  # the same batches, without the first two
     assert second.counts == whole.counts
     assert all(torch.equal(second.tensors()[name], state) for name, state in whole.tensors().items())
 
@@ -253,6 +331,9 @@ def test_the_commands(tmp_path):
     run("merge", *parts, "--out", tmp_path / "merged")
     assert (tmp_path / "merged" / "report.html").is_file()
     assert_same(lo.Results.load(tmp_path / "one"), lo.Results.load(tmp_path / "merged"))
+    shown = [json.loads((tmp_path / name / "examples.json").read_text())["examples"] for name in ("one", "merged")]
+    assert [each["text"] for each in shown[0]] == [each["text"] for each in shown[1]] != []
+    assert shown[0] == shown[1]
     run("compare", tmp_path / "one", tmp_path / "merged")
     script = Path(__file__).parents[2] / "examples" / "scale" / "xargs.sh"
     told = commands_of(script, [tmp_path / "model", tmp_path / "texts.txt", tmp_path / "x", 2, 2, "weights"], tmp_path)

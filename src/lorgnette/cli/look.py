@@ -9,14 +9,14 @@ from lorgnette.cli import options, prompting
 from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lorgnette.lens.base import Lens
-    from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.reporting import Report
     from lorgnette.results import Results
     from lorgnette.subject import Subject
     from lorgnette.texts.corpus import Corpus
+    from lorgnette.texts.example import Example
 
 
 @unpacked
@@ -28,6 +28,7 @@ def look(
     resume: options.Resume = False,
     keep: options.Keep = None,
     shard: options.Shard = None,
+    first: options.First = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     split: options.Split = None,
@@ -61,11 +62,14 @@ def look(
       lorgnette look run/checkpoint-* -c texts.txt --lens weights,roles --out runs/curves
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
       lorgnette look ./my-model -c texts.txt --shard 3/64 --out parts/3
+      lorgnette look ./my-model -c texts.txt --lens roles --shard 3/64 --first runs/first --out second/3
     """
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     if len(model) > 1 and keep is not None:
         raise typer.BadParameter("--keep is for one model, not for several checkpoints.")
+    if first is not None and shard is None:
+        raise typer.BadParameter("--first is for the second round of shards: it needs --shard.")
     share = None if shard is None else _share(shard, out, model)
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
@@ -110,9 +114,16 @@ def look(
             seed=seed,
             command=command,
             shard=share,
+            first=first,
         )
         counts = written.counts
         typer.echo(f"Shard {shard}: {counts.texts:,} texts, {counts.tokens:,} tokens, in {out}")
+        if written.look.needed:
+            needed = ", ".join(each.name for each in written.look.needed)
+            typer.echo(
+                f"This is the first of two rounds: some lenses need {needed} of all texts before they look. When all "
+                "shards are there, `lorgnette merge` says how to go on."
+            )
         return
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
     results = run(
@@ -128,12 +139,13 @@ def look(
         command=command,
     )
     from lorgnette.looking.processes import is_first
+    from lorgnette.looking.short_texts import short_texts
     from lorgnette.reporting import Report
 
     page = Report(results)
     show(results, page)
     if out is not None and is_first():  # under torchrun, once
-        write_report(page, tokenized, out)
+        write_report(page, subject, lambda: short_texts(tokenized), out)
 
 
 def _share(shard: str, out: Path | None, models: list[str]) -> tuple[int, int]:
@@ -182,20 +194,20 @@ def _look_by_step(
         out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
-def write_report(page: "Report", texts: "TokenizedTexts", folder: Path) -> None:
+def write_report(page: "Report", subject: "Subject", texts: "Callable[[], Sequence[Example]]", folder: Path) -> None:
     """The page and a few texts for it, from what is in memory. Without examples the run is whole, and says so."""
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
-    from lorgnette.reporting.examples import examples_of, save_examples
+    from lorgnette.reporting.examples import documents_of, save_examples
 
     try:
-        examples = examples_of(texts.subject, texts)
+        examples = documents_of(subject, texts())
     except UserError as error:
         typer.echo(f"The report shows no text: {error}", err=True)
         examples = []
-    save_examples(examples, folder, texts.subject.weights_hash)
+    save_examples(examples, folder, subject.weights_hash)
     page.examples = {next(iter(page.subjects)): examples}
     file = page.write(folder / "report.html")
     out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)

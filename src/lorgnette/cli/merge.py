@@ -18,6 +18,10 @@ def merge(
     model: Annotated[
         str | None, typer.Option(help="The model, if it is not where the shards found it.", metavar="MODEL")
     ] = None,
+    first: Annotated[
+        Path | None,
+        typer.Option(help="For a second round: the merged first round, if it has been moved.", metavar="RUN"),
+    ] = None,
     *,
     opening: options.Opening,
 ) -> None:
@@ -27,34 +31,45 @@ def merge(
     equal those of one process and are written as `look` writes them, so that report, compare and export work. The
     model is loaded once more, because some lenses need it for their conclusion.
 
+    If a lens needs something of the whole corpus before it looks (roles, effects, importance, agreement, removal,
+    centred=true), there are two rounds: merge the shards, look at each again with --first, and merge those.
+
     [bold]Examples[/bold]
 
       lorgnette merge parts/* --out runs/bert
       lorgnette merge parts/* --out runs/bert --model ./moved/bert
+      lorgnette merge parts/* --out runs/first
+      lorgnette look bert-base-uncased -c texts.txt --lens roles --shard 3/64 --first runs/first --out second/3
       seq 8 | xargs -P 2 -I{} lorgnette look bert-base-uncased -c texts.txt --shard {}/8 --out parts/{} --resume
       sbatch --array=1-64 --wrap 'lorgnette look bert-base-uncased -c texts.txt --resume \\
           --shard $SLURM_ARRAY_TASK_ID/64 --out parts/$SLURM_ARRAY_TASK_ID'
     """
     from dataclasses import replace
+    from functools import cache
 
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out as console
-    from lorgnette.cli.look import show
+    from lorgnette.cli.look import show, write_report
     from lorgnette.looking.merging import merge as merged
+    from lorgnette.looking.merging import shown_texts
     from lorgnette.looking.shards import Shard
     from lorgnette.reporting import Report
 
     shards = [Shard.open(part) for part in parts]
-    first = shards[0]
-    opening = opening if opening.dtype is not None else replace(opening, dtype=first.look.dtype)
-    results = merged(
-        shards,
-        out=out,
-        subject=lambda: opening.load(model or first.provenance.model),
-        command=options.command_line(),
-    )
+    one = shards[0]
+    opening = opening if opening.dtype is not None else replace(opening, dtype=one.look.dtype)
+    load = cache(lambda: opening.load(model or one.provenance.model))
+    results = merged(shards, out=out, subject=load, first=first, command=options.command_line())
+    if one.look.needed:
+        names = ", ".join(each.name for each in one.look.lenses[: len(one.look.lenses) - one.look.whole])
+        console().print(
+            f"{escape(str(out))} has the first of two rounds: what {escape(names)} need of all texts. Now run `look` "
+            f"with the same options for every shard once more, with --first {escape(str(out))} and another --out, and "
+            "merge what it writes.",
+            soft_wrap=True,
+        )
+        return
     page = Report(results)
     show(results, page)
-    file = page.write(out / "report.html")
-    console().print(f"Results are in {escape(str(out))}; to read: {escape(str(file))}", soft_wrap=True)
+    write_report(page, load(), lambda: shown_texts(shards, load()), out)

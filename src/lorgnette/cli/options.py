@@ -176,6 +176,14 @@ Shard = Annotated[
         rich_help_panel=_RUN,
     ),
 ]
+First = Annotated[
+    Path | None,
+    typer.Option(
+        help="For the second round of shards: the folder that `merge` wrote from the first round.",
+        metavar="RUN",
+        rich_help_panel=_RUN,
+    ),
+]
 BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per batch.", rich_help_panel=_RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", rich_help_panel=_RUN)]
 

@@ -85,6 +85,7 @@ def rationales(
     from lorgnette.lens.rationales.gold import gold_share
     from lorgnette.lens.rationales.lens import CHEAP, Rationales
     from lorgnette.looking.look import look
+    from lorgnette.looking.short_texts import short_texts
     from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.reporting import Report
 
@@ -108,7 +109,7 @@ def rationales(
     )
     _show(results["rationales"])
     if out is not None:
-        write_report(Report(results), tokenized, out)
+        write_report(Report(results), tokenized.subject, lambda: short_texts(tokenized), out)
 
 
 _MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",

@@ -1,7 +1,7 @@
 """The states of a lens: how they are declared, saved, restored and merged over processes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -9,10 +9,13 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
+from lorgnette.errors import UserError, reason
+
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
     from lorgnette.lens.parts import Part
 
+T = TypeVar("T")
 Merge = Callable[[Iterable[Tensor]], Tensor]
 """A function that merges the states of several parts of a corpus into one."""
 
@@ -131,6 +134,18 @@ def merged(merge: Any, states: Sequence[Tensor]) -> Tensor:
 
 def gathered(states: Mapping[str, Tensor], group: Any = None) -> list[dict[str, Tensor]]:
     """The states of every process, on the CPU, in the order of the processes."""
+    return from_all({name: state.cpu() for name, state in states.items()}, group)
+
+
+def from_all(mine: T, group: "dist.ProcessGroup | None" = None) -> list[T]:
+    """What every process has, in the order of the processes. If one of them has ended, a UserError."""
     out: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(out, {name: state.cpu() for name, state in states.items()}, group=group)
+    try:
+        dist.all_gather_object(out, mine, group=group)
+    except RuntimeError as error:  # gloo: the connection was closed
+        raise UserError(
+            f"Another process of this run has ended before its work was done ({reason(error)}). With --out, what the "
+            "others have analysed is saved: the same command with --resume goes on from there, with any number of "
+            "processes."
+        ) from error
     return out

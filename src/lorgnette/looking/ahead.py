@@ -1,7 +1,7 @@
 """Batches prepared ahead: in the background for a GPU, so that it never waits for the tokenizer."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TypeVar
@@ -20,13 +20,12 @@ PATIENCE = 0.25
 def prepared(
     subject: Subject,
     stream: Iterable[list[Encoded]],
-    wanted: Callable[[int], bool],
     *,
     launched: Event,
     words: bool = False,
     step: int = 1,
 ) -> Iterator[tuple[list[Encoded], Batch | None]]:
-    """Batches as texts and as tensors, in their order; no tensors of those that are not wanted.
+    """Batches as texts and as tensors, in their order; texts without a token make no tensors.
 
     `launched`: set once a pass was launched. `words`: on a GPU, also find their words, which a lens will want; those of
     the first batch while the GPU works on it. `step`: pad to multiples of it.
@@ -35,7 +34,7 @@ def prepared(
 
     def made() -> Iterator[tuple[list[Encoded], Batch | None]]:
         for number, encoded in enumerate(stream):
-            batch = subject.encoder.collate(encoded, step) if wanted(number) else None
+            batch = subject.encoder.collate(encoded, step) if len(encoded[0].source) > 0 else None
             if batch is not None and on_gpu and words:
                 for side in filter(None, (batch.source, batch.target)):
                     _ = side.occurrences if number else side.word  # made now, so that nobody waits for them

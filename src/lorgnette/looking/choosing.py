@@ -76,6 +76,11 @@ def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
     return [*needed, *sorted(lenses, key=lambda lens: (not looks(lens), not looks(lens) and bool(lens.needs())))]
 
 
+def waiting(lenses: Sequence[Lens]) -> list[Lens]:
+    """Those that need results of the whole corpus before they look at their first batch."""
+    return [lens for lens in lenses if looks(lens) and lens.needs()]
+
+
 def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
     """The lenses that these need, each once."""
     out = {lens.name: lens for lens in besides}

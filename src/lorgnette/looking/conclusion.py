@@ -1,15 +1,19 @@
 """From states to results, with their provenance and what accompanies them."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import xarray as xr
+
+from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.lens.whole_model import attributes as attributes_of
 from lorgnette.looking.driver import looks
-from lorgnette.looking.texts import Counts, fingerprint_of
+from lorgnette.looking.texts import Counts, fingerprint_of, same_id
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 from lorgnette.subject import Subject
@@ -44,6 +48,7 @@ def concluded(
         result.data.attrs |= attributes
         computed.append(result)
     texts = {lens.name: lens.text_numbers for lens in lenses if lens.text_numbers is not None}
+    _refuse_same_ids(texts.values())
     reasons: dict[str, list[str]] = {}
     for name, why in (left_out or {}).items():
         reasons.setdefault(why.rstrip("."), []).append(name)
@@ -53,6 +58,14 @@ def concluded(
     for result in computed:
         result.provenance = provenance.noted(*notes)
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
+
+
+def _refuse_same_ids(texts: Iterable[xr.Dataset]) -> None:
+    """Of different processes or shards: each of them compares only its own."""
+    for numbers in texts:
+        ids = Counter(numbers[axes.TEXT].values.tolist() if axes.TEXT in numbers.coords else ())
+        if twice := next((name for name, count in ids.items() if count > 1), None):
+            raise same_id(twice)
 
 
 def computed_of(lens: Lens) -> Any:

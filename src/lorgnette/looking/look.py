@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, overload
 
@@ -10,22 +10,42 @@ import torch
 
 from lorgnette import __version__
 from lorgnette.errors import UserError, flag, shown, whole_number
+from lorgnette.files import hidden, locked
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.looking.ahead import prepared
-from lorgnette.looking.choosing import chosen_lenses, every_lens, needed_by, wants_all, whole_model, with_needed
+from lorgnette.looking.choosing import (
+    chosen_lenses,
+    every_lens,
+    needed_by,
+    waiting,
+    wants_all,
+    whole_model,
+    with_needed,
+)
 from lorgnette.looking.conclusion import computed_of, concluded, name_of, provenance_of
-from lorgnette.looking.driver import looks, refuse_odd_keep, refuse_used
+from lorgnette.looking.driver import refuse_odd_keep, refuse_used
 from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar
-from lorgnette.looking.resume import BEFORE, LOOK, Keeper, states_of
+from lorgnette.looking.resume import BEFORE, LOOK, UNFINISHED, Keeper, states_of
 from lorgnette.looking.runs import Run
-from lorgnette.looking.shards import LensRecipe, Look, Shard, refuse_other, refuse_unshardable
-from lorgnette.looking.texts import Counts, Share, Texts, TokenizedTexts, UniqueIds, batches, fingerprint_of
+from lorgnette.looking.shards import LensRecipe, Look, Shard, first_round, refuse_other
+from lorgnette.looking.short_texts import as_json, short_texts
+from lorgnette.looking.texts import (
+    ALL_TEXTS,
+    Counts,
+    Share,
+    Texts,
+    TextSet,
+    TokenizedTexts,
+    UniqueIds,
+    batches,
+    fingerprint_of,
+)
 from lorgnette.models.loading import tensors_hash
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
@@ -50,6 +70,7 @@ def look(
     seed: int | None = None,
     command: str | None = None,
     shard: None = None,
+    first: None = None,
 ) -> Results: ...
 @overload
 def look(
@@ -67,6 +88,7 @@ def look(
     seed: int | None = None,
     command: str | None = None,
     shard: tuple[int, int],
+    first: Results | str | os.PathLike[str] | None = None,
 ) -> Shard: ...
 def look(
     subject: Subject,
@@ -83,6 +105,7 @@ def look(
     seed: int | None = None,
     command: str | None = None,
     shard: tuple[int, int] | None = None,
+    first: Results | str | os.PathLike[str] | None = None,
 ) -> Results | Shard:
     """Analyse a subject with these lenses, in one pass over a corpus: the command `lorgnette look`.
 
@@ -92,8 +115,8 @@ def look(
 
     Batches have texts of similar length, up to `batch_tokens` tokens with padding; results do not depend on batches or
     order. With `out`, results are written to that folder at the end, and Ctrl-C saves the work for `resume=True`. Under
-    `torchrun`, each process handles whole batches, and all return the same results. Each text is read and tokenised
-    once: pass `TokenizedTexts` to analyse the same texts again.
+    `torchrun`, each process tokenises and analyses its share of the texts, and all return the same results; `resume`
+    continues with any number of processes. Pass `TokenizedTexts` to analyse the same texts again without reading them.
 
     The corpus is whatever `lo.corpus` takes: a name or path, a `datasets.Dataset`, a data frame, a list of texts.
     Lenses may be named ("weights,norms"); "all" runs every lens that applies to this model and these texts (a note says
@@ -105,18 +128,22 @@ def look(
     and weight as 32-bit floats, at most 2²⁵ per lens (268 MB). Ids of texts must be unique.
 
     `shard=(3, 64)` analyses the third of 64 shares of the texts and returns (with `out`: writes) a `Shard`; `lo.merge`
-    makes the results of all texts from all 64. The corpus is the same for every shard.
+    makes the results of all texts from all 64. The corpus is the same for every shard. If a lens needs something of the
+    whole corpus before it looks (`roles`, `importance`, `centred=True` …), there are two rounds: these shards hold what
+    it needs, and `first=lo.merge(shards)` in a second look at each shard goes on from there.
     """
     flag(resume, "resume")
     flag(progress, "progress")
     if command is not None and not isinstance(command, str):
         raise UserError(f"command must be a string. Got {shown(command)} instead.")
+    ranks = ProcessRank.join()
     texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
+    if first is not None and shard is None:
+        raise UserError("first is for the second round of shards: look(…, shard=(3, 64), first=…).")
     left_out: dict[str, str] | None = None
-    if wants_all(lenses):
-        if shard is not None:
-            raise UserError("Not possible with --shard yet: all lenses. Name those that you want.")
-        lenses, left_out = every_lens(texts, labels, _try)
+    if wants_all(lenses):  # every shard tries them on the same texts
+        whole_corpus = texts if shard is None else TokenizedTexts(subject, texts.corpus, truncate=texts.truncate)
+        lenses, left_out = every_lens(whole_corpus, labels, _try)
     chosen = with_needed(chosen_lenses(lenses))
     whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
@@ -135,22 +162,31 @@ def look(
         "out": out,
         "resume": resume,
         "weights": weights,
+        "ranks": ranks,
     }
     if shard is not None:
-        return _shard(texts, chosen, whole, passing, labels, keep, seed, command)
+        return _shard(texts, chosen, whole, passing, labels, keep, seed, command, left_out, first)
     run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
     others = run.others()
     if resume and (done_before := run.finished()) is not None:
         return done_before
-    _prepare(texts, chosen, **passing)
-    counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
-    provenance = provenance_of(subject, corpus, counts, weights, seed, command)
-    results = concluded(chosen, provenance, whole, left_out, paths)
-    if out is not None and keeper is not None and keeper.ranks.first:
-        results = run.joined(others, results)
-        results.save(out)
-        keeper.clear()
+    with _alone(out, ranks):
+        _prepare(texts, chosen, **passing)
+        counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+        provenance = provenance_of(subject, corpus, counts, weights, seed, command)
+        results = concluded(chosen, provenance, whole, left_out, paths)
+        if out is not None and keeper is not None and ranks.first:
+            results = run.joined(others, results)
+            results.save(out)
+            keeper.clear()
     return results
+
+
+def _alone(out: str | os.PathLike[str] | None, ranks: ProcessRank) -> AbstractContextManager[None]:
+    """One run at a time writes to a folder."""
+    if out is None or not ranks.first:
+        return nullcontext()
+    return locked(hidden(out, UNFINISHED), f"Another run is writing to {out}. Wait for it, or choose another folder.")
 
 
 def _shard(
@@ -162,11 +198,17 @@ def _shard(
     keep: str | None,
     seed: int | None,
     command: str | None,
+    left_out: dict[str, str] | None,
+    first: Results | str | os.PathLike[str] | None,
 ) -> Shard:
     """The states after a share of the texts, with what `merge` needs to know of them."""
-    refuse_unshardable(chosen)
+    if passing["ranks"].world > 1:
+        raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
     assert texts.share is not None
     looking, out, weights = [*chosen, *whole], passing["out"], passing["weights"]
+    needed = _needed(texts, chosen)
+    if first is not None and not needed:
+        raise UserError("No lens of this look needs a first round: leave out --first.")
     about = Look(
         library=__version__,
         weights=weights,
@@ -179,28 +221,53 @@ def _shard(
         shards=texts.share.of,
         lenses=tuple(map(LensRecipe.of, looking)),
         whole=bool(whole),
+        left_out=left_out,
+        needed=tuple(map(LensRecipe.of, needed)) if first is None else (),
     )
     there = None if out is None else refuse_other(out, about, texts.share)
     if there is not None and passing["resume"]:
         return there
-    counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
-    states = states_of(looking)
-    states = {name: state.cpu() for name, state in states.items()}
+    if first is not None:
+        before = first_round(first, (weights, about.dtype, about.corpus), about.truncate, needed)
+        for lens in waiting(chosen):
+            lens.take(before)
+    elif needed:
+        looking = needed
+    with _alone(out, passing["ranks"]):
+        counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+        made = _made_shard(texts, looking, about, counts, paths, weights, seed, command, first)
+        if out is not None and keeper is not None:
+            made.save(out)
+            keeper.clear()
+    return made
+
+
+def _made_shard(
+    texts: TokenizedTexts,
+    looking: Sequence[Lens],
+    about: Look,
+    counts: Counts,
+    paths: set[str],
+    weights: str,
+    seed: int | None,
+    command: str | None,
+    first: Results | str | os.PathLike[str] | None,
+) -> Shard:
+    assert texts.share is not None
+    states = {name: state.cpu() for name, state in states_of(looking).items()}
     origin = provenance_of(texts.subject, texts.corpus, Counts(), weights, seed, command)
     fingerprint = texts.fingerprint  # of a stream, known only now
-    made = Shard(
+    return Shard(
         look=replace(about, corpus=fingerprint),
         share=texts.share,
         counts=counts,
         provenance=replace(origin, corpus_fingerprint=fingerprint),
         paths=tuple(sorted(paths)),
         digest=tensors_hash(states),
+        examples=() if texts.once or about.needed else tuple(map(as_json, short_texts(texts))),
+        first=None if first is None or isinstance(first, Results) else os.path.abspath(first),
         states=states,
     )
-    if out is not None and keeper is not None:
-        made.save(out)
-        keeper.clear()
-    return made
 
 
 def _passed(
@@ -213,64 +280,82 @@ def _passed(
     out: str | os.PathLike[str] | None,
     resume: bool,
     weights: str,
+    ranks: ProcessRank,
     unique: bool = False,
 ) -> tuple[Counts, Keeper | None, set[str]]:
-    """The lenses after the last text: what went through, who keeps their states, how statistics were computed."""
-    ranks, keeper, passes = ProcessRank.join(), None, Passes(texts.subject, lenses)
+    """The lenses after the last text: what went through, who keeps their states, how statistics were computed.
+
+    Counts and ways are those of all processes, the states those of this one.
+    """
+    keeper, passes, done = None, Passes(texts.subject, lenses), TextSet()
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights, batch_tokens, passes.step), ranks, name)
-    done = keeper.restore(lenses) if keeper is not None and resume else 0
-    size, share = _size(texts.corpus), texts.share
-    size = size if size is None or share is None else share.part(size)
-    bars = progress_bar("looking", size, enabled=progress and ranks.first)
+        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights), ranks, name)
+        if resume:
+            passes.analysed, done = keeper.restore(lenses)
+        ranks.from_all(None)  # nobody writes before everybody has read
+    size, part = _size(texts.corpus), Share(ranks.rank + 1, ranks.world)
+    share = texts.share or ALL_TEXTS
+    mine = share.split(part.number, part.of)
+    bars = progress_bar("looking", None if size is None else len(mine.numbers(size)), enabled=progress and ranks.first)
     with bars as bar:
-        counts = _through(texts, passes, batch_tokens, ranks, keeper, done, bar, out, unique=unique)
+        bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
+        _through(texts, texts.left(done, part), passes, batch_tokens, keeper, bar, out, unique=unique)
     passes.close()
-    if counts.texts == 0 and share is None:  # a shard may have none, if texts are few
+    if keeper is not None and (ranks.world > 1 or name == BEFORE):
+        # Another process may be lost; and who interrupts the second pass does not want to repeat the first.
+        keeper.keep_if_possible(lenses, passes.analysed)
+    every = ranks.from_all((passes.analysed.counts, len(passes.analysed.numbers), passes.driver.paths))
+    counts = Counts.total(one for one, _, _ in every)
+    if counts.texts == 0 and texts.share is None:  # a shard may have none, if texts are few
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
-    return counts, keeper, passes.driver.paths
+    _refuse_lost(sum(number for _, number, _ in every), len(share.numbers(texts.size or 0)))
+    return counts, keeper, {path for _, _, paths in every for path in paths}
+
+
+def _refuse_lost(analysed: int, texts: int) -> None:
+    """Every text is in the states of one process: of no process if they do not see the same files."""
+    if analysed != texts:
+        raise UserError(
+            f"The states hold {analysed:,} texts, and the corpus has {texts:,}: the saved states are not those of all "
+            "processes, or not every process found them. Run without --resume."
+        )
 
 
 def _through(
     texts: TokenizedTexts,
+    left: Iterator[Encoded | None],
     passes: Passes,
     batch_tokens: int,
-    ranks: ProcessRank,
     keeper: Keeper | None,
-    done: int,
     bar: Callable[..., None],
     out: str | os.PathLike[str] | None,
     *,
     unique: bool,
-) -> Counts:
-    """The pass over the corpus: this process's batches, those after the first `done`, which were looked at before."""
-    counts, ids, number, looking = Counts(), UniqueIds(enabled=unique), -1, passes.driver.lenses
-    passes.batches = done
+) -> None:
+    """The pass over those texts of this process that are left."""
+    looking = passes.driver.lenses
+    ids = UniqueIds(_ids(looking) if unique else None)
     saved = _saved_if_interrupted(keeper, passes, out)
-
-    def mine(number: int) -> bool:
-        return number >= done and number % ranks.world == ranks.rank
-
     with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= passes.driver.reads("words")
-        in_turn = batches(texts, batch_tokens, counts, texts.subject.device.type, passes.step)
-        stream = prepared(texts.subject, in_turn, mine, launched=passes.launched, words=texts.words, step=passes.step)
+        in_turn = batches(left, batch_tokens, texts.subject.device.type, passes.step)
+        stream = prepared(texts.subject, in_turn, launched=passes.launched, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
             heed_signals()
-            if batch is not None:
+            if batch is None:
+                passes.count(encoded, number)
+            else:
                 passes.take(encoded, batch, number)
-            elif number >= done:
-                passes.batches = number + 1  # another process takes it
-            counts.add(encoded)
-            ids.add(encoded)
-            bar(len(encoded), sum(e.tokens for e in encoded), skipped=number < done)
-            if keeper is not None and number >= done:
-                keeper.due(looking, number + 1)
+                ids.add(encoded)
+                bar(len(encoded), sum(e.tokens for e in encoded))
+            if keeper is not None:
+                keeper.due(looking, passes.analysed)
             heed_signals()
-    if done > number + 1:
-        raise UserError(f"The saved state has {done} batches, but the corpus has {number + 1}. Run without --resume.")
-    counts.batches = number + 1
-    return counts
+
+
+def _ids(lenses: Sequence[Lens]) -> list[str]:
+    """Those of the texts that were analysed before the run was interrupted."""
+    return next((lens.per_text.ids() for lens in lenses if lens.per_text is not None), [])
 
 
 def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
@@ -293,7 +378,7 @@ def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: Any) -> It
         if keeper is None:
             raise
         if passes.batches is not None:
-            keeper.keep(passes.driver.lenses, passes.batches)
+            keeper.keep(passes.driver.lenses, passes.analysed)
             what = f"the same command with --resume goes on from here ({out})"
         elif keeper.file.exists():
             what = f"the batch was cut short, so --resume goes on from the states that were saved before it ({out})"
@@ -317,23 +402,25 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
 
 def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **options: Any) -> None:
     """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
-    waiting = [lens for lens in lenses if looks(lens) and lens.needs()]
-    if not waiting:
+    needed = _needed(texts, lenses)
+    if not needed:
         return
-    if texts.once:
-        raise UserError(f"The lens {waiting[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
-    needed = needed_by(waiting)
+    counts, _, _ = _passed(texts, needed, BEFORE, weights=weights, **options)
+    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, weights), (), None)
+    for lens in waiting(lenses):
+        lens.take(results)
+
+
+def _needed(texts: TokenizedTexts, lenses: Sequence[Lens]) -> list[Lens]:
+    """The lenses whose results others need before they look, bound to the model."""
+    needy = waiting(lenses)
+    if needy and texts.once:
+        raise UserError(f"The lens {needy[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
+    needed = needed_by(needy)
     for lens in needed:
         refuse_used(lens, texts.subject)
         lens.bind(texts.subject)
-    counts, keeper, _ = _passed(texts, needed, BEFORE, weights=weights, **options)
-    if keeper is not None:
-        keeper.keep_if_possible(
-            needed, counts.batches
-        )  # who interrupts the second pass does not want to repeat the first
-    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, weights), (), None)
-    for lens in waiting:
-        lens.take(results)
+    return needed
 
 
 def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool, share: Share | None) -> TokenizedTexts:
@@ -351,15 +438,13 @@ def _size(corpus: Any) -> int | None:
     return len(corpus) if hasattr(corpus, "__len__") else getattr(corpus, "most", None)
 
 
-def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str, batch_tokens: int, step: int) -> Json:
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) -> Json:
     """What must be unchanged for saved states to be usable."""
     return {
         "weights": weights,
         "dtype": texts.subject.precision,
         "corpus": texts.fingerprint,
         "lenses": [description(lens) for lens in lenses],
-        "batch_tokens": batch_tokens,
-        "windows": [texts.subject.device.type, step],
         "truncate": texts.truncate,
         "shard": None if texts.share is None else str(texts.share),
     }

@@ -4,24 +4,27 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from lorgnette import __version__
 from lorgnette.errors import UserError, shown
+from lorgnette.files import real
 from lorgnette.lens import get
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.lens.whole_model import WholeModel
-from lorgnette.looking.choosing import chosen_lenses, with_needed
+from lorgnette.looking.choosing import chosen_lenses, needed_by, waiting, with_needed
 from lorgnette.looking.conclusion import concluded
 from lorgnette.looking.driver import refuse_used
 from lorgnette.looking.resume import refuse_unlike
 from lorgnette.looking.runs import Run
-from lorgnette.looking.shards import LensRecipe, Look, Shard, joined_provenance
+from lorgnette.looking.shards import LensRecipe, Look, Shard, first_round, joined_provenance
+from lorgnette.looking.short_texts import chosen as chosen_texts
+from lorgnette.looking.short_texts import from_json
 from lorgnette.looking.texts import Counts
 from lorgnette.results import Results
 from lorgnette.subject import Subject, load
+from lorgnette.texts.example import Example
 
 TOGETHER = 16
 """Shards whose states are in memory at a time."""
@@ -35,6 +38,7 @@ def merge(
     out: str | os.PathLike[str] | None = None,
     subject: Subject | Callable[[], Subject] | None = None,
     lenses: Sequence[Lens | str] | Lens | str | None = None,
+    first: Results | str | os.PathLike[str] | None = None,
     command: str | None = None,
 ) -> Results:
     """The results of a look from all its shards: the command `lorgnette merge`.
@@ -51,10 +55,13 @@ def merge(
     A lens may need the model for its conclusion, so it is loaded once more, from where the shards found it; `subject`
     gives it, or a function that loads it, if it is elsewhere. `lenses`: those of the look, if they were made in Python
     from what JSON cannot hold.
+
+    Shards of the first of two rounds give what their lenses need before they look: `look(…, shard=…, first=…)` takes
+    it. The second round is merged with the same `first`, or with the folder where it was, if that was given to `look`.
     """
     shards = _whole(_opened(parts))
     look = shards[0].look
-    chosen, whole = _lenses(look, _subject(shards, subject), lenses)
+    chosen, whole = _lenses(look, _subject(shards, subject), lenses, first or shards[0].first, out)
     counts = _counts(shards)
     for lens in chosen:
         if lens.per_text is not None:
@@ -62,13 +69,19 @@ def merge(
     run = Run(out, (look.weights, look.dtype, look.corpus), look.truncate, chosen)
     others = run.others()
     _take_in([*chosen, *whole], shards)
-    _refuse_same_ids(chosen)
     provenance = joined_provenance(shards, counts, command or " ".join(sys.argv))
-    results = concluded(chosen, provenance, whole, None, {path for shard in shards for path in shard.paths})
+    left_out = None if look.left_out is None or look.needed else dict(look.left_out)
+    results = concluded(chosen, provenance, whole, left_out, {path for shard in shards for path in shard.paths})
+    results = run.joined(others, results)
     if out is not None:
-        results = run.joined(others, results)
         results.save(out)
     return results
+
+
+def shown_texts(shards: Sequence[Shard], subject: Subject) -> list[Example]:
+    """The texts that the page of one process would show."""
+    examples = [from_json(example) for shard in shards for example in shard.examples]
+    return chosen_texts(examples, classified=subject.labels is not None)
 
 
 def _opened(parts: Iterable[Shard | str | os.PathLike[str]]) -> list[Shard]:
@@ -123,25 +136,57 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
 
 
 def _lenses(
-    look: Look, subject: Subject, given: Sequence[Lens | str] | Lens | str | None
+    look: Look,
+    subject: Subject,
+    given: Sequence[Lens | str] | Lens | str | None,
+    first: Results | str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
 ) -> tuple[list[Lens], list[WholeModel]]:
-    """The lenses of the shards, bound to the model."""
+    """The lenses whose states the shards hold, bound to the model, with what they had to know before they looked."""
     recipes = look.lenses[: len(look.lenses) - look.whole]
     chosen = [_made(recipe) for recipe in recipes] if given is None else with_needed(chosen_lenses(given))
     whole = [WholeModel()] if look.whole else []
     for lens in [*chosen, *whole]:
         refuse_used(lens, subject)
         lens.bind(subject, keep_texts=look.keep is not None and lens in chosen)
-    found = [description(lens) for lens in (*chosen, *whole)]
-    if unlike := [recipe.name for recipe, one in zip(look.lenses, found, strict=False) if recipe.description != one]:
+    _refuse_other_lenses([*chosen, *whole], look.lenses)
+    needed = needed_by(waiting(chosen))
+    for lens in needed:
+        lens.bind(subject)
+    if look.needed:
+        _refuse_other_lenses(needed, look.needed)
+        return needed, []
+    if needed:
+        before = _first_round(look, needed, first, out)
+        for lens in waiting(chosen):
+            lens.take(before)
+    return chosen, whole
+
+
+def _refuse_other_lenses(lenses: Sequence[Lens], recipes: Sequence[LensRecipe]) -> None:
+    """UserError if they are not those of the shards."""
+    found = [description(lens) for lens in lenses]
+    if unlike := [recipe.name for recipe, one in zip(recipes, found, strict=False) if recipe.description != one]:
         raise UserError(
             f"The lens {unlike[0]!r} is not made here as it was for the shards. Pass it: merge(…, lenses=…)."
         )
-    if len(found) != len(look.lenses):
+    if len(found) != len(recipes):
         raise UserError(
             f"The shards were looked at with {', '.join(each.name for each in recipes)}. Pass these lenses."
         )
-    return chosen, whole
+
+
+def _first_round(
+    look: Look,
+    needed: Sequence[Lens],
+    first: Results | str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+) -> Results:
+    if first is None:
+        raise UserError("These shards are a second round. Give the results of the first, too (--first, first=…).")
+    if out is not None and not isinstance(first, Results) and real(out) == real(first):
+        raise UserError(f"{out} holds the first round, which the second does not replace. Choose another folder.")
+    return first_round(first, (look.weights, look.dtype, look.corpus), look.truncate, needed)
 
 
 def _made(recipe: LensRecipe) -> Lens:
@@ -155,8 +200,7 @@ def _tuples(value: object) -> object:
 
 
 def _counts(shards: Iterable[Shard]) -> Counts:
-    counts = [shard.counts for shard in shards]
-    total = Counts(**{each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)})
+    total = Counts.total(shard.counts for shard in shards)
     if total.texts == 0:
         raise UserError("The shards have no texts.")
     return total
@@ -180,13 +224,3 @@ def _take_in(lenses: Sequence[Lens], shards: Sequence[Shard]) -> None:
                 several = several[1:]
             if several:
                 lens.states.take_in([lens.states.tensors(), *several])
-
-
-def _refuse_same_ids(lenses: Iterable[Lens]) -> None:
-    for lens in lenses:
-        ids = Counter([] if lens.per_text is None else lens.per_text.ids())
-        if twice := next((one for one, count in ids.items() if count > 1), None):
-            raise UserError(
-                f"Two texts have the id {twice!r}, and by their ids the numbers of texts are kept apart. Give each an "
-                "id of its own, or leave out --keep texts."
-            )

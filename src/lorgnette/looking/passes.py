@@ -10,6 +10,7 @@ from lorgnette.errors import Unreplayable, UserError
 from lorgnette.gpu.recording import CheckedPass, Recordings
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver
+from lorgnette.looking.texts import Analysed
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
@@ -52,8 +53,10 @@ class Passes:
         self.recordings: Recordings | None = Recordings.of(subject, lenses, self.driver.paths)
         self.launched = Event()
         """Whether any pass has been launched."""
+        self.analysed = Analysed()
+        """The texts that the states hold, while `batches` is not None."""
         self.batches: int | None = 0
-        """How many batches of the corpus the states hold; None while one of them is only partly in."""
+        """How many batches have gone through; None while one of them is only partly in the states."""
         self._without: int | None = 0
         """What `batches` is once the texts that are being analysed are forgotten."""
 
@@ -67,7 +70,7 @@ class Passes:
         self.recordings = None
 
     def take(self, encoded: list[Encoded], batch: Batch | None = None, number: int = 0) -> None:
-        """These texts, as this batch, which has this number in the corpus.
+        """These texts, as this batch, the one after `number` others.
 
         Halves run once the failed batch is forgotten: an exception holds, by its traceback, all that did not fit.
         """
@@ -80,6 +83,13 @@ class Passes:
             let_go()
             half = (len(texts) + 1) // 2
             waiting += [texts] if fitted is None else [texts[half:], texts[:half]]
+        self.analysed.add(encoded)
+        self.batches = number + 1
+
+    def count(self, encoded: list[Encoded], number: int) -> None:
+        """Texts without a token, which do not go through the model."""
+        self.batches = None
+        self.analysed.add(encoded)
         self.batches = number + 1
 
     def _fitted(self, encoded: list[Encoded], batch: Batch | None) -> bool | None:

@@ -1,11 +1,19 @@
-"""Which process takes which batch. torchmetrics does the rest of the synchronisation."""
+"""Which process takes which texts. torchmetrics does the rest of the synchronisation."""
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from lorgnette.errors import UserError
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=30)
+"""How long a process waits for a slower one. It does not wait for one that has ended: its connection is closed then."""
 _NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher of several processes tells each of them, besides WORLD_SIZE."""
 
@@ -16,10 +24,20 @@ class ProcessRank:
 
     rank: int = 0
     world: int = 1
+    group: "ProcessGroup | None" = field(default=None, repr=False, compare=False)
+    """In which they wait for each other."""
 
     @property
     def first(self) -> bool:
         return self.rank == 0
+
+    def from_all(self, mine: T) -> list[T]:
+        """What every process has, once all of them are here."""
+        if self.world == 1:
+            return [mine]
+        from lorgnette.lens.states import from_all
+
+        return from_all(mine, self.group)
 
     @staticmethod
     def join() -> "ProcessRank":
@@ -36,7 +54,9 @@ class ProcessRank:
             _refuse_half_a_launch()
             # On a GPU too: the lenses' states are sums in float64 on the CPU, which nccl does not carry.
             dist.init_process_group("gloo")
-        return ProcessRank(dist.get_rank(), dist.get_world_size())
+        world = dist.get_world_size()
+        group = dist.new_group(backend="gloo", timeout=PATIENCE) if world > 1 else None
+        return ProcessRank(dist.get_rank(), world, group)
 
 
 def is_first() -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from lorgnette.errors import UserError, reason
 from lorgnette.files import folder_written_whole, recover
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
-from lorgnette.looking.driver import looks
-from lorgnette.looking.processes import ProcessRank
+from lorgnette.looking.runs import Run
 from lorgnette.looking.texts import Counts, Share
 from lorgnette.models.loading import tensors_hash
+from lorgnette.results import Results
 from lorgnette.results.folder import SCHEMA_VERSION, parsed, read
 from lorgnette.results.provenance import Provenance
 from lorgnette.types import Json
@@ -36,6 +36,8 @@ _DIFFERENCES = {
     "shards": "another number of shards",
     "lenses": "other lenses or options",
     "whole": "labels of another kind",
+    "left_out": "other lenses that cannot look",
+    "needed": "another round",
 }
 
 
@@ -74,6 +76,11 @@ class Look:
     lenses: tuple[LensRecipe, ...]
     whole: bool
     """Whether the last of the lenses measures the whole model (`WholeModel`)."""
+    left_out: Json | None = None
+    """If all lenses were asked for, why some could not look."""
+    needed: tuple[LensRecipe, ...] = ()
+    """In the first of two rounds: the lenses whose results the others need before they look, and whose states these
+    are."""
 
     def differences(self, other: "Look") -> str:
         """In words, what the other has that this has not."""
@@ -100,6 +107,10 @@ class Shard:
     paths: tuple[str, ...]
     """How the statistics of rows were computed on a GPU."""
     digest: str
+    examples: tuple[Json, ...] = ()
+    """Short texts of it that a page may show."""
+    first: str | None = None
+    """The folder with the results of the first round, in the second."""
     states: Mapping[str, Tensor] | None = None
     folder: Path | None = None
 
@@ -118,6 +129,8 @@ class Shard:
             "counts": asdict(self.counts),
             "provenance": self.provenance.to_dict(),
             "paths": list(self.paths),
+            "first": self.first,
+            "examples": list(self.examples),
             "sha256": self.digest,
         }
 
@@ -144,6 +157,8 @@ class Shard:
                 provenance=Provenance.from_dict(about["provenance"]),
                 paths=tuple(about["paths"]),
                 digest=about["sha256"],
+                examples=tuple(about["examples"]),
+                first=about["first"],
                 folder=folder,
             )
         except (KeyError, TypeError, ValueError, UserError) as error:
@@ -165,7 +180,8 @@ class Shard:
 
 
 def _look(fields: Json) -> Look:
-    return Look(**{**fields, "lenses": tuple(LensRecipe(**each) for each in fields["lenses"])})
+    recipes = {name: tuple(LensRecipe(**each) for each in fields[name]) for name in ("lenses", "needed")}
+    return Look(**{**fields, **recipes})
 
 
 def _damaged(folder: Path, error: object) -> UserError:
@@ -191,15 +207,19 @@ def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share) -> Sh
     return there
 
 
-def refuse_unshardable(lenses: Iterable[Lens]) -> None:
-    """UserError if a lens has to know something of the whole corpus before its first batch, or torchrun is at work."""
-    if twice := [lens.name for lens in lenses if looks(lens) and lens.needs()]:
+def first_round(
+    first: Results | str | os.PathLike[str], origin: tuple[str, str, str | None], truncate: bool, needed: Sequence[Lens]
+) -> Results:
+    """The merged first round, if it has the results of these lenses for this model and these texts."""
+    results = first if isinstance(first, Results) else Results.load(first)
+    name = "The first round" if isinstance(first, Results) else str(first)
+    keys = Run(None, origin, truncate, needed).keys
+    if lacks := [lens.name for lens in needed if results.looked.get(lens.name) != keys.get(lens.name, "")]:
         raise UserError(
-            f"Not possible with --shard yet: {', '.join(twice)}, which {'reads' if len(twice) == 1 else 'read'} the "
-            "whole corpus once before the analysis. Run without --shard (torchrun shares the work too)."
+            f"{name} has no {', '.join(lacks)} of this model and these texts. Merge the shards of the first round of "
+            "this look, with the same options, and give what comes of it."
         )
-    if ProcessRank.join().world > 1:
-        raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
+    return results
 
 
 def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> Provenance:

@@ -1,9 +1,14 @@
 """A corpus as one subject's tokens: read and tokenised once for all who want it."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
 from lorgnette.errors import UserError, shown
 from lorgnette.lens.losses import classifies
@@ -31,9 +36,9 @@ Texts = Corpus | Iterable[object] | Mapping[str, object] | str
 
 @dataclass(frozen=True)
 class Share:
-    """The texts of one shard: number `number` of the corpus, counted from 1, and every `of`-th after it.
+    """The texts of a shard or of a process: number `number` of the corpus, counted from 1, and every `of`-th after it.
 
-    So no process needs to know how many texts there are, and none tokenises those of the others.
+    So nobody needs to know how many texts there are, and nobody tokenises those of the others.
     """
 
     number: int = 1
@@ -53,9 +58,16 @@ class Share:
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def part(self, texts: int) -> int:
-        """How many of so many texts belong to it."""
-        return len(range(self.number - 1, texts, self.of))
+    def numbers(self, texts: int) -> range:
+        """Those of so many texts that belong to it."""
+        return range(self.number, texts + 1, self.of)
+
+    def split(self, number: int, of: int) -> "Share":
+        """The texts of one of several processes that work on it together."""
+        return Share(self.number + self.of * (number - 1), self.of * of)
+
+
+ALL_TEXTS = Share()
 
 
 class TokenizedTexts:
@@ -73,9 +85,11 @@ class TokenizedTexts:
         self.share: Share | None = share
         self.words: bool = False
         """Whether somebody will want to know their words: found as they are cut into tokens."""
-        self._first: list[Encoded] = []
-        self._whole = False
-        self._read, self._read_through = hashlib.sha256(), False
+        self.size: int | None = None
+        """How many texts the corpus has, all shares together; known once it was read to its end."""
+        self._held: dict[int, Encoded] = {}
+        self._complete: Share | None = None  # all of it is held
+        self._read = hashlib.sha256()
         self.classes: int | None = None
         """How many classes labels may name; None as long as nobody reads them."""
 
@@ -95,7 +109,7 @@ class TokenizedTexts:
             return
         named = matched(self.corpus, self.subject.labels, renamed, model=self.subject.name)
         if named is not self.corpus:
-            self.corpus, self._first, self._whole = named, [], False
+            self.corpus, self._held, self._complete, self.size = named, {}, None, None
 
     @property
     def once(self) -> bool:
@@ -105,45 +119,71 @@ class TokenizedTexts:
     @property
     def fingerprint(self) -> str | None:
         """What the texts are known by; None if they can be read only once, unless a shard has read them."""
-        return self._read.hexdigest()[:16] if self._read_through else fingerprint_of(self.corpus)
+        read = self.share is not None and self.once and self.size is not None
+        return self._read.hexdigest()[:16] if read else fingerprint_of(self.corpus)
 
     def __iter__(self) -> Iterator[Encoded]:
-        for encoded in self._encoded():
-            label = encoded.example.label
-            if self.classes is not None and label is not None and label >= self.classes:
+        return (encoded for encoded in self.left() if encoded is not None)
+
+    def left(self, done: Container[int] = (), part: Share = ALL_TEXTS) -> Iterator[Encoded | None]:
+        """What one of several processes has left to do: its part of the texts, None for each whose number is done.
+
+        Nothing else is tokenised.
+        """
+        for encoded in self._encoded(done, (self.share or ALL_TEXTS).split(part.number, part.of)):
+            label = None if encoded is None else encoded.example.label
+            if encoded is not None and self.classes is not None and label is not None and label >= self.classes:
                 raise UserError(
                     f"The text {encoded.example.id!r} has label {label}, but {self.subject.name!r} has {self.classes} "
                     f"classes (0 to {self.classes - 1}). Give the corpus that the classifier was trained for."
                 )
             yield encoded
 
-    def _encoded(self) -> Iterator[Encoded]:
-        if self._whole:
-            yield from self._first
+    def examples(self) -> Iterator[tuple[int, Example]]:
+        """Its texts as the corpus has them, with their numbers; nothing is tokenised."""
+        share = self.share or ALL_TEXTS
+        if share == self._complete:
+            yield from ((number, text.example) for number, text in sorted(self._held.items()))
             return
-        share = self.share or Share()
-        items, count = islice(enumerate(self._items(), 1), share.number - 1, None, share.of), 0
-        for encoded in self._first:
-            next(items, None)
-            count += 1
-            yield encoded
+        for number, item in islice(enumerate(self.corpus, 1), share.number - 1, None, share.of):
+            held = self._held.get(number)
+            yield number, _example(item, number) if held is None else held.example
+
+    def encoded(self, example: Example) -> Encoded:
+        """One of `examples`, tokenised, now or before."""
+        held = next((text for text in self._held.values() if text.example is example), None)
+        return self.subject.encoder.encode_all([example], truncate=self.truncate)[0] if held is None else held
+
+    def _encoded(self, done: Container[int], share: Share) -> Iterator[Encoded | None]:
+        if share == self._complete:
+            yield from (None if number in done else text for number, text in sorted(self._held.items()))
+            return
+        items = islice(enumerate(self._items(), 1), share.number - 1, None, share.of)
         while some := list(islice(items, TOGETHER)):
-            examples = [_example(item, number) for number, item in some]
-            for encoded in self.subject.encoder.encode_all(examples, truncate=self.truncate, words=self.words):
-                if len(self._first) == count < self.keep:
-                    self._first.append(encoded)
-                count += 1
+            known = {number for number, _ in some if number in done or number in self._held}
+            new = [_example(item, number) for number, item in some if number not in known]
+            fresh = iter(self.subject.encoder.encode_all(new, truncate=self.truncate, words=self.words) if new else ())
+            for number, _ in some:
+                if number in done:
+                    yield None
+                    continue
+                encoded = self._held[number] if number in known else replace(next(fresh), number=number)
+                if len(self._held) < self.keep:
+                    self._held[number] = encoded
                 yield encoded
-        self._whole = count == len(self._first)
+        assert self.size is not None
+        numbers = share.numbers(self.size)
+        if len(self._held) == len(numbers) and all(map(self._held.__contains__, numbers)):
+            self._complete = share
 
     def _items(self) -> Iterator[Example | str]:
         """What the corpus has. Shards of what can be read only once are known by what each of them has read of it."""
-        hashing = self.share is not None and self.once
-        for number, item in enumerate(self.corpus):
+        hashing, number = self.share is not None and self.once, 0
+        for number, item in enumerate(self.corpus, 1):
             if hashing:
-                self._read.update(("\n" * bool(number) + repr(item)).encode())
+                self._read.update(("\n" * (number > 1) + repr(item)).encode())
             yield item
-        self._read_through = hashing
+        self.size = number
 
 
 def _example(item: Example | str, number: int) -> Example:
@@ -172,10 +212,20 @@ class Counts:
     batches: int = 0
 
     def add(self, batch: Sequence[Encoded]) -> None:
-        self.texts += len(batch)
-        self.tokens += sum(text.tokens for text in batch)
-        self.truncated += sum(text.cut for text in batch)
-        self.untranslated += sum(text.target is not None and text.example.target is None for text in batch)
+        """Count the texts of a batch, or texts without a token."""
+        full = [text for text in batch if len(text.source) > 0]
+        self.texts += len(full)
+        self.tokens += sum(text.tokens for text in full)
+        self.truncated += sum(text.cut for text in full)
+        self.empty += len(batch) - len(full)
+        self.untranslated += sum(text.target is not None and text.example.target is None for text in full)
+        self.batches += bool(full)
+
+    @staticmethod
+    def total(several: "Iterable[Counts]") -> "Counts":
+        """Those of several processes, shards or runs together."""
+        counts = list(several)
+        return Counts(**{each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)})
 
     def notes(self) -> list[str]:
         """What a reader should know of the texts."""
@@ -184,29 +234,82 @@ class Counts:
         return [*(empty if self.empty else []), *(alone if self.untranslated else [])]
 
 
+class TextSet(Container[int]):
+    """A set of texts, by their numbers in the corpus."""
+
+    def __init__(self, packed: UInt8[Tensor, " byte"] | None = None) -> None:
+        self._there = bytearray() if packed is None else bytearray(np.unpackbits(packed.numpy()).tobytes())
+
+    def add(self, numbers: Sequence[int]) -> None:
+        self._there.extend(bytes(max(0, max(numbers, default=0) + 1 - len(self._there))))
+        for number in numbers:
+            self._there[number] = 1
+
+    def update(self, other: "TextSet") -> None:
+        """Take in those of another set."""
+        longest = max(len(self._there), len(other._there))
+        self._there = bytearray((self._whole | other._whole).to_bytes(longest, "little"))
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and number < len(self._there) and bool(self._there[number])
+
+    def __len__(self) -> int:
+        return self._there.count(1)
+
+    def __le__(self, other: "TextSet") -> bool:
+        return self._whole & other._whole == self._whole
+
+    @property
+    def _whole(self) -> int:
+        return int.from_bytes(self._there, "little")
+
+    def packed(self) -> UInt8[Tensor, " byte"]:
+        """As bits, to be written."""
+        return torch.from_numpy(np.packbits(np.frombuffer(self._there, np.uint8)))
+
+
+@dataclass
+class Analysed:
+    """What the states of the lenses hold: which texts, and how many they are."""
+
+    numbers: TextSet = field(default_factory=TextSet)
+    counts: Counts = field(default_factory=Counts)
+
+    def add(self, batch: Sequence[Encoded]) -> None:
+        self.numbers.add([text.number for text in batch])
+        self.counts.add(batch)
+
+
 class UniqueIds:
     """Refuses two texts of one id, by which their numbers are told apart."""
 
-    def __init__(self, *, enabled: bool) -> None:
-        self.ids: set[str] | None = set() if enabled else None
+    def __init__(self, known: Iterable[str] | None) -> None:
+        """`known`: the ids of texts that were analysed before; None: nobody needs unique ids."""
+        self.ids: set[str] | None = None if known is None else set(known)
 
     def add(self, batch: Sequence[Encoded]) -> None:
         for text in batch if self.ids is not None else ():
             assert self.ids is not None
             if text.example.id in self.ids:
-                raise UserError(
-                    f"Two texts have the id {text.example.id!r}, and by their ids the numbers of texts are kept apart. "
-                    "Give each an id of its own, or leave out --keep texts."
-                )
+                raise same_id(text.example.id)
             self.ids.add(text.example.id)
 
 
-def batches(
-    texts: Iterable[Encoded], batch_tokens: int, counts: Counts, device: str = "cpu", step: int = 1
-) -> Iterator[list[Encoded]]:
-    """Texts in batches of similar length, in an order that depends on corpus and device; empty ones are counted.
+def same_id(name: str) -> UserError:
+    return UserError(
+        f"Two texts have the id {name!r}, and by their ids the numbers of texts are kept apart. Give each an id of its "
+        "own, or leave out --keep texts."
+    )
 
-    Lengths count in multiples of `step`, so that batches of one length have one number of texts.
+
+def batches(
+    texts: Iterable[Encoded | None], batch_tokens: int, device: str = "cpu", step: int = 1
+) -> Iterator[list[Encoded]]:
+    """Texts in batches of similar length, in an order that depends on corpus and device.
+
+    None stands for a text that is done: the others are in the same batches as ever. Texts without a token come in lists
+    of their own, to be counted. Lengths count in multiples of `step`, so that
+    batches of one length have one number of texts.
     """
     first = min(FIRST.get(device, FIRST["cpu"]), WINDOW)
     stream, size, seen = iter(texts), first, 0
@@ -214,8 +317,10 @@ def batches(
     while (window := list(islice(stream, size))) or waiting:
         seen, more = seen + len(window), len(window) == size
         size = min(2 * size if device == "cpu" else max(first, seen // 4), WINDOW)
-        full = [text for text in window if len(text.source) > 0]
-        counts.empty += len(window) - len(full)
+        left = [text for text in window if text is not None]
+        full = [text for text in left if len(text.source) > 0]
+        if len(full) < len(left):
+            yield [text for text in left if len(text.source) == 0]
         full = sorted([*waiting, *full], key=lambda text: (len(text.source), len(text.target or ())), reverse=True)
         start = 0
         while start < len(full):

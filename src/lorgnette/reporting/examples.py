@@ -4,20 +4,17 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.files import written_whole
+from lorgnette.looking.short_texts import COUNT, short_texts
 from lorgnette.looking.texts import Texts, TokenizedTexts
-from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
+from lorgnette.texts.example import Example
 from lorgnette.types import Json
 
 FILE, FORMAT, SCHEMA = "examples.json", "lorgnette-examples", 1
-COUNT = 4
-_READ = 512  # texts of the corpus among which they are chosen
-_SHORTEST, _LONGEST = 5, 40  # tokens
 
 
 def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = COUNT) -> list[Json]:
@@ -26,21 +23,18 @@ def examples_of(subject: Subject, corpus: Texts | TokenizedTexts, count: int = C
     For a classifier, those with words that people marked come first: they show most. Texts that `look` has tokenised
     already are not tokenised again.
     """
+    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=True)
+    return documents_of(subject, short_texts(texts, count))
+
+
+def documents_of(subject: Subject, examples: Sequence[Example]) -> list[Json]:
+    """Texts as documents for the views."""
     from lorgnette.reporting.views.gather import gathered
 
-    texts = corpus if isinstance(corpus, TokenizedTexts) else TokenizedTexts(subject, corpus, truncate=True)
-    short = []
-    for encoded in islice(texts, _READ):
-        example = encoded.example
-        fits = _SHORTEST <= len(encoded.source) <= _LONGEST and len(example.text) <= 12 * _LONGEST
-        if fits and (example.target or not subject.encoder.translates):
-            short.append(example)
-    says = subject.labels is not None
-    chosen = sorted(short, key=lambda e: (says and not any(e.rationale or ()), text_key(e.id)))[:count]
     try:
-        return [gathered(subject, example) for example in chosen]
+        return [gathered(subject, example) for example in examples]
     except UserError:  # a model whose prediction cannot be explained is shown without explanations
-        return [gathered(subject, example, methods=()) for example in chosen]
+        return [gathered(subject, example, methods=()) for example in examples]
 
 
 def save_examples(documents: Sequence[Json], folder: str | os.PathLike[str], weights_hash: str | None) -> Path:

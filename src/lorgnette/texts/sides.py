@@ -172,6 +172,8 @@ class Encoded:
     example: Example
     source: Side
     target: Side | None = None
+    number: int = 0
+    """Its place in the corpus, counted from 1; 0 if it comes from none."""
 
     @property
     def tokens(self) -> int:

@@ -79,7 +79,7 @@ class Probes(Lens):
             outputs = subject.run(any_text(subject), output_hidden_states=True, return_dict=True)
         self.stack, states = next(iter(hidden_states(outputs, self.causal).items()))
         self.width, self.layers = states[-1].shape[-1], len(states)
-        self.device_of_probes: str = str(subject.device)
+        self.device_of_probes: torch.device = subject.device  # not a plain setting: shards of any device merge
         self.embeddings = [subject.model.get_input_embeddings()]  # in a list: a lens must not own the model
         size = self.words * (self.layers + 1) * self.width * 4
         if size > MOST_MEMORY:

@@ -1,0 +1,50 @@
+"""Which short texts of a corpus a page shows: always the same ones, whoever has analysed them."""
+
+import json
+from collections.abc import Iterable
+from itertools import takewhile
+
+from lorgnette.looking.texts import TokenizedTexts
+from lorgnette.statistics.hashing import text_key
+from lorgnette.texts.example import Example, Span
+from lorgnette.types import Json
+
+COUNT = 4
+_READ = 512  # texts of the corpus among which they are chosen
+_SHORTEST, _LONGEST = 5, 40  # tokens
+
+
+def short_texts(texts: TokenizedTexts, count: int = COUNT) -> list[Example]:
+    """The first short texts in the order of `chosen`; of a shard, those among its own. Few are tokenised for it."""
+    found: list[Example] = []
+    first = [example for _, example in takewhile(lambda item: item[0] <= _READ, texts.examples())]
+    for example in chosen(first, classified=texts.subject.labels is not None, count=len(first)):
+        if len(found) == count:
+            break
+        if len(example.text) <= 12 * _LONGEST and (example.target or not texts.subject.encoder.translates):
+            encoded = texts.encoded(example)
+            found += [encoded.example] if _SHORTEST <= len(encoded.source) <= _LONGEST else []
+    return found
+
+
+def chosen(examples: Iterable[Example], *, classified: bool, count: int = COUNT) -> list[Example]:
+    """Some of them, by a hash; for a classifier, those with words that people marked come first: they show most."""
+    return sorted(examples, key=lambda e: (classified and not any(e.rationale or ()), text_key(e.id)))[:count]
+
+
+def as_json(example: Example) -> Json:
+    """What a page shows of an example; of what else a corpus may know of it, whatever JSON can hold."""
+    return {**vars(example), "tags": dict(example.tags), "extra": {k: v for k, v in example.extra.items() if _plain(v)}}
+
+
+def from_json(fields: Json) -> Example:
+    tags = {name: tuple(values) for name, values in fields["tags"].items()}
+    return Example(**{**fields, "tags": tags, "parts": tuple(Span(*each) for each in fields["parts"])})
+
+
+def _plain(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True

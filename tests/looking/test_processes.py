@@ -1,0 +1,139 @@
+"""Several processes: each tokenises its own texts, and losing one of them costs no more than its own work."""
+
+import json
+from pathlib import Path
+
+import pytest
+from processes import ranks, run
+from tiny import TREEBANK, classifier
+from tiny.subjects import examples, subject
+
+import lorgnette as lo
+from lorgnette.testing import assert_close
+
+LENGTHS = (9, 4, 1, 6, 12, 3, 7, 8, 2, 5, 11)
+LOOK = """
+import json, os, signal, sys
+from pathlib import Path
+import lorgnette.cli.look
+from lorgnette.cli import main
+from lorgnette.looking.passes import Passes
+from lorgnette.texts.encoding import Encoder
+
+take, encode, tokenised, rank = Passes.take, Encoder.encode_all, [], os.environ.get("RANK", "0")
+
+def counted(self, some, **options):
+    tokenised.extend(example.text for example in some)
+    return encode(self, some, **options)
+
+def killed(self, encoded, batch=None, number=0):
+    if number == 2 and rank == os.environ.get("VICTIM"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    take(self, encoded, batch, number)
+
+Encoder.encode_all, Passes.take = counted, killed
+lorgnette.cli.look.write_report = lambda *_: None  # the page shows a few texts of whichever process
+try:
+    main()
+finally:
+    Path(f"tokenised-{rank}.json").write_text(json.dumps(tokenised))
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A model, a file of texts, and what one process finds in them."""
+    folder, model = tmp_path_factory.mktemp("processes"), subject()
+    model.model.save_pretrained(folder / "model")
+    model.tokenizer.save_pretrained(folder / "model")
+    (folder / "texts.txt").write_text("\n".join(example.text for example in examples(LENGTHS)))
+    done = run("-c", LOOK, *command("one"), cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def command(out, *more):
+    words = ["look", "model", "--corpus", "texts.txt", "--lens", "weights,norms:sample=16", "--batch-tokens", "10"]
+    return [*words, "--dtype", "float64", "--device", "cpu", "--keep", "texts", "--out", out, *more]
+
+
+def same(place: Path, out: str) -> None:
+    one, other = (lo.Results.load(place / name) for name in ("one", out))
+    for name in one:
+        assert_close(one[name].data, other[name].data, out, 1e-9)
+        assert one[name].provenance.tokens == other[name].provenance.tokens
+        assert len(one.texts(name)) == len(other.texts(name))
+
+
+def tokenised(place: Path, rank: int) -> list[str]:
+    return json.loads((place / f"tokenised-{rank}.json").read_text())
+
+
+def test_no_process_tokenises_the_texts_of_another(place):
+    for done in ranks(2, "-c", LOOK, *command("two"), cwd=place):
+        assert done.returncode == 0, done.stderr[-3000:]
+    same(place, "two")
+    lines = (place / "texts.txt").read_text().splitlines()
+    assert [tokenised(place, rank) for rank in (0, 1)] == [lines[0::2], lines[1::2]]
+
+
+@pytest.mark.parametrize(("victim", "then"), [("0", 1), ("1", 3)])
+def test_a_killed_process_costs_its_own_work_only(place, victim, then):
+    """The other says so in one line, and a run with another number of processes goes on from what both have saved."""
+    out = f"without-{victim}"
+    lost, left = sorted(ranks(2, "-c", LOOK, *command(out), cwd=place, env={"VICTIM": victim}),
+                        key=lambda done: done.returncode)  # fmt: skip
+    assert (lost.returncode, left.returncode) == (-9, 1)
+    said = [line for line in left.stderr.splitlines() if line.startswith("lorgnette: ")]
+    assert len(said) == 1
+    assert "Another process of this run has ended" in said[0]
+    assert "Traceback" not in left.stderr
+    kept = list((place / f".{out}.unfinished").glob("states-*.safetensors"))
+    assert [file.name for file in kept] == [f"states-{1 - int(victim)}.safetensors"]
+    resumed = ranks(then, "-c", LOOK, *command(out, "--resume"), cwd=place)
+    assert [done.returncode for done in resumed] == [0] * then, resumed[0].stderr[-3000:]
+    same(place, out)
+    again = sorted(text for rank in range(then) for text in tokenised(place, rank))
+    assert again == sorted((place / "texts.txt").read_text().splitlines()[int(victim) :: 2])
+
+
+EVERY = """
+import sys
+import lorgnette as lo
+import torch
+from lorgnette.lens.gating import lens as gating
+from lorgnette.lens.probes import probe
+from lorgnette.looking.passes import Passes
+from tiny import TREEBANK, classifier
+
+where, how = sys.argv[1:]
+take, drawn_rows = Passes.take, gating.drawn_rows
+gating.drawn_rows = lambda texts, steps, *rest: drawn_rows(texts, min(steps, 2), *rest)
+probe.LEAST_STEPS = 20
+
+def stopped(self, encoded, batch=None, number=0):
+    if how == "stop" and number == 1 and any(lens.name == "removal" for lens in self.driver.lenses):
+        raise KeyboardInterrupt
+    take(self, encoded, batch, number)
+
+Passes.take = stopped
+torch.set_num_threads(1)
+lo.look(classifier(), TREEBANK, "all", batch_tokens=20, progress=False, out=where, resume=how == "resume")
+"""
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_every_lens_stopped_in_two_processes_and_resumed_in_three(tmp_path):
+    """In the pass of the lenses themselves, after the one for what some of them need first."""
+    for how, count, status in (("stop", 2, 1), ("resume", 3, 0)):
+        for done in ranks(count, "-c", EVERY, str(tmp_path / "run"), how, cwd=Path(__file__).parents[1]):
+            assert done.returncode == status, done.stderr[-3000:]
+        if how == "stop":
+            assert sum(file.suffix == ".safetensors" for file in (tmp_path / ".run.unfinished").iterdir()) == 4
+    lo.look(classifier(), TREEBANK, "all", batch_tokens=20, progress=False, out=tmp_path / "one")
+    expected, found = (lo.Results.load(tmp_path / name) for name in ("one", "run"))
+    assert list(found) == list(expected)
+    assert len(found) > 20
+    for name in found:
+        assert_close(expected[name].data, found[name].data, name, 1e-9)
+        assert found[name].provenance.texts == len(TREEBANK)
