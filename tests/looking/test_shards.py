@@ -21,7 +21,9 @@ from lorgnette import lens as lenses
 from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.looking.shards import HEADER, STATES
-from lorgnette.looking.texts import Share, TokenizedTexts
+from lorgnette.looking.short_texts import as_json, from_json
+from lorgnette.looking.texts import Share, TokenizedTexts, batches
+from lorgnette.texts.sides import Encoded, Side
 
 pytestmark = pytest.mark.usefixtures("few_steps")
 
@@ -132,6 +134,24 @@ def test_the_rounds_are_not_mixed(tmp_path):
     assert "There is no results folder" in line(lambda: lo.merge(twice, subject=model))
     assert_same(merged, lo.merge(twice, subject=model, first=tmp_path / "moved"))
     assert "reads the corpus twice" in line(lambda: look(1, iter(EXAMPLES)))
+
+
+def test_a_resumed_run_has_the_batches_of_before():
+    """Whatever is done already, in whichever window: the texts that are left are in the same batches."""
+    lengths = random.Random(0).choices(range(1, 40), k=900)
+    texts = [Encoded(TEXTS[0], Side.of([0] * n, [False] * n, [0] * n, ["w"]), number=k) for k, n in enumerate(lengths)]
+    whole = list(batches(texts, 300))
+    for cut in (0, 1, 7, len(whole) // 2, len(whole) - 1):
+        done = {text.number for batch in whole[:cut] for text in batch}
+        left = batches([None if text.number in done else text for text in texts], 300)
+        assert [[text.number for text in batch] for batch in left] == [[t.number for t in some] for some in whole[cut:]]
+
+
+def test_texts_are_written_as_they_are():
+    for example in (*TREEBANK, *EXAMPLES, replace(TEXTS[0], id="half \ud800", extra={"kept": 1, "not": object()})):
+        again = from_json(json.loads(json.dumps(as_json(example))))
+        assert replace(again, extra={}) == replace(example, extra={})
+    assert again.extra == {"kept": 1}
 
 
 def test_two_runs_do_not_write_the_same_shard(tmp_path):

@@ -139,7 +139,7 @@ class Shard:
         refuse_other(folder, self.look, self.share)
         with folder_written_whole(folder, lambda _: {HEADER, STATES}) as partial:
             save_file(dict(self.tensors()), partial / STATES)
-            (partial / HEADER).write_text(json.dumps(self.about, indent=1, ensure_ascii=False), encoding="utf-8")
+            (partial / HEADER).write_text(json.dumps(self.about, indent=1), encoding="utf-8")
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> "Shard":

@@ -34,12 +34,15 @@ def chosen(examples: Iterable[Example], *, classified: bool, count: int = COUNT)
 
 def as_json(example: Example) -> Json:
     """What a page shows of an example; of what else a corpus may know of it, whatever JSON can hold."""
-    return {**vars(example), "tags": dict(example.tags), "extra": {k: v for k, v in example.extra.items() if _plain(v)}}
+    extra = {name: value for name, value in example.extra.items() if _plain(value)}
+    fields = {**vars(example), "tags": dict(example.tags), "extra": extra}
+    return json.loads(json.dumps(fields, default=lambda number: number.item()))  # of NumPy
 
 
 def from_json(fields: Json) -> Example:
+    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     tags = {name: tuple(values) for name, values in fields["tags"].items()}
-    return Example(**{**fields, "tags": tags, "parts": tuple(Span(*each) for each in fields["parts"])})
+    return Example(**{**tuples, "tags": tags, "parts": tuple(Span(*each) for each in fields["parts"])})
 
 
 def _plain(value: object) -> bool:
