@@ -54,16 +54,8 @@ def looked(out, lens=None, *, resume=False, batch_tokens=1):
     for each in lenses:
         each.bind(SUBJECT)
     texts = TokenizedTexts(SUBJECT, TEXTS)
-    counts, *_ = LOOP._passed(
-        texts,
-        lenses,
-        batch_tokens=batch_tokens,
-        progress=False,
-        out=out,
-        resume=resume,
-        weights="",
-        ranks=ProcessRank(),
-    )
+    setting = LOOP.Setting(batch_tokens, progress=False, out=out, resume=resume, weights="", ranks=ProcessRank())
+    counts, *_ = LOOP._passed(texts, lenses, setting)
     return [{name: state.tolist() for name, state in each.states.tensors().items()} for each in lenses], counts
 
 

@@ -64,6 +64,7 @@ def sources(
     from lorgnette.cli.look import show, write_report
     from lorgnette.lens.sources.lens import SourceSignals
     from lorgnette.looking.look import look
+    from lorgnette.looking.short_texts import short_texts
     from lorgnette.looking.texts import TokenizedTexts
     from lorgnette.reporting import Report
     from lorgnette.texts.prompts import prompt_corpus
@@ -79,7 +80,7 @@ def sources(
     show(results, page, table=False)
     _show_parts(results["sources"])
     if out is not None:
-        write_report(page, tokenized, out)
+        write_report(page, subject, lambda: short_texts(tokenized), out)
         _parts(results["sources"]).to_csv(out / "sources.csv", index=False)
 
 

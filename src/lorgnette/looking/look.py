@@ -1,10 +1,10 @@
 """The one loop: corpus → subject → lenses → results."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from typing import Any, overload
+from dataclasses import dataclass, replace
+from typing import overload
 
 import torch
 
@@ -156,23 +156,16 @@ def look(
         if lens.per_text is not None and (size := _size(corpus)) is not None:
             lens.per_text.refuse_many(size)
     weights = subject.weights_hash  # once: it reads all of them
-    passing: dict[str, Any] = {
-        "batch_tokens": batch_tokens,
-        "progress": progress,
-        "out": out,
-        "resume": resume,
-        "weights": weights,
-        "ranks": ranks,
-    }
+    setting = Setting(batch_tokens, progress, out, resume, weights, ranks)
     if shard is not None:
-        return _shard(texts, chosen, whole, passing, labels, keep, seed, command, left_out, first)
+        return _shard(texts, chosen, whole, setting, labels, keep, seed, command, left_out, first)
     run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
     others = run.others()
     if resume and (done_before := run.finished()) is not None:
         return done_before
     with _alone(out, ranks):
-        _prepare(texts, chosen, **passing)
-        counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+        _prepare(texts, chosen, setting)
+        counts, keeper, paths = _passed(texts, looking, setting, unique=keep is not None)
         provenance = provenance_of(subject, corpus, counts, weights, seed, command)
         results = concluded(chosen, provenance, whole, left_out, paths)
         if out is not None and keeper is not None and ranks.first:
@@ -180,6 +173,18 @@ def look(
             results.save(out)
             keeper.clear()
     return results
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the passes of one look run, whatever the lenses: where, in which batches, with which processes."""
+
+    batch_tokens: int
+    progress: bool
+    out: str | os.PathLike[str] | None
+    resume: bool
+    weights: str
+    ranks: ProcessRank
 
 
 def _alone(out: str | os.PathLike[str] | None, ranks: ProcessRank) -> AbstractContextManager[None]:
@@ -193,7 +198,7 @@ def _shard(
     texts: TokenizedTexts,
     chosen: Sequence[Lens],
     whole: Sequence[WholeModel],
-    passing: dict[str, Any],
+    setting: Setting,
     labels: Mapping[str, str] | None,
     keep: str | None,
     seed: int | None,
@@ -202,10 +207,10 @@ def _shard(
     first: Results | str | os.PathLike[str] | None,
 ) -> Shard:
     """The states after a share of the texts, with what `merge` needs to know of them."""
-    if passing["ranks"].world > 1:
+    if setting.ranks.world > 1:
         raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
     assert texts.share is not None
-    looking, out, weights = [*chosen, *whole], passing["out"], passing["weights"]
+    looking, out, weights = [*chosen, *whole], setting.out, setting.weights
     needed = _needed(texts, chosen)
     if first is not None and not needed:
         raise UserError("No lens of this look needs a first round: leave out --first.")
@@ -225,7 +230,7 @@ def _shard(
         needed=tuple(map(LensRecipe.of, needed)) if first is None else (),
     )
     there = None if out is None else refuse_other(out, about, texts.share)
-    if there is not None and passing["resume"]:
+    if there is not None and setting.resume:
         return there
     if first is not None:
         before = first_round(first, (weights, about.dtype, about.corpus), about.truncate, needed)
@@ -233,8 +238,8 @@ def _shard(
             lens.take(before)
     elif needed:
         looking = needed
-    with _alone(out, passing["ranks"]):
-        counts, keeper, paths = _passed(texts, looking, **passing, unique=keep is not None)
+    with _alone(out, setting.ranks):
+        counts, keeper, paths = _passed(texts, looking, setting, unique=keep is not None)
         made = _made_shard(texts, looking, about, counts, paths, weights, seed, command, first)
         if out is not None and keeper is not None:
             made.save(out)
@@ -273,14 +278,9 @@ def _made_shard(
 def _passed(
     texts: TokenizedTexts,
     lenses: Sequence[Lens],
+    setting: Setting,
     name: str = LOOK,
     *,
-    batch_tokens: int,
-    progress: bool,
-    out: str | os.PathLike[str] | None,
-    resume: bool,
-    weights: str,
-    ranks: ProcessRank,
     unique: bool = False,
 ) -> tuple[Counts, Keeper | None, set[str]]:
     """The lenses after the last text: what went through, who keeps their states, how statistics were computed.
@@ -288,18 +288,20 @@ def _passed(
     Counts and ways are those of all processes, the states those of this one.
     """
     keeper, passes, done = None, Passes(texts.subject, lenses), TextSet()
+    out, ranks = setting.out, setting.ranks
     if out is not None:
-        keeper = Keeper.open(out, resume, _fingerprint(texts, lenses, weights), ranks, name)
-        if resume:
+        keeper = Keeper.open(out, setting.resume, _fingerprint(texts, lenses, setting.weights), ranks, name)
+        if setting.resume:
             passes.analysed, done = keeper.restore(lenses)
         ranks.from_all(None)  # nobody writes before everybody has read
     size, part = _size(texts.corpus), Share(ranks.rank + 1, ranks.world)
     share = texts.share or ALL_TEXTS
     mine = share.split(part.number, part.of)
-    bars = progress_bar("looking", None if size is None else len(mine.numbers(size)), enabled=progress and ranks.first)
+    total = None if size is None else len(mine.numbers(size))
+    bars = progress_bar("looking", total, enabled=setting.progress and ranks.first)
     with bars as bar:
         bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
-        _through(texts, texts.left(done, part), passes, batch_tokens, keeper, bar, out, unique=unique)
+        _through(texts, texts.left(done, part), passes, setting, keeper, bar, unique=unique)
     passes.close()
     if keeper is not None and (ranks.world > 1 or name == BEFORE):
         # Another process may be lost; and who interrupts the second pass does not want to repeat the first.
@@ -325,20 +327,19 @@ def _through(
     texts: TokenizedTexts,
     left: Iterator[Encoded | None],
     passes: Passes,
-    batch_tokens: int,
+    setting: Setting,
     keeper: Keeper | None,
     bar: Callable[..., None],
-    out: str | os.PathLike[str] | None,
     *,
     unique: bool,
 ) -> None:
     """The pass over those texts of this process that are left."""
     looking = passes.driver.lenses
     ids = UniqueIds(_ids(looking) if unique else None)
-    saved = _saved_if_interrupted(keeper, passes, out)
+    saved = _saved_if_interrupted(keeper, passes, setting.out)
     with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= passes.driver.reads("words")
-        in_turn = batches(left, batch_tokens, texts.subject.device.type, passes.step)
+        in_turn = batches(left, setting.batch_tokens, texts.subject.device.type, passes.step)
         stream = prepared(texts.subject, in_turn, launched=passes.launched, words=texts.words, step=passes.step)
         for number, (encoded, batch) in enumerate(stream):
             heed_signals()
@@ -358,7 +359,7 @@ def _ids(lenses: Sequence[Lens]) -> list[str]:
     return next((lens.per_text.ids() for lens in lenses if lens.per_text is not None), [])
 
 
-def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
+def _refuse(subject: Subject, corpus: Texts, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
     """Refuse what cannot be analysed before any work is done."""
     if not lenses:
         raise UserError("No lens was given. `lorgnette list lenses` lists them.")
@@ -370,7 +371,7 @@ def _refuse(subject: Subject, corpus: Any, lenses: Sequence[Lens], batch_tokens:
 
 
 @contextmanager
-def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: Any) -> Iterator[None]:
+def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: str | os.PathLike[str] | None) -> Iterator[None]:
     """Ctrl-C leaves what `resume` needs: states of whole batches only, if not these, then those saved before."""
     try:
         yield
@@ -400,13 +401,13 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
         Passes(subject, [lens]).take(encoded)
 
 
-def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], *, weights: str, **options: Any) -> None:
+def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting) -> None:
     """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
     needed = _needed(texts, lenses)
     if not needed:
         return
-    counts, _, _ = _passed(texts, needed, BEFORE, weights=weights, **options)
-    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, weights), (), None)
+    counts, _, _ = _passed(texts, needed, setting, BEFORE)
+    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
     for lens in waiting(lenses):
         lens.take(results)
 
@@ -433,9 +434,9 @@ def _texts(subject: Subject, corpus: Texts | TokenizedTexts, truncate: bool, sha
     return TokenizedTexts(subject, corpus, truncate=truncate, share=share)
 
 
-def _size(corpus: Any) -> int | None:
+def _size(corpus: object) -> int | None:
     """How many texts there are, or can be at most, where that is known without reading them."""
-    return len(corpus) if hasattr(corpus, "__len__") else getattr(corpus, "most", None)
+    return len(corpus) if isinstance(corpus, Sized) else getattr(corpus, "most", None)
 
 
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) -> Json:

@@ -40,9 +40,10 @@ def as_json(example: Example) -> Json:
 
 
 def from_json(fields: Json) -> Example:
-    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    tags = {name: tuple(values) for name, values in fields["tags"].items()}
-    return Example(**{**tuples, "tags": tags, "parts": tuple(Span(*each) for each in fields["parts"])})
+    tuples: Json = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    tuples["tags"] = {name: tuple(values) for name, values in fields["tags"].items()}
+    tuples["parts"] = tuple(Span(*each) for each in fields["parts"])
+    return Example(**tuples)
 
 
 def _plain(value: object) -> bool:
