@@ -224,7 +224,8 @@ def test_within_and_between_layers():
     assert within_and_between(data) == (2.0, 6.5)
 
 
-def test_a_quick_run(tiny_shelf, tmp_path):
+def test_a_quick_run(tiny_shelf, tmp_path, monkeypatch):
+    monkeypatch.delenv("LORGNETTE_MODELS", raising=False)  # models that lie there besides are not asked for
     options = {"data": str(tiny_shelf / "data"), "models": str(tiny_shelf / "models"), "device": "cpu"}
     settings = Settings(out=tmp_path / "clark2019", quick=True, **options)
     outcome = STUDY.reproduce(settings)

@@ -285,7 +285,8 @@ def test_semantic_tags_are_asked_for_where_they_are(shelf, tmp_path):
     assert "probe-sem.trained" in grid(Settings(out=shelf.out, quick=True), {})  # it is there now
 
 
-def test_no_model(tmp_path):
+def test_no_model(tmp_path, monkeypatch):
+    monkeypatch.delenv("LORGNETTE_MODELS", raising=False)
     settings = Settings(out=tmp_path / "x", quick=True, models=str(tmp_path), only=ENGLISH)
     with pytest.raises(UserError, match="The model opus-mt-en-fr is not here"):
         STUDY.reproduce(settings)

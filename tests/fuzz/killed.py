@@ -179,7 +179,7 @@ def reproducing(root: Path) -> Scenario:
                 figures=lambda cells: [page.Figure("dots", chart(cells), "Dots.")],
             )
 
-    tiny = Tiny(name="tiny", title="Tiny", question="?", answer="!", headline=[])
+    tiny = Tiny(name="tiny", title="Tiny", question="?", headline=[])
 
     def run(folder: Path, power: int) -> None:
         page.ROOT = study.ROOT = root / "templates"

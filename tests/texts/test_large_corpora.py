@@ -414,7 +414,7 @@ def test_a_look_at_a_stream_holds_some_of_its_texts(monkeypatch):
     source = Source()
     stream = TokenizedTexts(bert(), islice(source.texts(), 5_000), keep=64)
     counts = looking.Counts()
-    for batch in looking.batches(stream, 256, counts):
+    for batch in looking.batches(stream, 256):
         counts.add(batch)
     assert counts.texts == source.read == 5_000
     assert source.most < 64 + 3 * 64 + looking.TOGETHER
