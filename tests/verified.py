@@ -47,7 +47,7 @@ def verified(kind: str) -> Verified:
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     anatomy = subject.anatomy
-    compared = all("not compared" not in one.detail for one in checks)
+    compared = all(one.made for one in checks if "eager" in one.name)
     lacks = tuple(part for part in PARTS if not anatomy.knows(part))
     relevance = "mixing" not in lacks and unruled(model) is None
     return Verified(kind, "exact", known, lacks, kind in prunable_types(), relevance, eager=compared)

@@ -83,6 +83,10 @@ class Facts:
         """Names and values to display; a value of None is left out."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        known = (f"{name} {value}" for name, value in self.facts().items() if value is not None)
+        return f"{type(self).__name__}({'; '.join(known)})"
+
     def _repr_html_(self) -> str:
         known = {name: value for name, value in self.facts().items() if value is not None}
         rows = "".join(

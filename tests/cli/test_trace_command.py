@@ -26,14 +26,20 @@ def weights():
 
 
 def test_the_overview_names_what_every_head_reads_most(weights):
-    _, header, *lines = (line.split() for line in lorgnette("minilm", TEXT).splitlines())
+    """Words only: [CLS] and [SEP] would fill the table, and are named once, with the heads that prefer them."""
+    what, note, *rest = lorgnette("minilm", TEXT).splitlines()
+    header, *lines = (line.split() for line in rest)
+    assert what == "most attended word of each head, with its mean weight over all queries:"
     assert header == ["layer", *(word for head in range(1, 13) for word in ("head", str(head)))]
-    mean = weights.mean("query")
+    mean = weights.mean("query").values
+    above = int(np.isin(mean.argmax(-1), (0, mean.shape[-1] - 1)).sum())
+    assert note == f"(left out: [CLS], [SEP], to which {above} of 72 heads attend even more)"
+    assert above > 0
     for layer in range(6):
         words, shares = lines[2 * layer][1:], lines[2 * layer + 1]
         for head in range(12):
-            row = mean.values[layer, head]
-            word = str(weights["key_text"].values[row.argmax()])
+            row = mean[layer, head, 1:-1]
+            word = str(weights["key_text"].values[1 + row.argmax()])
             assert words[head] == (word if len(word) <= 8 else f"{word[:7]}…")
             assert shares[head] == weight(float(row.max()))
 
@@ -103,9 +109,11 @@ def test_the_overview_of_a_causal_model_leaves_out_its_first_token(monkeypatch):
     monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
     what, note, header, *lines = lorgnette("gpt2", "the cat sat on a mat").splitlines()
     assert what == "most attended word of each head, with its mean weight over all queries:"
-    assert note == "left out below: attention to the first token, the, the usual sink of a causal model"
+    mean = subject.trace("the cat sat on a mat").data(words=True).mean("query").values
+    above = int((mean.argmax(-1) == 0).sum())
+    assert note == f"(left out: the first token (the), to which {above} of {mean[..., 0].size} heads attend even more)"
     assert header.split()[:3] == ["layer", "head", "1"]
-    mean = subject.trace("the cat sat on a mat").data(words=True).mean("query").values[..., 1:]
+    mean = mean[..., 1:]
     for layer in range(mean.shape[0]):
         words, shares = lines[2 * layer].split()[1:], lines[2 * layer + 1].split()
         assert "the" not in words
@@ -157,3 +165,11 @@ def test_the_logit_lens_prints_what_each_layer_would_predict(monkeypatch):
     assert [row["prediction"] for row in rows] == [piece for row in found.pieces for piece in row]
     refused = CliRunner().invoke(app, ["trace", "gpt2", "the cat", "--logit-lens", "--without", "1.1"])
     assert refused.exit_code == 2
+
+
+def test_a_part_that_attends_to_itself_alone_is_not_worth_a_line(monkeypatch):
+    """The prompt comes first and cannot attend to what is generated behind it: "prompt attends to: prompt 1.00"."""
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: gpt2())
+    said = [line for line in lorgnette("gpt2", "the cat sat", "--generate", 3).splitlines() if "attends to" in line]
+    assert [line.split(" attends to: ")[0].strip() for line in said] == ["generated"]
+    assert "prompt 0." in said[0]

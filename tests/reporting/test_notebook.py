@@ -57,4 +57,14 @@ def test_facts_say_what_is_to_be_known(things):
     assert torch.equal(scores, explanation.words(things["Batch"].source)[0])
     strongest = max(range(len(words)), key=lambda word: abs(scores[word]))
     assert f": {words[strongest]} " in explanation.facts()["text 1"]
-    assert "tensor(" not in repr(explanation)
+
+
+def test_a_repr_is_one_short_line_without_tensors(things):
+    for name, thing in things.items():
+        assert "tensor(" not in repr(thing), name
+        assert len(repr(thing)) < 500, name
+        assert "\n" not in repr(thing), name
+    tokens = len(things["Batch"].source.pieces[0])
+    assert f"weights 1 × 4 × {tokens} × {tokens}" in repr(things["Attention"])
+    assert "encoder, 3 layers from 1 to 3: query" in repr(things["Attention"])
+    assert repr(things["Batch"]).startswith(f"Batch(1 text: input_ids 1 × {tokens}")

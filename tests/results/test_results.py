@@ -316,8 +316,6 @@ def test_provenance_notes_and_versions():
 
 
 def test_repr_is_short():
-    assert repr(simple()) == (
-        "Result('weights': entropy, entropy_count | stack 2 × layer 2 × head 3 | minilm on planted)"
-    )
+    assert repr(simple()) == ("Result('weights': entropy | stack 2 × layer 2 × head 3 | minilm on planted)")
     assert repr(Results([simple()])) == "Results(weights)"
     assert "<table>" in Results([simple()])._repr_html_()

@@ -203,6 +203,15 @@ def test_times_of_a_busy_machine_are_not_to_be_gone_by():
         assert len(savings_lines(saved)) == lines + 2
 
 
+@pytest.mark.parametrize(("times", "saved"), [([[1.1, 1.0], [1.06, 1.0], [0.9, 1.0]], 0.17), ([[1.06, 1.0]] * 3, 0.0)])
+def test_a_ratio_of_times_within_their_noise_is_no_gain(times, saved):
+    """Seen: "speed × 1.06" of a model that lost nothing."""
+    record = Savings((10, 10), (40, 40), SpeedUp(np.array(times), saved), (16, 23)).record()
+    for lines in (forecast_lines(record, 72, 72, False), savings_lines(record)):
+        assert "no measurable difference in speed (middle half " in "".join(lines)
+        assert "speed ×" not in "".join(lines)
+
+
 def test_mean_ranks_and_the_dearest_heads():
     first, second = Site("encoder", "self", 0), Site("encoder", "self", 1)
     a = {(first, 0): 0.1, (first, 1): 0.9, (second, 0): 0.5}

@@ -1,7 +1,7 @@
 """`lo.attention(model, **inputs)`: the attention of one pass of any Hugging Face model, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import xarray as xr
@@ -32,7 +32,7 @@ _DIMS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attention(Facts, RecordedPass):
     """Queries, keys, values, weights and contexts of one forward pass, by site.
 
@@ -50,12 +50,23 @@ class Attention(Facts, RecordedPass):
     records: dict[Site, dict[str, Tensor]]
     output: ModelOutput
     heads: tuple[int, ...] | None = None
-    projections: SiteWeights | None = field(default=None, repr=False)
+    projections: SiteWeights | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """A copy holds numbers: gradients flow through the original only."""
         records = {site: {name: each.detach() for name, each in parts.items()} for site, parts in self.records.items()}
         return {**vars(self), "records": records, "output": _detached(self.output)}
+
+    def __repr__(self) -> str:
+        return f"Attention({self.subject.name!r}: {'; '.join(map(self._stack_shapes, self.stacks))})"
+
+    def _stack_shapes(self, stack: str) -> str:
+        """The layers of a stack, and the shapes at the first of them."""
+        sites = [site for site in self.sites if site.name == stack]
+        shapes = (f"{part} {' × '.join(map(str, each.shape))}" for part, each in self.records[sites[0]].items())
+        first, last = sites[0].layer + 1, sites[-1].layer + 1
+        layers = f"layer {first}" if len(sites) == 1 else f"{len(sites)} layers from {first} to {last}"
+        return f"{stack}, {layers}: {', '.join(shapes)}"
 
     def facts(self) -> dict[str, object]:
         shapes: dict[str, object] = {name: " × ".join(map(str, self[name].shape)) for name in self.names()}

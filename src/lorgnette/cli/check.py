@@ -11,8 +11,9 @@ def check(model: options.Model, *, opening: options.Opening) -> None:
     Runs a few short texts with padding on either side, one without padding, one without a mask, one token, and a cache
     if the model has one. Prints one line per check: the outputs are unchanged, outputs and weights equal those of the
     model's eager attention, weights times values equal the context, the heads' contexts times W_O equal the output of
-    the projection, rows sum to one, padding receives no attention, every attention layer is captured once. The exit
-    status is 1 if a check fails.
+    the projection, rows sum to one, padding receives no attention, every attention layer is captured once. A line
+    begins with ok, FAIL, or skip where the model offers nothing to compare with. The exit status is 1 if a check
+    fails.
 
     [bold]Examples[/bold]
 
@@ -27,7 +28,7 @@ def check(model: options.Model, *, opening: options.Opening) -> None:
     console = out()
     checks = opening.load(model).check()
     for one in checks:
-        mark = "[green]ok[/green]  " if one.ok else "[red]FAIL[/red]"
+        mark = "[red]FAIL[/red]" if not one.ok else "[green]ok[/green]  " if one.made else "skip"
         console.print(f"{mark} {escape(one.name)}: {escape(one.detail)}", soft_wrap=True)
     failed = [one.name for one in checks if not one.ok]
     if failed:

@@ -40,6 +40,8 @@ def list_(
         Kind.lenses: _lenses,
         Kind.explanations: _explanations,
     }
+    if what is Kind.all:  # more than two hundred lines on families would hide the rest
+        tables[Kind.families] = _families_by_outcome
     for kind, rows in tables.items():
         if what in (kind, Kind.all):
             console.print(f"[bold]{_TITLES[kind]}[/bold]")
@@ -47,7 +49,7 @@ def list_(
 
 
 _TITLES = {
-    Kind.models: "Models: a name on this machine, or a folder or hub name of one of these families",
+    Kind.models: "Models on this machine; any folder or hub name of one of the families works too",
     Kind.families: "Families: the result of `lorgnette check` on a tiny model of each architecture (docs/models.md)",
     Kind.presets: "Presets: classifiers and translation models for `lorgnette train`",
     Kind.corpora: "Corpora: one of these names, a file (.txt .csv .tsv .jsonl .parquet .tar .conllu), or more",
@@ -67,17 +69,26 @@ def _table(rows: list[tuple[str, str]]) -> "Table":
 
 
 def _models() -> list[tuple[str, str]]:
-    from lorgnette.models.families import model_types
     from lorgnette.models.opening import known_names
 
-    here = [(name, "on this machine") for name in known_names()]
-    return [*here, *((family, "family") for family in model_types())]
+    return [(name, "") for name in known_names()] or [("none", "LORGNETTE_MODELS can name a folder of models")]
 
 
 def _families() -> list[tuple[str, str]]:
     from lorgnette import families
 
     return list(families().items())
+
+
+def _families_by_outcome() -> list[tuple[str, str]]:
+    """The families in a few lines: those that are exact, those that are refused."""
+    from lorgnette.models.families.verified import table
+
+    names: dict[str, list[str]] = {}
+    for row in table()[1]:
+        names.setdefault(row.outcome, []).append(row.model_type)
+    rows = [(f"{len(types)} {outcome}", ", ".join(types)) for outcome, types in names.items()]
+    return [*rows, ("", "`lorgnette list families` says what an exact family lacks, and why one is refused")]
 
 
 def _presets() -> list[tuple[str, str]]:

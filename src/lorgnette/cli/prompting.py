@@ -98,19 +98,20 @@ def explained(class_name: str | None, said: str | None, instead_of: str | None, 
 
 
 def shares(trace: "Trace", stack: str) -> Iterator[str]:
-    """The mean share of weight that each part of the text gets from each, over all heads."""
+    """The mean share of weight that each part of the text gets from each, over all heads.
+
+    A part that attends to nothing but itself, such as the beginning of a causal model's text, is left out.
+    """
     from lorgnette.figures.cells import weight
     from lorgnette.subject.by_part import by_part
 
     shares_by_part = by_part(trace, stack=stack).mean(("layer", "head"))
     for part in shares_by_part["query_part"].values:
         row = shares_by_part.sel(query_part=part)
-        present = [
-            f"{name} {weight(float(row.sel(key_part=name)))}"
-            for name in shares_by_part["key_part"].values
-            if row.sel(key_part=name) > 0.005
-        ]
-        yield f"  {part} attends to: {', '.join(present)}"
+        present = [name for name in row["key_part"].values if row.sel(key_part=name) > 0.005]
+        if set(present) - {part}:
+            named = (f"{name} {weight(float(row.sel(key_part=name)))}" for name in present)
+            yield f"  {part} attends to: {', '.join(named)}"
 
 
 def chats(texts: "Corpus") -> "Corpus":

@@ -15,7 +15,7 @@ from lorgnette.types import Json
 if TYPE_CHECKING:
     import numpy as np
     import xarray as xr
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
     from rich.table import Table
 
     from lorgnette.explaining import Next
@@ -152,13 +152,15 @@ def trace(
         weights = seen.data(stack=name, words=not pieces) if one is None else one
         typer.echo(json.dumps(_document(seen, weights, name, pieces), ensure_ascii=False))
         return
-    for line in _about(seen, name, overview=one is None):
+    for line in _about(seen, name):
         out().print(line, markup=False)
     if one is not None:
         small = max(one.shape) <= _MATRIX
         out(fold=not small).print(_matrix(one) if small else _strongest(one))
         return
     shares, links = _summary(seen, name, pieces)
+    for line in shares.described():
+        out().print(line, markup=False)
     for table in _overview(shares, out().width):
         out().print(table)
     if links is not None:
@@ -258,8 +260,8 @@ def _lists(weights: "xr.DataArray") -> list[object]:
     return list(weights.values.tolist())
 
 
-def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[str]:
-    """What the model says, which of its stacks is shown, and which token an overview leaves out."""
+def _about(trace: "Trace", stack: str) -> Iterator[str]:
+    """What the model says, and which of its stacks is shown."""
     if trace.probabilities is not None:
         yield ", ".join(f"{label} {p:.3f}" for label, p in trace.probabilities.items())
     if trace.example.target is not None:
@@ -272,13 +274,6 @@ def _about(trace: "Trace", stack: str, *, overview: bool = False) -> Iterator[st
     if len(trace.stacks) > 1:
         others = ", ".join(name for name in trace.stacks if name != stack)
         yield f"{stack} (--stack: also {others})"
-    if overview:
-        yield "most attended word of each head, with its mean weight over all queries:"
-    if overview and _leaves_out_first(trace, stack):
-        from lorgnette.texts.readable import readable_piece
-
-        first = readable_piece(trace.tokens(stack)[1].pieces[0][0])
-        yield f"left out below: attention to the first token, {first}, the usual sink of a causal model"
 
 
 def _changed(trace: "Trace") -> Iterator[str]:
@@ -299,10 +294,32 @@ def _changed(trace: "Trace") -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _KeyShares:
-    """What the queries of a text put on each key, mean over queries; NaN for heads that were removed."""
+    """What the queries of a text put on each key, mean over queries; NaN for heads that were removed.
+
+    `left_out`: the keys that most heads of most models attend to whatever the text says, and that would fill the table:
+    special tokens, and the first token of a causal model.
+    """
 
     share: "Float[np.ndarray, 'layer head key']"
     labels: list[str]
+    left_out: "Bool[np.ndarray, ' key']"
+    names_left_out: str
+
+    def described(self) -> Iterator[str]:
+        """What a cell shows, and what the table leaves out."""
+        import numpy as np
+
+        yield "most attended word of each head, with its mean weight over all queries:"
+        rows = self.share[~np.isnan(self.share).any(-1)]
+        above = int(self.left_out[rows.argmax(-1)].sum())
+        if above:
+            yield f"(left out: {self.names_left_out}, to which {above} of {len(rows)} heads attend even more)"
+
+    def shown(self) -> "Float[np.ndarray, 'layer head key']":
+        """The shares of the keys that the table may name; −1 for the others."""
+        import numpy as np
+
+        return np.where(self.left_out & ~np.isnan(self.share), -1.0, self.share)
 
 
 def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Table | None]":
@@ -317,8 +334,9 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Tab
     sites = [site for site in trace.calls if site.name == stack]
     heads = max(trace.subject.anatomy[site].total for site in sites)
     share = np.full((1 + max(site.layer for site in sites), heads, len(columns)), np.nan)
-    first = _leaves_out_first(trace, stack)
-    if first:
+    names = list(dict.fromkeys(label for label, is_word in zip(columns, keys, strict=True) if not is_word))
+    if _leaves_out_first(trace, stack) and keys[0]:
+        names.insert(0, f"the first token ({columns[0]})")
         keys = keys & (np.arange(len(columns)) > 0)
     links = []
     for site in sites:
@@ -329,9 +347,8 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Tab
                 between = weights * queries[:, None] * keys
                 query, key = np.unravel_index(int(between.argmax()), between.shape)
                 links.append((-float(between[query, key]), site.layer, head, rows[query], columns[key]))
-    if first:
-        share[..., 0] = np.where(np.isnan(share[..., 0]), np.nan, -1.0)
-    return _KeyShares(share, columns), _links(sorted(links)[:_LINKS]) if links else None
+    left_out = ~keys if keys.any() else np.zeros_like(keys)
+    return _KeyShares(share, columns, left_out, ", ".join(names)), _links(sorted(links)[:_LINKS]) if links else None
 
 
 def _leaves_out_first(trace: "Trace", stack: str) -> bool:
@@ -348,7 +365,7 @@ def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":
 
     from lorgnette.figures.cells import weight
 
-    share = shares.share
+    share = shares.shown()
     fit = max(1, (width - 6) // (_WORD + 1))
     for start in range(0, share.shape[1], fit):
         heads = range(start, min(start + fit, share.shape[1]))

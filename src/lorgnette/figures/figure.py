@@ -1,6 +1,6 @@
 """A chart with its words and its numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lorgnette.display import NotebookDisplay
@@ -17,7 +17,7 @@ class Figure(NotebookDisplay):
     name: str
     title: str
     caption: str
-    chart: Chart
-    table: "pd.DataFrame"
-    data: "pd.DataFrame"
+    chart: Chart = field(repr=False)
+    table: "pd.DataFrame" = field(repr=False)
+    data: "pd.DataFrame" = field(repr=False)
     wide: bool = False

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -111,7 +111,7 @@ class Shard:
     """Short texts of it that a page may show."""
     first: str | None = None
     """The folder with the results of the first round, in the second."""
-    states: Mapping[str, Tensor] | None = None
+    states: Mapping[str, Tensor] | None = field(default=None, repr=False)
     folder: Path | None = None
 
     def __str__(self) -> str:

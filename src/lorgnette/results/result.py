@@ -80,7 +80,7 @@ class Result(NotebookDisplay):
 
     def __repr__(self) -> str:
         shape = " × ".join(f"{dim} {size}" for dim, size in self.data.sizes.items())
-        names = ", ".join(map(str, self.data.data_vars))
+        names = ", ".join(name for name in map(str, self.data.data_vars) if not name.endswith(("_se", "_count")))
         return f"Result({self.lens!r}: {names} | {shape} | {self.provenance.model} on {self.provenance.corpus})"
 
     def __getitem__(self, variable: str) -> ResultVariable:

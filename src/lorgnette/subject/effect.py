@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lorgnette.subject.trace import Trace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Effect(Facts):
     """Logits and loss before and after; `divergence` is KL(before ‖ after) in nats, mean over predictions.
 

@@ -271,7 +271,7 @@ class Tokens:
         return tokens
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Batch(Facts):
     """Examples with their tokens. `subject.encode` makes a batch from texts, `lo.batch` from tensors.
 
@@ -291,6 +291,10 @@ class Batch(Facts):
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in self.inputs.items())
+        return f"Batch({len(self)} text{'' if len(self) == 1 else 's'}: {inputs})"
 
     def facts(self) -> dict[str, object]:
         """Each text as its first pieces."""

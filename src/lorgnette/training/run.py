@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ class Trained:
 
     Of translations accuracy and cross_entropy are per token of the reference, and the test has bleu with its signature
     (validation too, if there is no test)."""
-    curve: list[Json]
+    curve: list[Json] = field(repr=False)
     """One entry per evaluation: epoch, step, train, validation, seconds."""
-    record: Json
+    record: Json = field(repr=False)
     """All of training.json."""
 
     @property

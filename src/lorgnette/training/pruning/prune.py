@@ -49,7 +49,7 @@ class Pruned:
     """
 
     folder: Path
-    record: Json
+    record: Json = field(repr=False)
 
     @staticmethod
     def load(folder: str | Path) -> "Pruned":

@@ -14,12 +14,10 @@ def forecast_lines(saved: RECORDED, stay: int, heads: int, any_number: bool) -> 
     what = "Without any head" if any_number else f"With {stay} of {heads} heads"
     speed = saved["speed"]
     (before, after), (texts, tokens) = (speed["milliseconds"][when][1] for when in ("before", "after")), speed["batch"]
-    low, high = speed["spread"]
     return [
         f"{what} this model can save at most {_fewer(saved['parameters'])} parameters, "
         f"{speed['saved_operations']:.1%} of the operations and {_fewer(saved['bytes'], 1e6)} MB of the file;",
-        f"{texts} texts of {tokens} tokens take {before:.1f} → {after:.1f} ms here (× {before / after:.2f}, middle "
-        f"half {low:.2f}–{high:.2f}; at best × {speed['possible']:.2f}).",
+        f"{texts} texts of {tokens} tokens take {before:.1f} → {after:.1f} ms here: {_speed(speed)}.",
         *_unsteady(speed),
     ]
 
@@ -27,7 +25,6 @@ def forecast_lines(saved: RECORDED, stay: int, heads: int, any_number: bool) -> 
 def savings_lines(record: RECORDED) -> list[str]:
     """Said afterwards, with the spread over passes."""
     speed, sizes = record["speed"], record["parameters"]
-    low, high = speed["spread"]
     times = [speed["milliseconds"][when] for when in ("before", "after")]
     said = [f"{middle:.1f} ms ({first:.1f}–{last:.1f})" for first, middle, last in times]
     return [
@@ -36,10 +33,19 @@ def savings_lines(record: RECORDED) -> list[str]:
         f"{speed['saved_operations']:.1%} fewer",
         f"{speed['batch'][0]} texts of {speed['batch'][1]} tokens: {said[0]} → {said[1]}, medians and middle halves of "
         f"{speed['passes']} passes in turns",
-        f"speed × {speed['measured']:.2f} (middle half {low:.2f}–{high:.2f}); at best × {speed['possible']:.2f}, if "
-        "time were proportional to operations",
+        f"{_speed(speed)}, if time were proportional to operations",
         *_unsteady(speed),
     ]
+
+
+def _speed(speed: RECORDED) -> str:
+    """How much faster it is; a ratio that the passes cannot tell from 1 is no gain."""
+    low, high = speed["spread"]
+    spread = f"middle half {low:.2f}–{high:.2f}"
+    possible = f"at best × {speed['possible']:.2f}"
+    if low <= 1 <= high or speed["saved_operations"] <= 0:
+        return f"no measurable difference in speed ({spread} times as fast); {possible}"
+    return f"speed × {speed['measured']:.2f} ({spread}); {possible}"
 
 
 def _unsteady(speed: RECORDED) -> list[str]:
