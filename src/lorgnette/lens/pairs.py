@@ -36,8 +36,8 @@ class Pairs:
 
     which with equal weights is the error of the paired t test, exactly. Nobody knows before the last text which head
     will be the largest, so the state holds the products of all pairs of cells: 2C × 2C numbers for C heads (166 kB for
-    the 72 heads of MiniLM, 34 MB for 1,024 heads, and none beyond), whatever the number of texts, by one matrix product
-    for a batch.
+    the 72 heads of MiniLM, 34 MB for 1,024 heads, and none beyond; as much again for each further label of an axis that
+    is not selected), whatever the number of texts, by one matrix product for a batch.
     Bootstrap replicates would need less from 100 heads on, but their errors are known to 5 % only (200 replicates), and
     not where they matter most, with few texts. A result keeps only what its sentences need: how the largest compares
     with each of the others (`q`), at one number a head.
