@@ -61,7 +61,8 @@ def run_lens(
 def needed_before(lens: Lens, subject: Subject, batches: Sequence[Batch]) -> dict[str, Result]:
     """What a lens must know of the whole corpus before its first batch, as `look` measures it."""
     needs = [get(need) if isinstance(need, str) else need for need in lens.needs()] if looks(lens) else []
-    return {need.name: run_lens(need, subject, batches).compute() for need in needs}
+    given = {need.name: needed_before(need, subject, batches) for need in needs}
+    return {need.name: run_lens(need, subject, batches, given=given[need.name]).compute() for need in needs}
 
 
 def check_lens(

@@ -103,7 +103,7 @@ class Lens(torchmetrics.Metric):
         """Lenses whose results it is made from; `look` runs them too and hands their results to `take`.
 
         A lens that looks at batches gets the results before its first batch, from a pass of their own over the corpus.
-        A lens that looks at nothing gets them before `compute`, from the same pass.
+        A lens that looks at nothing gets them before `compute`, from the same pass. What a lens needs may need others.
         """
         return ()
 

@@ -1,6 +1,6 @@
 """The lenses of a look: those named, those that they need, or all that work on this model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from lorgnette.errors import UserError, shown
@@ -30,8 +30,8 @@ def every_lens(
     first = list(islice((text for text in texts if len(text.source) > 0), _FEW))
     fit: list[Lens | str] = []
     left_out: dict[str, str] = {}
-    made = {name: get(name) for name in registered()}
-    for name, lens in sorted(made.items(), key=lambda item: not looks(item[1])):  # what is made from others comes last
+    for lens in in_order(map(get, registered())):
+        name = lens.name
         try:
             if "labels" in lens.reads:
                 texts.match_labels(labels)
@@ -71,9 +71,8 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 
 
 def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
-    """The lenses, with those that any is made from in the same pass; what is made from others comes last."""
-    needed = needed_by([lens for lens in lenses if not looks(lens)], besides=lenses)
-    return [*needed, *sorted(lenses, key=lambda lens: (not looks(lens), not looks(lens) and bool(lens.needs())))]
+    """The lenses and those that any of them is made from in the same pass, each behind what it is made from."""
+    return in_order([*needed_by([lens for lens in lenses if not looks(lens)], besides=lenses), *lenses])
 
 
 def waiting(lenses: Sequence[Lens]) -> list[Lens]:
@@ -82,11 +81,43 @@ def waiting(lenses: Sequence[Lens]) -> list[Lens]:
 
 
 def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
-    """The lenses that these need, each once."""
+    """The lenses that these need, each once; where one of them is made from results alone, also what that one needs."""
     out = {lens.name: lens for lens in besides}
-    for need in map(_lens, (name for lens in lenses for name in lens.needs())):
-        out.setdefault(need.name, need)
+    needing = list(lenses)
+    for lens in needing:
+        for need in map(_lens, lens.needs()):
+            if need.name not in out:
+                out[need.name] = need
+                needing += [] if looks(need) else [need]
     return list(out.values())[len(besides) :]
+
+
+def in_order(lenses: Iterable[Lens]) -> list[Lens]:
+    """Lenses that look at batches first, then those made from results, each behind what it is made from."""
+    there = {lens.name: lens for lens in lenses}
+    for lens in there.values():
+        _refuse_circle(lens)
+
+    def depth(lens: Lens) -> int:
+        if looks(lens):
+            return 0
+        needs = [there[name] for name in map(_name, lens.needs()) if name in there]
+        return 1 + bool(lens.needs()) + max(map(depth, needs), default=0)
+
+    return sorted(there.values(), key=depth)
+
+
+def _refuse_circle(lens: Lens, path: tuple[str, ...] = ()) -> None:
+    """UserError if a lens needs itself, directly or through others."""
+    path = (*path, lens.name)
+    for need in map(_lens, lens.needs()):
+        if need.name in path:
+            raise UserError(f"The lens {need.name!r} needs itself: {' needs '.join((*path, need.name))}.")
+        _refuse_circle(need, path)
+
+
+def _name(lens: Lens | str) -> str:
+    return lens.partition(":")[0] if isinstance(lens, str) else lens.name
 
 
 def _lens(lens: Lens | str) -> Lens:

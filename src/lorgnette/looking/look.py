@@ -19,6 +19,7 @@ from lorgnette.looking.ahead import prepared
 from lorgnette.looking.choosing import (
     chosen_lenses,
     every_lens,
+    in_order,
     needed_by,
     waiting,
     wants_all,
@@ -212,6 +213,11 @@ def _shard(
     assert texts.share is not None
     looking, out, weights = [*chosen, *whole], setting.out, setting.weights
     needed = _needed(texts, chosen)
+    if deep := waiting(needed):
+        raise UserError(
+            f"Shards have two rounds, and these lenses need three: {deep[0].name!r}, which another lens needs before "
+            "it looks, needs a look before that. Run look without --shard."
+        )
     if first is not None and not needed:
         raise UserError("No lens of this look needs a first round: leave out --first.")
     about = Look(
@@ -303,8 +309,8 @@ def _passed(
         bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
         _through(texts, texts.left(done, part), passes, setting, keeper, bar, unique=unique)
     passes.close()
-    if keeper is not None and (ranks.world > 1 or name == BEFORE):
-        # Another process may be lost; and who interrupts the second pass does not want to repeat the first.
+    if keeper is not None and (ranks.world > 1 or name != LOOK):
+        # Another process may be lost; and who interrupts the next pass does not want to repeat this one.
         keeper.keep_if_possible(lenses, passes.analysed)
     every = ranks.from_all((passes.analysed.counts, len(passes.analysed.numbers), passes.driver.paths))
     counts = Counts.total(one for one, _, _ in every)
@@ -394,19 +400,22 @@ def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
     lens.bind(subject)
     with torch.no_grad(), evaluating(subject.model):
         for need in before:
-            need.bind(subject)
-            Passes(subject, [need]).take(encoded)
+            _try(subject, encoded, need)
         if before:
             lens.take({need.name: computed_of(need) for need in before})
         Passes(subject, [lens]).take(encoded)
 
 
-def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting) -> None:
-    """One look before this one, for all lenses that need to know something of the whole corpus before they begin."""
+def _prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting, name: str = BEFORE) -> None:
+    """One look before this one, for all lenses that need to know something of the whole corpus before they begin.
+
+    Where what they need also needs a look of its own, that comes first; each look saves its states under its own name.
+    """
     needed = _needed(texts, lenses)
     if not needed:
         return
-    counts, _, _ = _passed(texts, needed, setting, BEFORE)
+    _prepare(texts, needed, setting, f"{BEFORE}_{name}")
+    counts, _, _ = _passed(texts, needed, setting, name)
     results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
     for lens in waiting(lenses):
         lens.take(results)
@@ -417,7 +426,7 @@ def _needed(texts: TokenizedTexts, lenses: Sequence[Lens]) -> list[Lens]:
     needy = waiting(lenses)
     if needy and texts.once:
         raise UserError(f"The lens {needy[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
-    needed = needed_by(needy)
+    needed = in_order(needed_by(needy))
     for lens in needed:
         refuse_used(lens, texts.subject)
         lens.bind(texts.subject)

@@ -13,7 +13,7 @@ from lorgnette.lens import get
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.lens.whole_model import WholeModel
-from lorgnette.looking.choosing import chosen_lenses, needed_by, waiting, with_needed
+from lorgnette.looking.choosing import chosen_lenses, in_order, needed_by, waiting, with_needed
 from lorgnette.looking.conclusion import concluded
 from lorgnette.looking.driver import refuse_used
 from lorgnette.looking.resume import refuse_unlike
@@ -150,7 +150,7 @@ def _lenses(
         refuse_used(lens, subject)
         lens.bind(subject, keep_texts=look.keep is not None and lens in chosen)
     _refuse_other_lenses([*chosen, *whole], look.lenses)
-    needed = needed_by(waiting(chosen))
+    needed = in_order(needed_by(waiting(chosen)))
     for lens in needed:
         lens.bind(subject)
     if look.needed:

@@ -95,7 +95,10 @@ class Removal(Lens):
 
     def needs(self) -> Sequence[Lens | str]:
         means = (HeadMeans(),) if self.ablation == "mean" else ()
-        return (*SIGNALS_OF, *means) if self.ranking is None else means
+        if self.ranking is not None:
+            return means
+        # One pass ranks the heads: ablation by means would need another one before it.
+        return (*(f"{name}:ablations=zero" if name == "importance" else name for name in SIGNALS_OF), *means)
 
     def allocate(self, subject: Subject) -> None:
         self.task = task_of(subject)
