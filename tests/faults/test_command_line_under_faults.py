@@ -34,7 +34,7 @@ def one_line(text):
 
 def test_a_full_disk_behind_the_output_is_one_line():
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*RUN, "list", "lenses"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=170)
+        done = subprocess.run([*RUN, "list", "corpora"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=170)
     assert done.returncode == 1
     assert one_line(done.stderr), done.stderr
 
@@ -59,7 +59,7 @@ def test_a_name_that_the_locale_cannot_write_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(closed):
-    done = subprocess.run(f"{sys.executable} -m lorgnette list lenses {closed}", shell=True, capture_output=True,
+    done = subprocess.run(f"{sys.executable} -m lorgnette list corpora {closed}", shell=True, capture_output=True,
                           text=True, timeout=170)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not done.stderr

@@ -1,14 +1,12 @@
 """A sample of `make fuzz`: hostile input is a right answer or one line, whatever the area."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fuzz.areas import AREAS, place_for_cases, run_cases
 from fuzz.damage import changed, paths
 from fuzz.trial import Case, answered, clocked, tried
+from processes import run
 
 CASES = 12
 
@@ -31,11 +29,8 @@ def test_a_right_answer_or_one_line(place, area):
 
 def test_calls_with_hostile_values(tmp_path):
     """In a process of its own, without the checks of annotations that would stop wrong types before we do."""
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join(map(str, (root, root / "src", root / "tests")))
     options = ["--only", "calls", "--cases", "80", "--jobs", "1", "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "fuzz", *options]
-    ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    ran = run("-m", "fuzz", *options, cwd=Path(__file__).parents[1])
     assert ran.returncode == 0, (tmp_path / "wrong.txt").read_text() or ran.stderr
     assert "| calls | 80 |" in ran.stdout
 

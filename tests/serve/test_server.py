@@ -1,17 +1,16 @@
 """The server as a process: slow clients are dropped, and Ctrl-C ends it whatever is going on."""
 
 import asyncio
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import httpx
 import pytest
+from processes import Forked
 from tiny import classifier
 
 from lorgnette.serve import Models, make_app
@@ -126,8 +125,7 @@ def _is_closed(client) -> bool:
 
 
 PAGE = """
-import sys, time
-sys.path.insert(0, {tests!r})
+import time
 from tiny import classifier
 from lorgnette.serve import app
 from lorgnette.serve.run import run
@@ -145,13 +143,13 @@ run(["tiny", "slow"], load, port=0, browser=False)
 
 def test_ctrl_c_ends_it_while_requests_are_running():
     """A look at work, another in the queue, a model being loaded, and a request that is never finished."""
-    tests = os.path.dirname(os.path.dirname(__file__))
-    process = subprocess.Popen(
-        [sys.executable, "-c", PAGE.format(tests=tests)], stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(tests)
-    )
+    process = Forked(["-c", PAGE], cwd=Path(__file__).parents[1])
     clients = []
     try:
-        port = int(process.stderr.readline().rstrip().rstrip("/").rpartition(":")[2])
+        while not (said := process.said("stderr")).endswith("\n"):
+            assert process.process.is_alive(), said
+            time.sleep(0.05)
+        port = int(said.splitlines()[0].rstrip("/").rpartition(":")[2])
         for model in ("tiny", "tiny", "slow", None):
             client = socket.create_connection(("127.0.0.1", port))
             body = b'{"model": "%s", "text": "the cat %d"}' % ((model or "").encode(), len(clients))
@@ -161,12 +159,10 @@ def test_ctrl_c_ends_it_while_requests_are_running():
         while "loading" not in httpx.get(f"http://127.0.0.1:{port}/api/state").text:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=120)[1]  # the work that is under way would take fifteen minutes
-        assert "Traceback" not in said
-        assert process.returncode == 0
+        done = process.wait(120)  # the work that is under way would take fifteen minutes
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 0
     finally:
         for client in clients:
             client.close()
-        process.kill()
-        process.wait()
-        process.stderr.close()
+        process.process.kill()
