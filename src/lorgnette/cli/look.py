@@ -117,7 +117,8 @@ def look(
             first=first,
         )
         counts = written.counts
-        typer.echo(f"Shard {shard}: {counts.texts:,} texts, {counts.tokens:,} tokens, in {out}")
+        said = "1 text" if counts.texts == 1 else f"{counts.texts:,} texts"
+        typer.echo(f"Shard {shard}: {said}, {counts.tokens:,} tokens, in {out}")
         if written.look.needed:
             needed = ", ".join(each.name for each in written.look.needed)
             typer.echo(

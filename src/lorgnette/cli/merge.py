@@ -62,9 +62,9 @@ def merge(
     load = cache(lambda: opening.load(model or one.provenance.model))
     results = merged(shards, out=out, subject=load, first=first, command=options.command_line())
     if one.look.needed:
-        names = ", ".join(each.name for each in one.look.lenses[: len(one.look.lenses) - one.look.whole])
+        names = ", ".join(each.name for each in one.look.needed)
         console().print(
-            f"{escape(str(out))} has the first of two rounds: what {escape(names)} need of all texts. Now run `look` "
+            f"{escape(str(out))} has the first of two rounds: {escape(names)} of all texts. Now run `look` "
             f"with the same options for every shard once more, with --first {escape(str(out))} and another --out, and "
             "merge what it writes.",
             soft_wrap=True,
