@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from reproductions.anisotropy_or_training.grid import CORPORA, DEEP, SETTINGS, Setting
-from reproductions.fosse2023.attention.runs import CHANCE, Seeds
-from reproductions.fosse2023.grid import CLASSES
+from reproductions.fosse2023.attention.runs import Seeds
 from reproductions.frame.finished import Finished, Measured
+from reproductions.frame.seeds import learnt
 
 HIGH = 0.9
 """SIM from which we call vectors anisotropic: what the last of five layers has in every published table."""
@@ -48,8 +48,8 @@ class Runs:
         return [int(str(cell.labels["seed"])) for cell in self.at(corpus, setting)]
 
     def learnt(self, corpus: str, setting: Setting) -> Seeds:
-        """Whether each run is more than .02 above chance on the test texts."""
-        return np.asarray(self.accuracy(corpus, setting, "test") > 1 / CLASSES[corpus] + CHANCE)
+        """Whether each run does better than the largest class on the test texts."""
+        return learnt(self.accuracy(corpus, setting, "test"), corpus)
 
     def settings(self, corpus: str, deep: bool = False) -> list[Setting]:
         """Those that were run, in the order of the grid; with `deep`, those of five layers."""

@@ -10,7 +10,6 @@ from reproductions.frame.settings import Machine, Settings
 
 CORPORA = ("hatexplain", "yelphat", "esnli")
 NAMES = {"hatexplain": "HateXplain", "yelphat": "YelpHat", "esnli": "e-SNLI"}
-CLASSES = {"hatexplain": 3, "yelphat": 2, "esnli": 3}
 FEW = 3
 """Seeds of what is there to explain a difference, and of the parts whose runs take longer."""
 Cells = dict[str, Cell]

@@ -18,7 +18,7 @@ def by_interval(claim: Claim) -> bool:
         claim.bound is not None
         and not claim.bound.of_value
         and not claim.undecided
-        and all(one.interval is not None and one.method != _COUNTED for one in estimates)
+        and all((one.interval is not None or one.p is not None) and one.method != _COUNTED for one in estimates)
     )
 
 
@@ -26,8 +26,9 @@ def p_value(claim: Claim) -> float:
     """Two-sided p of what decided the claim; 1 where nothing did.
 
     It belongs to the interval (p < .05 exactly where the 95 % interval excludes the bound): of Student's t for means
-    and differences over runs, of the normal distribution for the other methods. A claim that needs several estimates
-    has the largest p of theirs; one that fails by any has the smallest, times how many they are.
+    and differences over runs, of the normal distribution for the other methods; an exact test has its own. A claim
+    that needs several estimates has the largest p of theirs; one that fails by any has the smallest, times how many
+    they are.
     """
     assert claim.bound is not None
     estimates = (claim.estimate, *claim.also)
@@ -53,6 +54,8 @@ def corrected(claims: Iterable[Claim]) -> list[Claim]:
 
 def _broken(one: Estimate, bound: Bound) -> float:
     """The end of the bound beyond which all of the interval lies."""
+    if one.p is not None:
+        return 0.0
     assert one.high is not None
     end = bound.low if bound.low is not None and one.high < bound.low else bound.high
     assert end is not None
@@ -63,6 +66,8 @@ def _beyond(one: Estimate, end: float) -> float:
     """p of the estimate against one end, from the half of its interval that faces it."""
     from scipy.stats import norm, t
 
+    if one.p is not None:
+        return one.p
     assert one.low is not None
     assert one.high is not None
     assert isinstance(one.value, int | float)

@@ -1,8 +1,10 @@
 """A claim: a sentence that can be wrong, our estimate, the bound that decides, and what was printed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from lorgnette.statistics.estimate import LEVEL
 
 HOLDS, FAILS, OPEN, NOT_JUDGED = "holds", "does not hold", "cannot tell", "not judged"
 VERDICTS = (HOLDS, FAILS, OPEN, NOT_JUDGED)
@@ -12,7 +14,8 @@ VERDICTS = (HOLDS, FAILS, OPEN, NOT_JUDGED)
 class Estimate:
     """A number, its 95 % interval, and what that is over: `n` seeds, blocks or texts, by which `method`.
 
-    Without an interval (one run) nothing is decided, unless the bound is about the value itself.
+    Without an interval (one run) nothing is decided, unless the bound is about the value itself, or an exact test
+    says how often chance alone would be as far from zero (`p`, two-sided).
     """
 
     value: float | int | str | None
@@ -22,6 +25,7 @@ class Estimate:
     n: int | None = None
     over: str = ""
     method: str = ""
+    p: float | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -73,6 +77,8 @@ class Bound:
                 self.high is None or estimate.value <= self.high
             )
             return HOLDS if inside else FAILS
+        if estimate.p is not None:
+            return self._tested(estimate)
         if estimate.low is None or estimate.high is None:
             return OPEN
         least = float("-inf") if self.low is None else self.low
@@ -80,6 +86,26 @@ class Bound:
         if estimate.low > least and estimate.high < most:
             return HOLDS
         return FAILS if estimate.high < least or estimate.low > most else OPEN
+
+    def _tested(self, estimate: Estimate) -> str:
+        """By an exact test against zero, which must be the one end of the bound."""
+        if {self.low, self.high} != {0, None} or not isinstance(estimate.value, int | float):
+            raise ValueError(f"an exact test is against zero, not {self}")
+        assert estimate.p is not None
+        if estimate.p >= LEVEL or estimate.value == 0:
+            return OPEN
+        return HOLDS if (estimate.value > 0) == (self.low is not None) else FAILS
+
+    @property
+    def opposite(self) -> "Bound":
+        """The other side of a single end."""
+        if (self.low is None) == (self.high is None):
+            raise ValueError(f"{self} has no other side")
+        return Bound(self.high, self.low, self.of_value)
+
+    def admits(self, value: float) -> bool:
+        """Whether a number lies where the claim says, its ends included."""
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
         sides = [
@@ -113,6 +139,7 @@ class Claim:
     for all, and fails if it does for one. `undecided` says why nothing is decided whatever the interval: runs that were
     not trained alike. `overturned` is set by `frame.chance`: what its own interval says, but not after correction for
     all tests of the study. `ours=True` marks a claim that the source does not make; every other has `published`.
+    `opposed` is set by `as_printed`: the printed number contradicts the sentence, and its opposite is what is tested.
     """
 
     id: str
@@ -125,6 +152,7 @@ class Claim:
     ours: bool = False
     undecided: str = ""
     overturned: str = ""
+    opposed: bool = False
 
     @property
     def verdict(self) -> str:
@@ -149,7 +177,22 @@ class Claim:
             "note": self.note,
             **({"undecided": self.undecided} if self.undecided else {}),
             **({"overturned": self.overturned} if self.overturned else {}),
+            **({"opposed": True} if self.opposed else {}),
         }
+
+
+def as_printed(claim: Claim) -> Claim:
+    """The claim, or its opposite where the source's own number lies on the other side of its sentence.
+
+    A source that says "it rises" and prints a fall in one row of its table does not claim a rise there: whoever
+    measures a fall agrees with it. So the number that was printed says which side is tested.
+    """
+    printed, bound = claim.published, claim.bound
+    if printed is None or not isinstance(printed.value, int | float) or bound is None:
+        return claim
+    if (bound.low is None) == (bound.high is None) or bound.admits(printed.value):
+        return claim
+    return replace(claim, text=f"as printed, the opposite of “{claim.text}”", bound=bound.opposite, opposed=True)
 
 
 def disagreement(bound: Bound, every: Estimate, rest: Estimate) -> str:

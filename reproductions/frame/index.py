@@ -69,7 +69,7 @@ def evidence(claims: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
     counts: Counter[str] = Counter()
     for study, signed in claims.items():
         for sign, patterns in signed.items():
-            counts.update(_weighed(verdict, SIGNS[sign]) for verdict in _verdicts(study, patterns))
+            counts.update(_weighed(verdict, SIGNS[sign] * way) for verdict, way in _verdicts(study, patterns))
     order = ("for", "against", "hold", "do not hold", "undecided", NOT_JUDGED)
     one = {"hold": "holds", "do not hold": "does not hold"}
     return ", ".join(f"{n} {one.get(name, name) if n == 1 else name}" for name in order if (n := counts[name]))
@@ -90,7 +90,8 @@ def _named(signed: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{sign} {names}" if sign == "contradicts" else names for sign, names in listed.items())
 
 
-def _verdicts(study: str, patterns: Sequence[str]) -> list[str]:
-    """Of the claims that any pattern names."""
+def _verdicts(study: str, patterns: Sequence[str]) -> list[tuple[str, int]]:
+    """Of the claims that any pattern names; −1 beside those whose opposite was tested."""
     written = json.loads((ROOT / study / "results.json").read_text(encoding="utf-8"))["claims"]
-    return [claim["verdict"] for claim in written if any(fnmatchcase(claim["id"], pattern) for pattern in patterns)]
+    named = [claim for claim in written if any(fnmatchcase(claim["id"], pattern) for pattern in patterns)]
+    return [(claim["verdict"], -1 if claim.get("opposed") else 1) for claim in named]

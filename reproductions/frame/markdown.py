@@ -36,7 +36,10 @@ def decimals_for(values: Iterable[float]) -> int:
 
 
 def estimate(one: Estimate) -> str:
-    """Value [low, high]."""
+    """Value [low, high], or the value and the p of an exact test."""
+    if one.p is not None:
+        p = f"p = {number(one.p)}" if one.p >= 0.001 else "p < 0.001"
+        return f"{number(one.value, 3)} ({p})"
     if one.interval is None:
         return number(one.value, decimals_for([one.value]) if isinstance(one.value, float) else 3)
     if isinstance(one.value, int):  # a count

@@ -13,7 +13,7 @@ from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from reproductions.frame import markdown
 from reproductions.frame.chance import LEVEL, by_interval, corrected
-from reproductions.frame.claims import Claim, counted
+from reproductions.frame.claims import Claim, as_printed, counted
 from reproductions.frame.finished import Finished
 from reproductions.frame.study import ROOT, Study
 
@@ -73,7 +73,7 @@ class Outcome:
 
     @staticmethod
     def of(study: Study, cells: Finished) -> "Outcome":
-        claims = corrected(study.module("claims").claims(cells))
+        claims = corrected(map(as_printed, study.module("claims").claims(cells)))
         twice = [claim.id for place, claim in enumerate(claims) if claim.id in {c.id for c in claims[:place]}]
         if twice:
             raise ValueError(f"{study.name}: claims share the id {twice[0]!r}")

@@ -3,10 +3,21 @@
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from reproductions.frame import markdown
 from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.statistics import mean_of
+
+MAJORITY = {"hatexplain": 782 / 1924, "yelphat": 463 / 920, "esnli": 3368 / 9824}
+"""The share of the largest class among the test texts: the accuracy of a model that always predicts it."""
+ABOVE = 0.02
+"""A run whose accuracy is no more than this above the largest class has learnt nothing."""
+
+
+def learnt(accuracy: Any, corpus: str) -> Bool[np.ndarray, "..."]:
+    """Whether each run does better on the test texts than always predicting the largest class, by more than .02."""
+    return np.asarray(np.asarray(accuracy, dtype=float) > MAJORITY[corpus] + ABOVE)
 
 
 def with_and_without(

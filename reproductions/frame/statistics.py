@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from statistics import mean, stdev
 from typing import Any
 
@@ -16,6 +17,8 @@ from reproductions.frame.claims import Estimate
 
 FEWEST = 3
 """Runs of each setting that a bootstrap needs to be worth anything."""
+MOST_ORDERED = 9
+"""Settings of a seed whose orders are all tried: 362,880."""
 
 
 def mean_of(values: Any, over: str = "seeds") -> Estimate:
@@ -85,10 +88,31 @@ def rank_correlation(groups: Sequence[Sequence[tuple[float, float]]], draws: int
     return percentile(float(value), values[~np.isnan(values)], n=min(sizes), over="seeds")
 
 
-def rank_correlations(first: Any, second: Any, known: Any) -> Float[np.ndarray, " item"]:
-    """Spearman's ρ of two measures over the known points of each item (a seed); NaN below three or if constant."""
+def ranked_within(first: Any, second: Any, known: Any, over: str = "seeds") -> Estimate:
+    """The mean over items (seeds) of Spearman's ρ over the few settings of each, with an exact test against zero.
+
+    ρ of three settings is ±½ or ±1, and a t interval over such values means nothing. If the settings of a seed could be
+    exchanged, every order of its second measure would be as likely as any other: p is the share of all orders of all
+    seeds whose mean |ρ| is at least as large (Fisher's permutation test, stratified by seed). It assumes no more than
+    that seeds are independent, and says nothing of other settings.
+    """
     rows = [np.stack(pair, axis=-1)[row] for *pair, row in zip(first, second, known, strict=True)]
-    return np.array([_spearman(row[None])[0] if len(row) >= FEWEST else math.nan for row in rows])
+    rows = [row for row in rows if len(row) >= FEWEST and not math.isnan(_spearman(row[None])[0])]
+    if not rows:
+        return Estimate(value=None, n=0, over=over)
+    value = float(np.mean([_spearman(row[None])[0] for row in rows]))
+    sums, chances = np.zeros(1), np.ones(1)
+    for row in rows:
+        if len(row) > MOST_ORDERED:
+            raise ValueError(f"{len(row)} settings have too many orders to try them all")
+        orders = np.array(list(permutations(range(len(row)))))
+        shuffled = np.stack([np.broadcast_to(row[:, 0], orders.shape), row[orders, 1]], axis=-1)
+        values, counts = np.unique(_spearman(shuffled).round(9), return_counts=True)
+        both = (sums[:, None] + values).round(9)
+        sums, place = np.unique(both, return_inverse=True)
+        chances = np.bincount(place.ravel(), (chances[:, None] * counts / counts.sum()).ravel())
+    p = float(chances[np.abs(sums) >= abs(value) * len(rows) - 1e-6].sum())
+    return Estimate(value=value, n=len(rows), over=over, method="permutation", p=min(1.0, p))
 
 
 def percentile(value: float, draws: Any, **about: Any) -> Estimate:

@@ -7,7 +7,7 @@ from typing import Any
 from reproductions.frame.claims import Bound, Claim, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
-from reproductions.frame.statistics import difference, mean_of
+from reproductions.frame.statistics import mean_of, paired
 from reproductions.nguyen2022.curves import MEASURES, NAMES, Curves
 
 _BARELY = 0.02  # of accuracy: "barely moves"
@@ -149,7 +149,7 @@ def _accuracy(curves: Curves, place: tuple[str, str]) -> Claim:
     """All λ must stay near; the one that is furthest is shown."""
     accuracy = curves.tested(place, "accuracy")
     tabled = [s for s in curves.strengths if 0 < s <= curves.largest]
-    moves = {s: difference(accuracy.sel(strength=s), accuracy[0]) for s in tabled}
+    moves = {s: paired(accuracy.sel(strength=s), accuracy[0], "seeds") for s in tabled}
     furthest = max(moves, key=lambda strength: abs(moves[strength].value))
     return Claim(
         id=f"{place[0]}-{place[1]}-accuracy-steady",

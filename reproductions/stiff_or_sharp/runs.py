@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reproductions.fosse2023.attention.runs import CHANCE, Seeds
-from reproductions.fosse2023.grid import CLASSES
+from reproductions.fosse2023.attention.runs import Seeds
 from reproductions.frame.finished import Finished
+from reproductions.frame.seeds import learnt
 from reproductions.stiff_or_sharp.grid import ARMS, CORPORA
 
 MEASURES = {
@@ -41,12 +41,11 @@ class Runs:
         one, other = (self.by_seed(corpus, arm, path) for arm in arms)
         right = [self.by_seed(corpus, arm, "accuracy.test") for arm in arms]
         seeds = [seed for seed in one if seed in other]
-        least = 1 / CLASSES[corpus] + CHANCE
-        learnt = [all(side[seed] > least for side in right) for seed in seeds]
-        return np.array([one[seed] - other[seed] for seed in seeds], dtype=float), np.array(learnt, dtype=bool)
+        above = learnt([[side[seed] for side in right] for seed in seeds], corpus).reshape(len(seeds), len(arms))
+        return np.array([one[seed] - other[seed] for seed in seeds], dtype=float), above.all(axis=1)
 
     def at_chance(self, corpus: str, arm: str) -> int:
-        return int((self.of(corpus, arm, "accuracy.test") <= 1 / CLASSES[corpus] + CHANCE).sum())
+        return int((~learnt(self.of(corpus, arm, "accuracy.test"), corpus)).sum())
 
     @property
     def corpora(self) -> list[str]:

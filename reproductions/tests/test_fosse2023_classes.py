@@ -212,10 +212,10 @@ def test_claims_about_planted_and_real_classes(cells):
     assert verdicts["planted-simplex-w100-c8"] == "holds"
     assert verdicts["planted-orthogonal-w100-c8"] == "holds"  # −1/7
     assert judged["planted-orthogonal-w100-c8"].estimate.value == pytest.approx(-1 / 7, abs=0.02)
-    assert verdicts["planted-orthogonal-w100-c2"] == "does not hold"
     assert verdicts["planted-accuracy-w8-c64"] == "does not hold"
     assert verdicts["planted-accuracy-w8-c8"] == "holds"
-    assert "planted-simplex-w100-c2" not in judged  # two centred directions are opposite whatever they are
+    # Two centred directions are opposite whatever they are, and the slides speak of many.
+    assert {"planted-simplex-w100-c2", "planted-orthogonal-w100-c2"}.isdisjoint(judged)
     assert judged["labels-spearman-xpos"].published.value == 0.808
 
 

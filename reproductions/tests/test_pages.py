@@ -103,7 +103,9 @@ def test_statements_name_claims_that_there_are():
 
 def test_a_claim_against_a_statement_counts_against_it(monkeypatch):
     verdicts = {"for-*": ["holds", "does not hold"], "against-*": ["holds", "cannot tell"], "about-*": ["holds"]}
-    monkeypatch.setattr("reproductions.frame.index._verdicts", lambda study, patterns: verdicts[patterns[0]])
+    monkeypatch.setattr(
+        "reproductions.frame.index._verdicts", lambda study, patterns: [(one, 1) for one in verdicts[patterns[0]]]
+    )
     assert evidence({"x": {"supports": ["for-*"], "contradicts": ["against-*"]}}) == "1 for, 2 against, 1 undecided"
     assert evidence({"x": {"answers": ["about-*"]}}) == "1 holds"
 

@@ -9,16 +9,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lorgnette.texts.annotated import YELP_TESTS
-from reproductions.fosse2023.grid import CLASSES, CORPORA, DEPTHS, MAIN, STRENGTHS, TABLED, VECTORS
+from reproductions.fosse2023.grid import CORPORA, DEPTHS, MAIN, STRENGTHS, TABLED, VECTORS
 from reproductions.frame.finished import Finished
+from reproductions.frame.seeds import learnt
 from reproductions.frame.statistics import slope
 
 Point = tuple[int, float]
 """Layers and λ."""
 Seeds = Float[np.ndarray, " seed"]
 ByPoint = Float[np.ndarray, "seed point"]
-CHANCE = 0.02
-"""A run whose accuracy is no more than this above chance has learnt nothing."""
 SAME = 0.004
 """Of SIM of the last values: runs of one seed that differ by less at two λ are the same model twice."""
 REPLACED = ("uniform", "permuted", "adversarial")
@@ -112,8 +111,8 @@ class Runs:
         return np.array(rows, dtype=float).reshape(len(seeds), len(points))
 
     def learnt(self, corpus: str, point: Point, vectors: str = MAIN) -> Bool[np.ndarray, " seed"]:
-        """Whether the accuracy is more than .02 above one in so many classes."""
-        return np.asarray(self.accuracy(corpus, point, vectors) > 1 / CLASSES[corpus] + CHANCE)
+        """Whether each run does better than the largest class."""
+        return learnt(self.accuracy(corpus, point, vectors), corpus)
 
     def different(self, corpus: str, points: Sequence[Point]) -> list[Point]:
         """Points without those whose models are those of the first to three digits: copies are no further runs."""
@@ -122,7 +121,7 @@ class Runs:
         return [first, *(p for p, gap in gaps.items() if gap.size and np.abs(np.diff(gap)).max() >= SAME)]
 
     def at_chance(self, corpus: str, points: Sequence[Point]) -> int:
-        """How many runs have learnt nothing: an accuracy within .02 of one in so many classes."""
+        """How many runs have learnt nothing: no better than the largest class."""
         return sum(int((~self.learnt(corpus, point)).sum()) for point in points)
 
 

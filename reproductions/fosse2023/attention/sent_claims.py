@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from reproductions.fosse2023.attention.runs import CHANCE
-from reproductions.fosse2023.grid import CLASSES, CORPORA, FROZEN, NAMES
+from reproductions.fosse2023.grid import CORPORA, FROZEN, NAMES
 from reproductions.frame.claims import Bound, Claim
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Table
-from reproductions.frame.seeds import with_and_without
+from reproductions.frame.seeds import learnt, with_and_without
 from reproductions.frame.statistics import mean_of
 
 BARELY = 0.02
@@ -54,7 +53,7 @@ def sent_claims(cells: Finished) -> Iterator[Claim]:
 
 
 def _learnt(runs: Sent, corpus: str) -> Any:
-    return runs.accuracy(corpus) > 1 / CLASSES[corpus] + CHANCE
+    return learnt(runs.accuracy(corpus), corpus)
 
 
 def _needless(runs: Sent, corpus: str, frozen: str) -> Claim:

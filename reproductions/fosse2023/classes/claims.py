@@ -99,10 +99,9 @@ def _planted(every: Mapping[int, Directions]) -> Iterator[Claim]:
         how = "with fewer than" if classes <= 2 * room else "with more than"
         yield from (_enough(every[classes], how), _all_used(every[classes]))
     runs = {classes: one for classes, one in every.items() if classes not in WIDE_COUNTS}
-    for classes in (c for c in (2, 8, 64) if c in runs and c <= room):
+    for classes in (c for c in (8, 64) if c in runs and c <= room):  # the slides speak of many classes, not of two
         yield _orthogonal(runs[classes])
-        if classes > 2:  # two centred directions are opposite whatever they are
-            yield _simplex(runs[classes])
+        yield _simplex(runs[classes])
     few, many = ([c for c in runs if (c > 2 * room) is beyond] for beyond in (False, True))
     if few:
         yield _enough(runs[few[-1]], "with fewer than")
