@@ -12,8 +12,12 @@ from types import ModuleType, TracebackType
 class UserError(Exception):
     """Invalid input: the message says what is wrong, what was expected, and what to do.
 
-    The command line prints that one line and exits with status 1; no traceback.
+    The command line prints that one line and exits with status 1; no traceback. What a message quotes may have several
+    lines (a tensor, a table); the message has one.
     """
+
+    def __str__(self) -> str:
+        return " ".join(line.strip() for line in super().__str__().splitlines())
 
 
 class Unreplayable(Exception):

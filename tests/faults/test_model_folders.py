@@ -267,3 +267,9 @@ def test_a_number_that_is_read_in_the_pass_is_checked_before(folder, name, value
         value = {name: "4"}  # also inside the config of a part
     with pytest.raises(UserError, match=rf"{name} is .*, and must be a whole number or null"):
         lo.load(edited(folder, **{name: value}))
+
+
+@pytest.mark.parametrize("value", [10**30, "input_ids", [1], {"a": 1}])
+def test_inputs_of_a_tokenizer_are_a_list_of_names(folder, value):
+    with pytest.raises(UserError, match=r"has model_input_names .*: expected a list of strings"):
+        lo.load(edited(folder, "tokenizer_config.json", model_input_names=value))

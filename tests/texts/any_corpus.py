@@ -7,6 +7,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from tiny import TEXTS, classifier
 
 import lorgnette as lo
@@ -125,6 +126,41 @@ def test_annotations_that_do_not_fit_the_words():
     with pytest.raises(UserError, match="1 values of 'heads' for no words"):
         lo.Example("a", "text", heads=(1,))
     assert lo.Example("a", "text", words=["text"], heads=[0]).words == ("text",)
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "message"),
+    [
+        ("heads", ("a", "b"), "The heads of 'x' must be whole numbers"),
+        ("heads", (0, 1.5), "The heads of 'x' must be whole numbers"),
+        ("rationale", ("0", "1"), "The rationale of 'x' must be numbers"),
+        ("relations", (1, 2), "The relations of 'x' must be strings"),
+        ("tags", {"upos": 1}, "The tags 'upos' of 'x' must be a list of strings"),
+        ("tags", {"upos": "AB"}, "The tags 'upos' of 'x' must be a list of strings"),
+        ("tags", {"upos": (1, 2)}, "The tags 'upos' of 'x' must be a list of strings"),
+    ],
+)
+def test_annotations_of_another_type(field, values, message):
+    with pytest.raises(UserError, match=message):
+        lo.Example("x", "a b", words=("a", "b"), **{field: values})
+
+
+def test_annotations_of_numpy():
+    example = lo.Example("x", "a b", words=("a", "b"), heads=tuple(np.array([0, 1])), rationale=tuple(np.ones(2)))
+    assert example.heads == (0, 1)
+
+
+def test_a_method_that_is_a_tensor_is_one_line(subject):
+    with pytest.raises(UserError, match="There is no explanation method tensor") as caught:
+        lo.explain(subject, SOME, torch.zeros(2, 3))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("metric", [object, lambda: 0, 1])
+def test_a_metric_is_a_function_of_the_output(subject, metric):
+    inputs = dict(subject.tokenizer(SOME, padding=True, return_tensors="pt"))
+    with pytest.raises(UserError, match="metric must be a function of the model's output"):
+        lo.gradient_effects(subject.model, inputs, metric=metric)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_without_heads_there_is_no_tree_but_there_are_tags(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("#\tx\tx\tX\t_\t_\t0\troot\t_\t_\n", "line 1: a word behind a #"),
         ("_\tx\tx\tX\t_\t_\t0\troot\t_\t_\n", "line 1: the first column is _"),
         ("1 the the DET\n", "line 1: 1 columns; CoNLL-U has ten"),
         (FRENCH + "# c\n1\tx\n", r"line 10: 2 columns"),

@@ -1,5 +1,6 @@
 """The effect of an intervention on logits and loss: exact, or to first order for all heads at once."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -90,7 +91,7 @@ def gradient_effects(
     """
     subject = subject_of(model)
     inputs = model_inputs(subject, inputs)
-    if metric is not None and not callable(metric):
+    if metric is not None and not _takes_one(metric):
         raise UserError(f"metric must be a function of the model's output. Got {shown(metric)} instead.")
     if metric is None:
         refuse_labelled_padding(subject, inputs)
@@ -144,6 +145,19 @@ def _logits(output: object) -> Tensor:
     if logits is None:
         raise UserError(f"The model returns no logits ({type(output).__name__}): use a model with an output head.")
     return logits.detach()
+
+
+def _takes_one(function: object) -> bool:
+    """Whether something can be called with one argument; True where it does not say."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # some functions written in C have no signature
+        return True
+    return True
 
 
 def _refuse_metric(value: object) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lorgnette.errors import UserError, flag, near, outside
+from lorgnette.errors import UserError, flag, near, outside, shown
 from lorgnette.explaining.backward import edge_relevance, propagated
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import integrated
@@ -73,7 +73,8 @@ def explain(
     """
     if not isinstance(method, str) or method not in METHODS:
         raise UserError(
-            f"There is no explanation method {method!r}.{near(str(method), METHODS)} There are: {', '.join(METHODS)}."
+            f"There is no explanation method {shown(method)}.{near(str(method), METHODS)} "
+            f"There are: {', '.join(METHODS)}."
         )
     refuse_no_subject(subject, "explain")
     flag(biases, "biases")

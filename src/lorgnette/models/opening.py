@@ -18,7 +18,7 @@ import transformers
 from safetensors import SafetensorError
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
-from lorgnette.errors import UserError, near, optional, outside, reason
+from lorgnette.errors import UserError, near, optional, outside, reason, shown
 from lorgnette.model_names import UnknownModel, find, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -105,9 +105,13 @@ class Checkpoint:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         with self._opened("tokenizer", "Put the tokenizer's files that came with the model there."), quiet_tokenizer():
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
-            words, longest = len(tokenizer), tokenizer.model_max_length
+            words, longest, inputs = len(tokenizer), tokenizer.model_max_length, tokenizer.model_input_names
         if not isinstance(longest, int | float):
             raise UserError(f"The tokenizer of {self.name!r} has model_max_length {longest!r}: expected a number.")
+        if not isinstance(inputs, list | tuple) or not all(isinstance(name, str) for name in inputs):
+            raise UserError(
+                f"The tokenizer of {self.name!r} has model_input_names {shown(inputs)}: expected a list of strings."
+            )
         if words - len(set(tokenizer.all_special_ids)) < 3:
             # Without files transformers makes an empty tokenizer, for which every word is unknown.
             raise UserError(

@@ -105,7 +105,7 @@ class Subject(Facts):
         there = [len(self.anatomy[site].numbers) for site in sites]
         gone = sum(self.anatomy[site].total for site in sites) - sum(there)
         each = str(min(there)) if min(there) == max(there) else f"{min(there)} to {max(there)}"
-        return f"layers of {each} heads" + (f" ({gone} heads removed)" if gone else "")
+        return f"layers of {each} heads" + (f" ({gone} {'head' if gone == 1 else 'heads'} removed)" if gone else "")
 
     def facts(self) -> dict[str, object]:
         stacks = [f"{name}: {len(sites)} {self._heads(sites)}" for name, sites in self.layers.items()]

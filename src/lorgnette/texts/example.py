@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import NamedTuple
 
 from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.types import Json
 
+_PER_WORD: dict[str, tuple[type, str]] = {
+    "words": (str, "strings"),
+    "rationale": (Real, "numbers"),
+    "heads": (Integral, "whole numbers"),
+    "relations": (str, "strings"),
+}
 TEMPLATE = "template"
 """The part of a chat that its template adds: who speaks, where a turn ends, a system message of its own."""
 
@@ -100,10 +107,18 @@ class Example:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UserError(f"The {name} of {self.id!r} must be a list, one for each word. Got {shown(value)}.")
             object.__setattr__(self, name, tuple(value))
-        if self.words is not None and not all(isinstance(word, str) for word in self.words):
-            raise UserError(f"The words of {self.id!r} must be strings. Got {shown(self.words)} instead.")
+        for name, (kind, kinds) in _PER_WORD.items():
+            values = getattr(self, name)
+            if values is not None and not all(isinstance(value, kind) for value in values):
+                raise UserError(f"The {name} of {self.id!r} must be {kinds}. Got {shown(values)} instead.")
         for name in ("tags", "extra"):
             if not isinstance(getattr(self, name), Mapping):
                 raise UserError(
                     f"The {name} of {self.id!r} must be a mapping. Got {shown(getattr(self, name))} instead."
+                )
+        for name, tags in self.tags.items():
+            # A string has letters, as many as there are words by chance.
+            if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(isinstance(tag, str) for tag in tags):
+                raise UserError(
+                    f"The tags {name!r} of {self.id!r} must be a list of strings, one for each word. Got {shown(tags)}."
                 )

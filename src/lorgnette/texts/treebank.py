@@ -98,6 +98,11 @@ def _parsed(block: str, path: File, start: int) -> tuple[list[Json], Mapping[str
             raise UserError(f"{path}, line {number}: {width} columns; CoNLL-U has ten, separated by tabs.")
         if not line.startswith("#") and not all(field.strip() for field in line.split("\t")):
             raise UserError(f"{path}, line {number}: an empty column; CoNLL-U writes _ where there is nothing.")
+        if line.startswith("#") and line.count("\t") == 9:  # which the parser takes for a comment
+            raise UserError(
+                f"{path}, line {number}: a word behind a #. Delete the line, or write the word's number in the first "
+                "column."
+            )
         if line.startswith("_\t"):  # which the parser takes for a line without a word
             raise UserError(f"{path}, line {number}: the first column is _; CoNLL-U has the word's number there.")
     with outside(f"{path}, the sentence at line {start}: not CoNLL-U", "Correct it, or leave it out."):
