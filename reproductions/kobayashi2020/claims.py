@@ -25,7 +25,9 @@ MUCH = 3.0
 LITTLE = 0.5
 """… and little norm: at most this part of what their weight says."""
 NEGLIGIBLE = 0.1
-"""A correlation that is closer to zero is small by Cohen's (1988) convention: the published .06 is."""
+"""A correlation that is closer to zero is small by Cohen's (1988) convention: the published .06 is.
+
+Weight and norm cancel where their correlation is below minus this."""
 CANCELLING = {"cls": "cls", "sep": "sep", "period_comma": "punctuation"}
 """The kinds of token whose weight and norm cancel in BERT, and how ids call them."""
 THIRDS = {"cls": "early", "sep": "middle", "period_comma": "deep"}
@@ -166,9 +168,9 @@ def _cancelling(model: str, cell: xr.Dataset, kind: str, numbers: Mapping[str, A
     return [
         Claim(
             id=id,
-            text=f"{model}: α and ‖f(x)‖ cancel out for {name}: ρ < 0",
+            text=f"{model}: α and ‖f(x)‖ cancel out for {name}: ρ < {-NEGLIGIBLE:g}",
             estimate=mean_of(rho.sel(kind=kind), BLOCKS),
-            bound=Bound.below(0.0),
+            bound=Bound.below(-NEGLIGIBLE),
             published=_printed(numbers, "spearman", kind),
             note=note,
         ),

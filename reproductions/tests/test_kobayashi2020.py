@@ -112,13 +112,13 @@ def test_what_is_planted_is_claimed():
         "cls-early": "holds",
         "sep-middle": "does not hold",
         "punctuation-deep": "cannot tell",
-        "cls-cancels": "cannot tell",
+        "cls-cancels": "does not hold",  # about 0, where −.1 is asked for
         "cls-cancels-more": "holds",
         "cls-cancels-within-layers": "cannot tell",
         "sep-cancels": "holds",
         "sep-cancels-more": "holds",
         "sep-cancels-within-layers": "does not hold",  # negative in the mean, positive in the second layer
-        "punctuation-cancels": "cannot tell",
+        "punctuation-cancels": "does not hold",
         "punctuation-cancels-more": "holds",
         "punctuation-cancels-within-layers": "cannot tell",
         "frequent-discounted": "holds",
