@@ -123,3 +123,21 @@ def test_the_rollout_of_a_translation_in_loops(family):
     expected = [np.mean([cross[h, t, k] * mixed[k, j] * n for h in range(cross.shape[0])
                 for t in range(cross.shape[1]) for k in range(n)]) for j in range(n)]  # fmt: skip
     close(found, torch.tensor(expected), 1e-6 if family == "t5" else 1e-12)
+
+
+def test_integrated_gradients_token_by_token_are_the_mean_gradient_of_a_fine_path():
+    """(x − x⁰) times the mean of ∂f/∂x at the middles of 400 parts of the path, on the plain model."""
+    watched = headed("bert-classifier")
+    batch = watched.encode(examples((5, 3)))
+    found = explain(watched, batch, "integrated_gradients", target=1, steps=64)
+    table, ids = watched.model.get_input_embeddings(), batch.inputs["input_ids"]
+    inner = batch.source.mask & ~batch.source.special
+    nothing = watched.tokenizer.mask_token_id or watched.tokenizer.pad_token_id
+    end, begin = (table(one).detach() for one in (ids, ids.masked_fill(inner, nothing)))
+    rest = {name: tensor for name, tensor in batch.inputs.items() if name != "input_ids"}
+    slope, parts = torch.zeros_like(end), 400
+    for part in range(parts):
+        vectors = (begin + (part + 0.5) / parts * (end - begin)).requires_grad_()
+        watched.model(inputs_embeds=vectors, **rest).logits[:, 1].sum().backward(inputs=[vectors])
+        slope += vectors.grad / parts
+    torch.testing.assert_close(found.tokens, ((end - begin) * slope).sum(-1), rtol=1e-4, atol=1e-6)
