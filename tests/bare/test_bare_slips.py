@@ -155,6 +155,11 @@ def test_a_tensor_in_the_place_of_a_word_is_one_line():
     assert "\n" not in str(caught.value)
 
 
+def test_no_layers_are_named_as_the_fault(classifier):
+    with pytest.raises(UserError, match="layers are empty"):
+        lo.attention(classifier, **given(), layers=[])
+
+
 def test_a_message_has_one_line_whatever_it_quotes():
     assert str(UserError(f"There is no {torch.zeros(2, 2)}.")) == "There is no tensor([[0., 0.], [0., 0.]])."
 

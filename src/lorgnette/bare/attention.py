@@ -203,6 +203,8 @@ def _chosen_sites(subject: Subject, layers: Sequence[int] | None) -> list[Site] 
     if layers is None:
         return None
     layers = whole_numbers(layers, "layers")
+    if not layers:
+        raise UserError("layers are empty: name at least one, from 1, or leave layers out for all of them.")
     sites = [site for site in subject.sites if site.layer + 1 in layers]
     missing = set(layers) - {site.layer + 1 for site in sites}
     if missing:
