@@ -6,6 +6,7 @@ level and the only confidence in the library, and Student's t is the only distri
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,14 +221,14 @@ def _residual(value: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def _each(function: Callable[..., np.ndarray], *numbers: Numbers) -> Numbers:
     """A function of arrays, applied to floats, arrays or DataArrays alike."""
-
-    def of_arrays(*arrays: Numbers) -> np.ndarray:
-        return np.asarray(function(*(np.asarray(each, dtype=float) for each in arrays)))
-
     if any(isinstance(each, xr.DataArray) for each in numbers):
-        return xr.apply_ufunc(of_arrays, *numbers)
-    out = of_arrays(*numbers)
+        return xr.apply_ufunc(partial(_of_arrays, function), *numbers)
+    out = _of_arrays(function, *numbers)
     return out if out.ndim else float(out)
+
+
+def _of_arrays(function: Callable[..., np.ndarray], *numbers: Numbers) -> np.ndarray:
+    return np.asarray(function(*(np.asarray(each, dtype=float) for each in numbers)))
 
 
 def _two_sided(value: np.ndarray, se: np.ndarray, degrees: np.ndarray) -> np.ndarray:
