@@ -62,6 +62,7 @@ def test_planted_orders_are_judged_as_planted(cells):
     verdicts = {claim.id: claim.verdict for claim in claims(cells)}
     assert set(STUDY.headline) - {"gradient-over-relevance"} <= {id for id, v in verdicts.items() if v == "holds"}
     assert set(STUDY.headline) - set(verdicts) <= {"gradient-over-relevance"}  # no relevance was planted
+    assert verdicts["facilitation-jointly"] == "holds"
 
 
 def test_a_model_counts_once_however_many_stacks_it_has(cells):
