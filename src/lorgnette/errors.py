@@ -62,16 +62,6 @@ def whole_numbers(values: object, argument: str, *, at_least: int | None = None)
     return [whole_number(value, argument, at_least=at_least) for value in given]
 
 
-def choice(values: object | None, argument: str) -> list[int] | None:
-    """Which of several things, by number; None is all of them, and none at all is a slip."""
-    if values is None:
-        return None
-    chosen = whole_numbers(values, argument)
-    if not chosen:
-        raise UserError(f"{argument} are empty: name at least one, or leave {argument} out for all of them.")
-    return chosen
-
-
 def listed(values: object) -> list[object] | None:
     """The values as a list; None for what has none, such as a tensor of one number."""
     try:

@@ -155,20 +155,9 @@ def test_a_tensor_in_the_place_of_a_word_is_one_line():
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("argument", ["layers", "heads", "rows"])
-@pytest.mark.parametrize("nothing", [[], (), range(0)])
-def test_nothing_chosen_is_named_as_the_fault(classifier, argument, nothing):
-    with pytest.raises(UserError, match=f"^{argument} are empty: name at least one, or leave {argument} out for all"):
-        lo.attention(classifier, **given(), **{argument: nothing})
-
-
-def test_nowhere_to_patch_is_named_as_the_fault(classifier):
-    seen = lo.attention(classifier, **given())
-    with (
-        pytest.raises(UserError, match="positions are empty"),
-        lo.patched(classifier, from_=seen, heads=["1.1"], positions=[]),
-    ):
-        classifier(**given())
+def test_no_layers_are_named_as_the_fault(classifier):
+    with pytest.raises(UserError, match="layers are empty"):
+        lo.attention(classifier, **given(), layers=[])
 
 
 def test_a_message_has_one_line_whatever_it_quotes():

@@ -209,50 +209,6 @@ def test_a_shelf_that_is_not_there_is_said(monkeypatch, tmp_path):
         lo.load("minilm")
 
 
-@pytest.fixture
-def addresses(monkeypatch):
-    """Every address that is looked up or connected to, though this machine calls itself online."""
-    asked = []
-
-    def refused(*args, **_):
-        asked.append(args[-2:])
-        raise OSError("this test has no network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refused)
-    monkeypatch.setattr(socket.socket, "connect", refused)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    return asked
-
-
-def test_a_folder_is_analysed_without_asking_the_hub(folder, tmp_path, addresses):
-    subject = lo.load(str(folder))
-    lo.look(subject, ["the cat sat"], "weights", out=tmp_path / "run", progress=False)
-    lo.report(tmp_path / "run")
-    subject.trace("the cat sat").save(tmp_path / "trace.html")
-    with pytest.raises(UserError, match="There is no folder"):
-        lo.load(str(tmp_path / "nowhere"))
-    assert addresses == []
-
-
-def test_offline_means_that_nobody_is_asked(addresses, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="No model 'somebody/something'"):
-        lo.load("somebody/something")
-    assert addresses == []
-
-
-def test_a_name_that_is_no_folder_is_asked_for(addresses):
-    """So that the tests above can fail. Where there is no network at all, the answer comes at once."""
-    began = time.monotonic()
-    with pytest.raises(UserError, match="No model 'somebody/something'"):
-        lo.load("somebody/something")
-    assert addresses
-    assert time.monotonic() - began < HUB_SECONDS + 4
-
-
 def test_a_hub_that_does_not_answer_costs_seconds(monkeypatch):
     """A server that takes connections and says nothing: the libraries below would wait for half a minute."""
     with socket.socket() as silent:

@@ -31,10 +31,11 @@ def texts():
 
 
 @cache
-def classifier(control: bool = False, *, looking: bool = False) -> Subject:
+def classifier(control: bool = False, *, looking: bool = False, carried: float = 4.0) -> Subject:
     """Words that decide carry ±d; one head of the first layer, reading all tokens alike, takes d to [CLS] as e.
 
-    `looking`: heads do not read all tokens alike, but prefer words that decide.
+    `looking`: heads do not read all tokens alike, but prefer words that decide. `carried`: how much the head writes; 4
+    saturates the LayerNorm behind it and the pooler's tanh, so that one word more or less changes no logit.
     """
     words = dict.fromkeys(word for example in texts() for word in example.words)
     vocabulary = {word: number for number, word in enumerate((*SPECIAL, *words))}
@@ -52,13 +53,13 @@ def classifier(control: bool = False, *, looking: bool = False) -> Subject:
     model = BertForSequenceClassification(config).eval()
     if not control:
         with torch.no_grad():
-            _plant(model, vocabulary)
+            _plant(model, vocabulary, carried)
             if looking:
                 _look(model, vocabulary)
     return Subject(model, _tokenizer(vocabulary), name="control" if control else "planted")
 
 
-def _plant(model, vocabulary):
+def _plant(model, vocabulary, carried):
     bert = model.bert
     read = torch.zeros(WIDTH)
     read[0], read[1] = 1.0, -1.0  # LayerNorm takes away the mean
@@ -75,7 +76,7 @@ def _plant(model, vocabulary):
     first = bert.encoder.layer[0].attention
     at = CARRIER * WIDTH // HEADS
     first.self.value.weight[at] += 2.0 * read
-    first.output.dense.weight[:, at] += 4.0 * write
+    first.output.dense.weight[:, at] += carried * write
     bert.pooler.dense.weight[0] += write
     model.classifier.weight[1, 0] += 2.0
     model.classifier.weight[0, 0] -= 2.0
@@ -129,6 +130,20 @@ def test_relevance_finds_the_decisive_words(method):
     assert precision(classifier(), method) >= 0.95
 
 
+@pytest.mark.parametrize("method", ["occlusion", "chefer2021"])
+def test_what_removes_or_weighs_finds_them_where_a_word_changes_the_logit(method):
+    assert precision(classifier(carried=0.2), method) >= 0.95
+
+
+def test_occlusion_finds_little_where_the_model_is_saturated():
+    """Without one of its words the logit stays: the drop is that of the model, and no fault of the method."""
+    subject = classifier()
+    batch = subject.encode(texts())
+    found = explain(subject, batch, "occlusion", torch.tensor([example.label for example in texts()]))
+    assert (found.tokens.abs().amax(-1) / found.start.abs()).median() < 0.01
+    assert precision(subject, "occlusion") < 0.8
+
+
 @pytest.mark.parametrize("method", ["attention", "rollout", "attention_flow"])
 def test_uniform_attention_does_not(method):
     chance = sum(sum(e.rationale) / len(e.rationale) for e in texts()) / len(texts())
@@ -140,7 +155,9 @@ def test_attention_to_the_decisive_words_does(method):
     assert precision(classifier(looking=True), method) >= 0.95
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "ah", "decompx", "voita2021", "attention_flow"])
+@pytest.mark.parametrize(
+    "method", ["attnlrp", "ah", "decompx", "voita2021", "attention_flow", "occlusion", "chefer2021"]
+)
 def test_nothing_is_found_in_the_control(method):
     assert precision(classifier(control=True), method) < 0.5
 

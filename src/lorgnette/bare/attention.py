@@ -1,6 +1,5 @@
 """`lo.attention(model, **inputs)`: the attention of one pass of any Hugging Face model, by name."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,6 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import ModelOutput
 
 from lorgnette import axes
@@ -18,7 +16,7 @@ from lorgnette.bare.inputs import model_inputs, running
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.display import Facts
-from lorgnette.errors import UserError, choice, near, shown
+from lorgnette.errors import UserError, near, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.recorded import RecordedPass
@@ -129,17 +127,11 @@ class Attention(Facts, RecordedPass):
 
 
 def _detached(value: object) -> object:
-    """The same without the graph, in what a model returns: tensors by name, in tuples and lists, and in its cache."""
+    """The same without the graph, in what a model returns: tensors in tuples and in mappings by name."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, ModelOutput):
         return type(value)(**{name: _detached(each) for name, each in value.items()})
-    if isinstance(value, Cache | CacheLayerMixin):
-        made = copy.copy(value)
-        vars(made).update({name: _detached(each) for name, each in vars(value).items()})
-        return made
-    if type(value) is list:
-        return [_detached(each) for each in value]
     return tuple(map(_detached, value)) if type(value) is tuple else value
 
 
@@ -171,7 +163,7 @@ def attention(
     inputs = model_inputs(subject, inputs)
     sites = _chosen_sites(subject, layers)
     picked = _chosen_heads(subject, heads)
-    rows = choice(rows, "rows")
+    rows = None if rows is None else whole_numbers(rows, "rows")
     _refuse_padding_from_the_end(rows or (), inputs)
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
     with tapped(subject, recorder), running(subject, inputs):
@@ -208,9 +200,11 @@ def _known_parts(parts: Sequence[str]) -> Sequence[str]:
 
 
 def _chosen_sites(subject: Subject, layers: Sequence[int] | None) -> list[Site] | None:
-    layers = choice(layers, "layers")
     if layers is None:
         return None
+    layers = whole_numbers(layers, "layers")
+    if not layers:
+        raise UserError("layers are empty: name at least one, from 1, or leave layers out for all of them.")
     sites = [site for site in subject.sites if site.layer + 1 in layers]
     missing = set(layers) - {site.layer + 1 for site in sites}
     if missing:
@@ -220,10 +214,10 @@ def _chosen_sites(subject: Subject, layers: Sequence[int] | None) -> list[Site] 
 
 
 def _chosen_heads(subject: Subject, heads: Sequence[int] | None) -> tuple[int, ...] | None:
-    heads = choice(heads, "heads")
     if heads is None:
         return None
     fewest = min(site.heads for site in subject.anatomy.sites)
+    heads = whole_numbers(heads, "heads")
     for head in heads:
         if not 1 <= head <= fewest:
             raise UserError(f"{subject.name!r} has no head {head}: its heads are 1 to {fewest}.")

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.errors import UserError, choice, refuse_no_mapping, shown
+from lorgnette.errors import UserError, refuse_no_mapping, shown, whole_numbers
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
 from lorgnette.subject.knockout import Head, Knockout, heads_at
@@ -96,7 +96,7 @@ def patching(
     """The tap that patches heads."""
     contexts = contexts_of(from_)
     chosen = heads_at(subject_of(model), heads)
-    positions = choice(positions, "positions")
+    positions = None if positions is None else whole_numbers(positions, "positions")
     absent = [site for site in chosen if site not in contexts]
     if absent:
         raise UserError(f"The other pass has no context of {absent[0]}: store it (parts=('context', …), all layers).")

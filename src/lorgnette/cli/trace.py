@@ -183,10 +183,11 @@ def _layer_predictions(subject: "Subject", example: "Example", *, as_json: bool)
 
 def _say_cost(methods: "Sequence[str]") -> None:
     """Say beforehand what takes long."""
-    if "integrated_gradients" in methods:
-        from lorgnette.explaining.integrated import COST
+    from lorgnette.explaining import COSTS
 
-        typer.echo(f"integrated_gradients: {COST}.", err=True)
+    for method in dict.fromkeys(methods):
+        if method in COSTS:
+            typer.echo(f"{method}: {COSTS[method]}.", err=True)
 
 
 def _explained(

@@ -1,13 +1,23 @@
-"""Explanations: how much of a prediction comes from each token, and through which heads."""
+"""Explanations: how much of a prediction comes from each token, and through which heads.
+
+Ours are in `METHODS`; installed packages register theirs under the entry point group `lorgnette.explanations`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+
+import torch
 
 from lorgnette.errors import UserError, flag, near, outside, shown
 from lorgnette.explaining.backward import edge_relevance, propagated
+from lorgnette.explaining.chefer import weights_by_gradient
 from lorgnette.explaining.explanation import Explanation
+from lorgnette.explaining.integrated import COST as GRADIENTS
 from lorgnette.explaining.integrated import integrated
 from lorgnette.explaining.mixing import MEASURES, mixed
+from lorgnette.explaining.occlusion import COST as PASSES
+from lorgnette.explaining.occlusion import occluded
 from lorgnette.explaining.target import Next, Target, class_number, require_head
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
@@ -17,6 +27,7 @@ from lorgnette.texts.example import Example
 
 __all__ = ["Explanation", "Next", "Target", "class_number", "edge_relevance", "explain", "explanations"]
 
+GROUP = "lorgnette.explanations"
 METHODS = {
     "attnlrp": "relevance propagation with rules for softmax and products (Achtibat et al. 2024)",
     "ah": "relevance propagation with attention weights and LayerNorm scales held constant (Ali et al. 2022)",
@@ -25,6 +36,8 @@ METHODS = {
     "voita2021": "relevance propagation by positive and negative parts, as in the released code (Voita et al. 2021)",
     "gradient_x_input": "gradient times word embedding",
     "integrated_gradients": "16 to 1,024 gradients on the way from mask tokens to the text (Sundararajan et al. 2017)",
+    "occlusion": "how far the logit falls when the token is replaced by the mask token (Li et al. 2016)",
+    "chefer2021": "positive parts of weights times gradients, carried through all layers (Chefer et al. 2021)",
     "attention": "attention weights of the last layer, mean over heads, from the predicting position",
     "rollout": "attention rollout: products over layers of ½ weights + ½ identity (Abnar & Zuidema 2020)",
     "attention_flow": "maximum flow through ½ weights + ½ identity of the layers (Abnar & Zuidema 2020)",
@@ -34,15 +47,29 @@ METHODS = {
     "value_zeroing": "rollout of how much the output changes without a token's value (Mohebbi et al. 2023)",
 }
 
+COSTS = {"integrated_gradients": GRADIENTS, "occlusion": PASSES}
+"""What takes much longer than one pass, to be said before it starts."""
+
 
 def explanations() -> dict[str, str]:
-    """Every explanation method with a one-line description.
+    """Every explanation method, ours or from an installed package, with a one-line description.
 
     >>> import lorgnette as lo
     >>> lo.explanations()["gradient_x_input"]
     'gradient times word embedding'
     """
-    return dict(METHODS)
+    return METHODS | {name: _summary(entry) for name, entry in _installed().items()}
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """Methods of installed packages: functions (subject, batch, target) → `Explanation`. Ours keep their names."""
+    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {entry.name: entry for entry in found if entry.name not in METHODS}
+
+
+def _summary(entry: EntryPoint) -> str:
+    """The first line of the function's docstring."""
+    return next(iter((entry.load().__doc__ or "").strip().splitlines()), f"from {entry.module}, without a description")
 
 
 def explain(
@@ -71,10 +98,11 @@ def explain(
 
     What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """
-    if not isinstance(method, str) or method not in METHODS:
+    installed = _installed()
+    known = (*METHODS, *installed)
+    if not isinstance(method, str) or method not in known:
         raise UserError(
-            f"There is no explanation method {shown(method)}.{near(str(method), METHODS)} "
-            f"There are: {', '.join(METHODS)}."
+            f"There is no explanation method {shown(method)}.{near(str(method), known)} There are: {', '.join(known)}."
         )
     refuse_no_subject(subject, "explain")
     flag(biases, "biases")
@@ -83,6 +111,8 @@ def explain(
         batch = _encoded(subject, batch)
     if isinstance(target, str):
         target = class_number(subject, target)
+    if method in installed:
+        return replace(_by_package(installed[method], subject, batch, target), source=batch.source)
     with outside(f"{subject.name!r} cannot run on these inputs ({', '.join(batch.inputs)})", "Check them."):
         made = _made(subject, batch, method, target, steps, biases)
     return replace(made, source=batch.source)
@@ -93,7 +123,25 @@ def _made(subject: Subject, batch: Batch, method: str, target: Target, steps: in
         return mixed(subject, batch, method, target)
     if method == "integrated_gradients":
         return integrated(subject, batch, target, steps=steps)
+    if method == "occlusion":
+        return occluded(subject, batch, target)
+    if method == "chefer2021":
+        return weights_by_gradient(subject, batch, target)
     return propagated(subject, batch, method, target, biases=biases)
+
+
+def _by_package(entry: EntryPoint, subject: Subject, batch: Batch, target: Target) -> Explanation:
+    """What a registered function returns, if it is an explanation of these tokens."""
+    made = entry.load()(subject, batch, target)
+    expected = f"The explanation {entry.name!r} ({entry.value}) must return an `Explanation`"
+    if not isinstance(made, Explanation):
+        raise UserError(f"{expected}. Got {type(made).__name__} instead.")
+    shape = tuple(batch.source.ids.shape)
+    if tuple(made.tokens.shape) != shape:
+        raise UserError(f"{expected} with `tokens` of shape {shape}. Got {tuple(made.tokens.shape)} instead.")
+    if not bool(torch.isfinite(made.tokens).all()):
+        raise UserError(f"{expected} with finite `tokens`. Got NaN or infinity instead.")
+    return made
 
 
 def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lorgnette.attending import Recorder, Site, Tap
 from lorgnette.errors import UserError
 from lorgnette.explaining.explanation import Explanation, masked
-from lorgnette.explaining.inputs import own_words, states_begun, without_words, word_tables
+from lorgnette.explaining.inputs import own_words, states_begun, without_words, word_tables, words_changed
 from lorgnette.explaining.rules import RULES, Heads, Rules, ruled, unruled
 from lorgnette.explaining.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
@@ -235,13 +235,12 @@ class _RelevancePass:
             return x
 
         with ExitStack() as undo:
+            undo.enter_context(words_changed(self.subject, word))
             for name, module in model.named_modules():
-                if isinstance(module, WordEmbeddings):
-                    hook = module.register_forward_pre_hook(lambda m, args: (word(args[0]), *args[1:]))
-                elif isinstance(module, LearntPositions | SinusoidalPositions):
+                if isinstance(module, LearntPositions | SinusoidalPositions):
                     hook = module.register_forward_hook(lambda m, args, out: args[0] + more(out - args[0]))
-                elif id(module) in words:
-                    hook = module.register_forward_hook(lambda m, args, out: word(out))
+                elif id(module) in words or isinstance(module, WordEmbeddings):
+                    continue
                 elif isinstance(module, nn.Embedding) and "relative" not in name and not own_words(model):
                     hook = module.register_forward_hook(lambda m, args, out: more(out))
                 else:

@@ -1,6 +1,6 @@
 """The leaves of relevance: word vectors, or the states that enter the first layer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -40,6 +40,18 @@ def word_tables(subject: Subject) -> list[nn.Module]:
         if table is not None:
             tables.append(table)
     return tables
+
+
+@contextmanager
+def words_changed(subject: Subject, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Word vectors pass through `change` before the model reads them: the source's first, then the target's."""
+    own = [module for module in subject.model.modules() if isinstance(module, WordEmbeddings)]
+    with ExitStack() as undo:
+        for module in own:
+            undo.callback(module.register_forward_pre_hook(lambda m, args: (change(args[0]), *args[1:])).remove)
+        for table in {id(table): table for table in word_tables(subject)}.values():
+            undo.callback(table.register_forward_hook(lambda m, args, out: change(out)).remove)
+        yield
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
         reader = next((mixing for site, mixing in reversed(recorder.records.items()) if site in readers), None)
         if method == "value_zeroing":
             maps = {site: row_shares(c) for site, c in zeroing_distances(subject, batch) if site in rolling}
-        rows = _reading(reader, _rows(subject, batch, outputs, target))
+        rows = _reading(reader, predicting_rows(subject, batch, outputs, target))
         if not maps and reader is None:
             raise UserError(
                 f"{subject.name!r} has no self-attention over its text, which this method needs ({method})."
@@ -110,7 +110,9 @@ def _through(rows: Float[Tensor, "batch query"], mixing: Mixing) -> Float[Tensor
     return (rows[:, None].to(mixing.dtype) @ mixing)[:, 0]
 
 
-def _rows(subject: Subject, batch: Batch, outputs: ModelOutput, target: Target) -> Float[Tensor, "batch query"]:
+def predicting_rows(
+    subject: Subject, batch: Batch, outputs: ModelOutput, target: Target
+) -> Float[Tensor, "batch query"]:
     """Where the prediction is made, as shares that add up to one."""
     logits = outputs.logits
     if logits.dim() == 3:

@@ -194,7 +194,7 @@ def _ask_hub(name: str, revision: str | None = None) -> None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(HUB_SECONDS)
-    if not answer or not isinstance(answer[0], ValueError | None):  # ValueError: a name that no model can have
+    if not answer or isinstance(answer[0], OSError):
         raise _unknown(name, OSError(str(answer[0]) if answer else "no answer"))
 
 

@@ -91,11 +91,6 @@ class Subject(Facts):
             )
         return super().__reduce_ex__(protocol)
 
-    def __copy__(self) -> "Subject":
-        made = type(self).__new__(type(self))
-        vars(made).update(vars(self))
-        return made
-
     def __deepcopy__(self, memo: dict[int, object]) -> "Subject":
         made = memo[id(self)] = type(self).__new__(type(self))
         vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
