@@ -8,6 +8,7 @@ from reproductions.frame.claims import Bound, Claim, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.frame.seeds import with_and_without
+from reproductions.frame.statistics import mean_of
 from reproductions.stiff_or_sharp.runs import Runs
 
 ACTS = 0.1
@@ -16,6 +17,8 @@ NEAR = 0.03
 """Of AUPRC: less is nothing lost."""
 BARELY = 0.02
 """Of accuracy: less is nothing lost."""
+LEFT = 0.3
+"""Of a rise in SIM: if less is left when the values are centred, the rise was mostly the free constant."""
 FREE, HELD, FORCED = ("sharp", "plain"), ("sharp-held", "held"), ("sharp-held", "sharp")
 STIFF, PLACEBO = ("stiff", "held"), ("held", "plain")
 
@@ -26,6 +29,35 @@ def claims(cells: Finished) -> Iterator[Claim]:
         yield from _checks(runs, corpus)
         yield from _of_the_paper(runs, printed, corpus)
         yield from _ours(runs, corpus)
+    for corpus in runs.gauge.corpora:
+        yield from _gauge_fixed(runs.gauge, corpus)
+
+
+def _gauge_fixed(runs: Runs, corpus: str) -> Iterator[Claim]:
+    """What is left of SIM less the constant that is free: the mean of the keys, or values, over all test texts."""
+    keys = runs.of(corpus, "plain", "key_centred")
+    yield Claim(
+        id=f"centred-keys-{corpus}",
+        text=f"{NAMES[corpus]}: without a penalty, centred SIM of the keys is within ±{ACTS}",
+        estimate=mean_of(keys),
+        bound=Bound.within(-ACTS, ACTS),
+        ours=True,
+        note=f"as they are {runs.of(corpus, 'plain', 'key').mean():.2f}",
+    )
+    text = "the entropy penalty raises centred SIM of the values"
+    yield _claim(runs, corpus, "centred-penalty", text, FREE, "value_centred", Bound.above(0))
+    for id, arms, said in (("penalty", FREE, "the entropy penalty"), ("stiffening", STIFF, "stiffening")):
+        (centred, learnt), (raw, _) = (runs.effect(corpus, arms, path) for path in ("value_centred", "value"))
+        yield with_and_without(
+            centred - LEFT * raw,
+            learnt,
+            id=f"gauge-{id}-{corpus}",
+            text=f"{NAMES[corpus]}: of the rise in SIM of the values by {said}, less than {LEFT:.0%} is left when they "
+            f"are centred (centred rise less {LEFT} of the other)",
+            bound=Bound.below(0),
+            published=None,
+            note=f"rises of {raw.mean():.2f} and, centred, {centred.mean():.2f}",
+        )
 
 
 def _claim(

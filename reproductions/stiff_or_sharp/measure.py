@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lorgnette.attending import Call
 from lorgnette.subject import Subject
-from lorgnette.training import Penalty
+from lorgnette.training import Penalty, Trained
 from lorgnette.types import Json
 from reproductions.fosse2023.attention.explained import explained
-from reproductions.fosse2023.attention.geometry import measured, passed, sim
+from reproductions.fosse2023.attention.geometry import centred_similarity, measured, passed, sim
 from reproductions.fosse2023.attention.measure import fitted, settings_of
 from reproductions.fosse2023.attention.replaced import replaced
 from reproductions.fosse2023.attention.texts import Text, batches, groups, test_texts
@@ -44,14 +44,8 @@ class SimilarityPenalty(Penalty):
 
 def trained(*, machine: Machine, target: float | None, hold: float, **told: Any) -> dict[str, Any]:
     """Trains one model and measures it as the reproduction of Fosse et al. 2023 does."""
-    settings = settings_of(**told, data=machine.data, out=machine.scratch)
-    if target is not None:
-        settings = settings.replace(penalties=(*settings.penalties, SimilarityPenalty(hold, target)))
-    run, subject, prepared = fitted(settings, machine)
+    run, subject, texts = _fitted(machine, target, hold, told)
     started = time.monotonic()
-    texts = test_texts(
-        prepared, name=told["corpus"], data=machine.data, limit=told["test_limit"], max_length=told["max_length"]
-    )
     some = groups(told["corpus"], texts)["regularisation"]
     numbers = measured(subject, texts, {"published": some}, ranked=0)["published"]
     explanation = explained(subject, texts)
@@ -77,6 +71,33 @@ def trained(*, machine: Machine, target: float | None, hold: float, **told: Any)
             "seconds": {"training": run.record["seconds"]["training"], "measuring": time.monotonic() - started},
         }
     )
+
+
+def trained_for_gauge(*, machine: Machine, target: float | None, hold: float, **told: Any) -> dict[str, Any]:
+    """Trains the same model, and measures SIM of its keys and values as they are and less their mean over the texts."""
+    run, subject, texts = _fitted(machine, target, hold, told)
+    numbers = centred_similarity(subject, texts, groups(told["corpus"], texts)["regularisation"])
+    return rounded(
+        {
+            "accuracy": {"test": run.metrics["test"]["accuracy"]},
+            "epochs": run.record["epochs"],
+            **{name: values[0] for name, values in numbers.items()},
+            "device": run.record["device"],
+        }
+    )
+
+
+def _fitted(
+    machine: Machine, target: float | None, hold: float, told: dict[str, Any]
+) -> tuple[Trained, Subject, tuple[Text, ...]]:
+    settings = settings_of(**told, data=machine.data, out=machine.scratch)
+    if target is not None:
+        settings = settings.replace(penalties=(*settings.penalties, SimilarityPenalty(hold, target)))
+    run, subject, prepared = fitted(settings, machine)
+    texts = test_texts(
+        prepared, name=told["corpus"], data=machine.data, limit=told["test_limit"], max_length=told["max_length"]
+    )
+    return run, subject, texts
 
 
 @torch.no_grad()

@@ -28,12 +28,18 @@ CONTRASTS = {
 @dataclass(frozen=True)
 class Runs:
     cells: Finished
+    part: str = "arms"
+
+    @property
+    def gauge(self) -> "Runs":
+        """The same trainings once more, for SIM less the constant that is free."""
+        return Runs(self.cells, "gauge")
 
     def of(self, corpus: str, arm: str, path: str) -> Seeds:
-        return np.array([cell.value(path) for cell in self.cells.of(corpus=corpus, arm=arm)], dtype=float)
+        return np.array(list(self.by_seed(corpus, arm, path).values()), dtype=float)
 
     def by_seed(self, corpus: str, arm: str, path: str) -> dict[int, float]:
-        cells = self.cells.of(corpus=corpus, arm=arm)
+        cells = self.cells.of(part=self.part, corpus=corpus, arm=arm)
         return {int(str(cell.labels["seed"])): float(cell.value(path)) for cell in cells}
 
     def effect(self, corpus: str, arms: tuple[str, str], path: str) -> tuple[Seeds, Seeds]:
@@ -49,8 +55,8 @@ class Runs:
 
     @property
     def corpora(self) -> list[str]:
-        return [corpus for corpus in CORPORA if self.cells.of(corpus=corpus)]
+        return [corpus for corpus in CORPORA if self.cells.of(part=self.part, corpus=corpus)]
 
     @property
     def arms(self) -> list[str]:
-        return [arm for arm in ARMS if self.cells.of(arm=arm)]
+        return [arm for arm in ARMS if self.cells.of(part=self.part, arm=arm)]

@@ -89,6 +89,36 @@ def test_means_over_texts_are_those_of_loops_over_pairs(layers):
     assert float(rank) == pytest.approx(float((-(share * share.log()).sum()).exp()), rel=1e-6)
 
 
+def test_centred_similarity_is_that_of_pairs_less_one_constant():
+    subject, members = make(2), [0, 2, 5]
+    items = some_texts(subject)
+    found = geometry.centred_similarity(subject, items, members)
+    runs = [alone(subject, text) for text in items]
+    for layer in range(2):
+        for name in ("key", "value"):
+            vectors = [getattr(run.calls[layer], name)[0, 0] for run in runs]
+            constant = torch.cat(vectors).mean(0)
+            raw, centred = ([pair_mean(vectors[m] - less) for m in members] for less in (0.0, constant))
+            assert found[name][layer] == pytest.approx(sum(raw) / 3, abs=1e-9)
+            assert found[f"{name}_centred"][layer] == pytest.approx(sum(centred) / 3, abs=1e-9)
+
+
+def test_a_constant_in_keys_and_values_leaves_outputs_and_centred_similarity_alone():
+    subject = make(1)
+    items = some_texts(subject)
+    before = geometry.centred_similarity(subject, items, range(7)), alone(subject, items[0]).logits
+    attention = subject.model.encoder.layers[0].attention
+    with torch.no_grad():
+        attention.key.bias += 5.0
+        attention.value.bias += 5.0
+        attention.output.bias -= attention.output.weight.sum(1) * 5.0  # the weights of a row sum to one
+    after = geometry.centred_similarity(subject, items, range(7)), alone(subject, items[0]).logits
+    assert torch.allclose(before[1], after[1], atol=1e-9)
+    for name in ("key", "value"):
+        assert after[0][name][0] > before[0][name][0] + 0.1
+        assert after[0][f"{name}_centred"] == pytest.approx(before[0][f"{name}_centred"], abs=1e-9)
+
+
 def test_a_text_without_a_pair_is_left_out_and_counted():
     subject = make(1)
     items = some_texts(subject, 3)

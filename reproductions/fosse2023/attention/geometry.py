@@ -58,6 +58,34 @@ def measured(
     return {name: _means(found, members) for name, members in groups.items()}
 
 
+@torch.no_grad()
+def centred_similarity(subject: Subject, texts: Sequence[Text], members: Sequence[int]) -> dict[str, list[float]]:
+    """SIM of keys and values by layer, as they are and less one constant: their mean over all tokens of all texts.
+
+    That constant is free (docs/gauge.md). The means of SIM are over the texts `members`.
+    """
+    totals: dict[str, Tensor] = {}
+    tokens = 0
+    for batch in batches(texts, subject.device):
+        tokens += int(batch.mask.sum())
+        for name, vectors in _keys_and_values(subject, batch).items():
+            summed = (vectors * batch.mask[..., None]).sum((1, 2))
+            totals[name] = totals[name] + summed if name in totals else summed
+    found: dict[str, Float[Tensor, "layer text"]] = {}
+    for batch in batches([texts[number] for number in members], subject.device):
+        for name, vectors in _keys_and_values(subject, batch).items():
+            centred = vectors - (totals[name] / tokens)[:, None, None]
+            for kind, some in ((name, vectors), (f"{name}_centred", centred)):
+                sims = torch.stack([sim(layer, batch.mask) for layer in some])
+                found[kind] = torch.cat([found[kind], sims], 1) if kind in found else sims
+    return {name: values.nanmean(1).tolist() for name, values in found.items()}
+
+
+def _keys_and_values(subject: Subject, batch: Texts) -> dict[str, Float[Tensor, "layer batch token dim"]]:
+    calls = passed(subject, batch).calls
+    return {name: torch.stack([getattr(call, name)[:, 0].double() for call in calls]) for name in ("key", "value")}
+
+
 def _means(found: Mapping[str, Float[Tensor, "layer text"]], members: list[int]) -> dict[str, Any]:
     """The mean over those texts that have a value; `without` counts the others, where there are some."""
     out: dict[str, Any] = {"texts": len(members)}
