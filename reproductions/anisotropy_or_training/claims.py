@@ -12,7 +12,7 @@ from reproductions.frame.claims import Bound, Claim, Estimate, Published
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.frame.seeds import with_and_without
-from reproductions.frame.statistics import FEWEST, difference, mean_of, rank_correlation, slope
+from reproductions.frame.statistics import COSINE, FEWEST, SHARE, difference, mean_of, rank_correlation, slope
 
 OF = {"key": "keys", "value": "values"}
 WIDE = ("random-300", "padded-300")
@@ -43,6 +43,8 @@ def _as_published(runs: Runs, printed: Any, corpus: str) -> Iterator[Claim]:
         yield with_and_without(
             by_layer[-1],
             learnt,
+            identified=False,
+            ends=COSINE,
             id=f"last-{corpus}-{name}",
             text=f"{start} of the last layer is above {HIGH}",
             bound=Bound.above(HIGH),
@@ -51,6 +53,7 @@ def _as_published(runs: Runs, printed: Any, corpus: str) -> Iterator[Claim]:
         yield with_and_without(
             [slope(levels) for levels in by_layer.T],
             learnt,
+            identified=False,
             id=f"rise-{corpus}-{name}",
             text=f"{start} rises through the layers (slope per layer)",
             bound=Bound.above(0),
@@ -62,6 +65,7 @@ def _as_published(runs: Runs, printed: Any, corpus: str) -> Iterator[Claim]:
         yield with_and_without(
             runs.of(corpus, one, "trained.entropy", 1),
             runs.learnt(corpus, one),
+            ends=SHARE,
             id=f"uniform-{corpus}",
             text=f"{NAMES[corpus]}, padded to width 300, L = 1: the weights are nearly uniform (H of <cls> above "
             f"{UNIFORM})",
@@ -74,7 +78,9 @@ def _learnt_less(runs: Runs, corpus: str) -> Iterator[Claim]:
     """The question: does SIM above .9 occur only in models that learnt less?"""
     counts = [runs.anisotropic(corpus, split) for split in ("train", "test")]
     shares = [
-        mean_of([some / every for some, every in count.values()]) if count else Estimate(value=None, n=0, over="seeds")
+        mean_of([some / every for some, every in count.values()], ends=SHARE)
+        if count
+        else Estimate(value=None, n=0, over="seeds")
         for count in counts
     ]
     (some, every), (tested, _) = (map(sum, zip(*count.values(), strict=True)) if count else (0, 0) for count in counts)
@@ -143,6 +149,7 @@ def _crossed(runs: Runs, corpus: str) -> Iterator[Claim]:
         text=f"{NAMES[corpus]}, L = 5: as the paper trains, random-300 has a higher SIM of the last values than "
         "random-100",
         estimate=_apart(runs, corpus, wide, NARROW),
+        identified=False,
         bound=Bound.above(0),
         ours=True,
     )
@@ -151,6 +158,7 @@ def _crossed(runs: Runs, corpus: str) -> Iterator[Claim]:
         text=f"{NAMES[corpus]}, L = 5: at a step size of {SLOW:g}, random-300 and random-100 have the same SIM of the "
         f"last values (difference within ±{NEAR})",
         estimate=_apart(runs, corpus, slow, Setting("random-100", SLOW)),
+        identified=False,
         bound=Bound.within(-NEAR, NEAR),
         ours=True,
     )
@@ -159,6 +167,7 @@ def _crossed(runs: Runs, corpus: str) -> Iterator[Claim]:
         text=f"{NAMES[corpus]}, L = 5: random-300 at a step size of {SLOW:g} and random-100 at 0.001 have the same SIM "
         f"of the last values (difference within ±{NEAR})",
         estimate=_apart(runs, corpus, slow, NARROW),
+        identified=False,
         bound=Bound.within(-NEAR, NEAR),
         ours=True,
     )
@@ -182,13 +191,15 @@ def _crossed(runs: Runs, corpus: str) -> Iterator[Claim]:
         id=f"padded-{corpus}",
         text=f"{NAMES[corpus]}, L = 5: zeros that make GloVe as wide as published raise SIM of the last values",
         estimate=_apart(runs, corpus, Setting("padded-300"), Setting("glove-100")),
+        identified=False,
         bound=Bound.above(0),
         ours=True,
     )
     yield Claim(
         id=f"untrained-{corpus}",
         text=f"{NAMES[corpus]}, random-300, L = 5: before training SIM of the last values is below {HIGH}",
-        estimate=mean_of(runs.sim(corpus, wide, when="untrained")),
+        estimate=mean_of(runs.sim(corpus, wide, when="untrained"), ends=COSINE),
+        identified=False,
         bound=Bound.below(HIGH),
         ours=True,
     )

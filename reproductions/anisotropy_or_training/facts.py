@@ -23,14 +23,10 @@ _SHOWN = {
     "wide_slow": Setting("random-300", SLOW),
 }
 _READ = {
-    "last-{}-values": "holds",
-    "last-{}-keys": "holds",
-    "padded-{}": "holds",
-    "wider-{}": "holds",
+    "last-{}-values": "not identified",
     "gentle-random-300-{}": "holds",
     "gentle-padded-300-{}": "holds",
     "fast-{}": "holds",
-    "untrained-{}": "holds",
     "learnt-less-{}": "cannot tell",
     "warm-padded-300-yelphat": "holds",
     "correlation-yelphat": "holds",
@@ -59,6 +55,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "anisotropic": {
             corpus: {split: _sums(runs, corpus, split) for split in ("train", "test")} for corpus in runs.corpora
         },
+        "others": {corpus: _others(runs, corpus) for corpus in runs.corpora},
+        "chance": {corpus: _chance(runs, corpus) for corpus in runs.corpora},
         "entropy": {corpus: _entropy(runs, corpus) for corpus in runs.corpora},
         "theirs": published("anisotropy_or_training"),
     }
@@ -72,6 +70,19 @@ def _sums(runs: Runs, corpus: str, split: str) -> list[int]:
     """Of the runs with SIM above .9: how many learnt less, and how many there are."""
     pairs = runs.anisotropic(corpus, split).values()
     return [sum(pair[at] for pair in pairs) for at in (0, 1)]
+
+
+def _others(runs: Runs, corpus: str) -> list[int]:
+    """The same of the runs with a lower SIM: without them, a share of those with a high one says nothing."""
+    least, deep = runs.reference(corpus, "train") - LESS, runs.settings(corpus, deep=True)
+    less = [(runs.accuracy(corpus, one) < least)[runs.sim(corpus, one) <= HIGH] for one in deep]
+    return [int(sum(map(np.sum, less))), sum(map(len, less))]
+
+
+def _chance(runs: Runs, corpus: str) -> int:
+    """Of the runs with SIM above .9, those at chance."""
+    deep = runs.settings(corpus, deep=True)
+    return int(sum((~runs.learnt(corpus, one).astype(bool) & (runs.sim(corpus, one) > HIGH)).sum() for one in deep))
 
 
 def _entropy(runs: Runs, corpus: str) -> dict[str, float | None]:

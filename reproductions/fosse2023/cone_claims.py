@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from reproductions.frame.claims import Bound, Claim, Estimate, Published
-from reproductions.frame.statistics import mean_of
+from reproductions.frame.statistics import COSINE, mean_of
 
 ORTHOGONAL = 0.2
 """A cosine of at most this much, either way, is called orthogonal; fixed before anything was measured."""
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 def off_diagonal(matrix: xr.DataArray, chosen: Sequence[int] | None = None) -> dict[Pair, Estimate]:
     """(direction, class) → mean over seeds of [seed direction class], for different classes that have a cosine."""
     places = range(matrix.sizes["direction"]) if chosen is None else chosen
-    cosines = {(i, j): mean_of(matrix.values[:, i, j]) for i in places for j in places if i != j}
+    cosines = {(i, j): mean_of(matrix.values[:, i, j], ends=COSINE) for i in places for j in places if i != j}
     return {pair: cosine for pair, cosine in cosines.items() if cosine.value is not None}
 
 
@@ -33,7 +33,7 @@ def orthogonal(
     return Claim(
         id=id,
         text=text,
-        estimate=mean_of(means),
+        estimate=mean_of(means, ends=COSINE),
         bound=Bound.below(ORTHOGONAL),
         published=published,
         ours=published is None,

@@ -18,6 +18,7 @@ def by_interval(claim: Claim) -> bool:
         claim.bound is not None
         and not claim.bound.of_value
         and not claim.undecided
+        and claim.identified
         and all((one.interval is not None or one.p is not None) and one.method != _COUNTED for one in estimates)
     )
 
@@ -74,6 +75,11 @@ def _beyond(one: Estimate, end: float) -> float:
     half = one.value - one.low if end < one.value else one.high - one.value
     if half <= 0:  # no spread at all
         return 0.0
-    freedom = {"t": (one.n or 2) - 1, "t, pooled": 2 * (one.n or 2) - 2, "Welch": (one.n or 2) - 1}.get(one.method)
+    freedom = {
+        "t": (one.n or 2) - 1,
+        "t, arcsine": (one.n or 2) - 1,
+        "t, pooled": 2 * (one.n or 2) - 2,
+        "Welch": (one.n or 2) - 1,
+    }.get(one.method)
     law = norm if freedom is None else t(freedom)
     return float(2 * law.sf(abs(one.value - end) / half * law.ppf((1 + CONFIDENCE) / 2)))

@@ -7,7 +7,8 @@ from typing import Any
 from lorgnette.statistics.estimate import LEVEL
 
 HOLDS, FAILS, OPEN, NOT_JUDGED = "holds", "does not hold", "cannot tell", "not judged"
-VERDICTS = (HOLDS, FAILS, OPEN, NOT_JUDGED)
+NOT_IDENTIFIED = "not identified"
+VERDICTS = (HOLDS, FAILS, OPEN, NOT_IDENTIFIED, NOT_JUDGED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,8 @@ class Claim:
     for all, and fails if it does for one. `undecided` says why nothing is decided whatever the interval: runs that were
     not trained alike. `overturned` is set by `frame.chance`: what its own interval says, but not after correction for
     all tests of the study. `ours=True` marks a claim that the source does not make; every other has `published`.
+    `identified=False` marks a number that could be any other with weights that compute the same: a level of SIM of keys
+    or values, which moves with a constant that is free. Our runs may agree with a paper's on it; it decides nothing.
     `opposed` is set by `as_printed`: the printed number contradicts the sentence, and its opposite is what is tested.
     """
 
@@ -153,11 +156,14 @@ class Claim:
     undecided: str = ""
     overturned: str = ""
     opposed: bool = False
+    identified: bool = True
 
     @property
     def verdict(self) -> str:
         if self.bound is None:
             return NOT_JUDGED
+        if not self.identified:
+            return NOT_IDENTIFIED
         if self.undecided or self.overturned:
             return OPEN
         verdicts = {self.bound.verdict(estimate) for estimate in (self.estimate, *self.also)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import reproductions
-from reproductions.frame.claims import FAILS, HOLDS, NOT_JUDGED, OPEN, VERDICTS
+from reproductions.frame.claims import FAILS, HOLDS, NOT_IDENTIFIED, NOT_JUDGED, OPEN, VERDICTS
 from reproductions.frame.markdown import NOTHING, grid
 from reproductions.frame.study import ROOT
 
@@ -20,8 +20,10 @@ table. This table is generated.
 _FOOT = """
 
 A claim *holds* if the whole 95 % interval of our estimate lies where the claim says, *does not hold* if none of it
-does; otherwise we *cannot tell*. A claim is *not judged* if we could not measure its number as the source did. All
-tests of a study are corrected together (false discovery rate of 5 %, Benjamini and Hochberg, 1995).
+does; otherwise we *cannot tell*. A claim is *not identified* if other weights that compute the same function could give
+its number any value ([same function, other numbers](../docs/gauge.md)), and *not judged* if we could not measure its
+number as the source did. All tests of a study are corrected together (false discovery rate of 5 %, Benjamini and
+Hochberg, 1995).
 
 `lorgnette reproduce NAME` runs a study from a checkout, `--quick` runs a small part of it, and `--partial` makes its
 page from the committed cells. The docstring of [frame](frame/__init__.py) says how to write a study.
@@ -70,7 +72,7 @@ def evidence(claims: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
     for study, signed in claims.items():
         for sign, patterns in signed.items():
             counts.update(_weighed(verdict, SIGNS[sign] * way) for verdict, way in _verdicts(study, patterns))
-    order = ("for", "against", "hold", "do not hold", "undecided", NOT_JUDGED)
+    order = ("for", "against", "hold", "do not hold", "undecided", NOT_IDENTIFIED, NOT_JUDGED)
     one = {"hold": "holds", "do not hold": "does not hold"}
     return ", ".join(f"{n} {one.get(name, name) if n == 1 else name}" for name in order if (n := counts[name]))
 

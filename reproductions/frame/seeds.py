@@ -21,11 +21,18 @@ def learnt(accuracy: Any, corpus: str) -> Bool[np.ndarray, "..."]:
 
 
 def with_and_without(
-    values: Any, learnt: Any, *, bound: Bound, note: str = "", published: Published | None, **about: Any
+    values: Any,
+    learnt: Any,
+    *,
+    bound: Bound,
+    note: str = "",
+    published: Published | None,
+    ends: tuple[float, float] | None = None,
+    **about: Any,
 ) -> Claim:
     """A claim about a number of each seed: all of them, and those alone that learnt something, must say the same."""
     known = np.asarray(values, dtype=float)
-    every, rest = mean_of(known), mean_of(known[np.asarray(learnt, dtype=bool)])
+    every, rest = (mean_of(some, ends=ends) for some in (known, known[np.asarray(learnt, dtype=bool)]))
     lost = len(known) - int(np.sum(learnt))
     said = f"{lost} of {len(known)} seeds at chance, without them {markdown.estimate(rest)}" if lost else ""
     return Claim(

@@ -15,22 +15,32 @@ from lorgnette.statistics.bootstrap import percentile_interval
 from lorgnette.statistics.estimate import CONFIDENCE
 from reproductions.frame.claims import Estimate
 
+SHARE, COSINE = (0.0, 1.0), (-1.0, 1.0)
+"""Between which ends a share (an accuracy, an AUROC) and a cosine (a correlation) lie."""
 FEWEST = 3
 """Runs of each setting that a bootstrap needs to be worth anything."""
 MOST_ORDERED = 9
 """Settings of a seed whose orders are all tried: 362,880."""
 
 
-def mean_of(values: Any, over: str = "seeds") -> Estimate:
+def mean_of(values: Any, over: str = "seeds", ends: tuple[float, float] | None = None) -> Estimate:
     """Mean ± t · s/√n. What is missing (NaN, None) is left out; one value has no interval.
 
-    It says what other draws of `over` would give, and nothing of what was the same in all of them.
+    It says what other draws of `over` would give, and nothing of what was the same in all of them. A number that lies
+    between two `ends` (`SHARE`, `COSINE`) has an interval between them: t of the arcsine of its root, and back.
     """
     known = _known(values)
     if len(known) < 2:
         return Estimate(value=known[0] if known else None, n=len(known), over=over)
-    low, high = estimate.Estimate.mean(known).interval
-    return Estimate(value=mean(known), low=low, high=high, sd=stdev(known), n=len(known), over=over, method="t")
+    about: dict[str, Any] = {"value": mean(known), "sd": stdev(known), "n": len(known), "over": over}
+    if ends is None:
+        low, high = estimate.Estimate.mean(known).interval
+        return Estimate(low=low, high=high, method="t", **about)
+    least, most = ends
+    angles = np.arcsin(np.sqrt((np.clip(known, least, most) - least) / (most - least)))
+    sides = np.clip(estimate.Estimate.mean(angles.tolist()).interval, 0, np.pi / 2)
+    low, high = (least + (most - least) * np.sin(sides) ** 2).tolist()
+    return Estimate(low=min(low, about["value"]), high=max(high, about["value"]), method="t, arcsine", **about)
 
 
 def difference(first: Any, second: Any, over: str = "seeds") -> Estimate:

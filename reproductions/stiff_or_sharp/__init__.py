@@ -9,7 +9,7 @@ STUDY = Study(
     "penalties cannot say which of the two does what. What does each do when the other is held?",
     headline=[
         f"{claim}-{corpus}"
-        for claim in ("penalty", "needed", "sharpness-auprc", "stiffness-auprc", "stiffness-flips")
+        for claim in ("penalty", "gauge-penalty", "gauge-stiffening", "sharpness-auprc", "stiffness-auprc")
         for corpus in ("hatexplain", "yelphat", "esnli")
     ],
     seeds=(0, 1, 2, 3, 4),

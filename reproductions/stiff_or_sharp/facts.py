@@ -10,6 +10,14 @@ from reproductions.stiff_or_sharp.grid import HOLD, STEADY, STIFF, STRENGTH
 from reproductions.stiff_or_sharp.runs import Runs
 
 _READ = {
+    "centred-keys-hatexplain": "holds",
+    "centred-keys-yelphat": "holds",
+    "centred-keys-esnli": "holds",
+    "centred-penalty-hatexplain": "holds",
+    "gauge-penalty-hatexplain": "holds",
+    "gauge-stiffening-hatexplain": "holds",
+    "gauge-stiffening-yelphat": "holds",
+    "gauge-stiffening-esnli": "holds",
     "sharpens-hatexplain": "holds",
     "stiffens-hatexplain": "holds",
     "stays-sharp-hatexplain": "holds",
@@ -40,8 +48,15 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "as_read": all(id in claims and claims[id].verdict == verdict for id, verdict in _READ.items()),
         "counts_by_corpus": {NAMES[corpus]: len(runs.of(corpus, "stiff", "auprc")) for corpus in runs.corpora},
         "chance": {name: sum(arms.values()) for name, arms in chance.items()},
+        "centred_most": _centred_most(runs.gauge),
         "strength": {NAMES[corpus]: value for corpus, value in STRENGTH.items()},
         "steady": {NAMES[corpus]: value for corpus, value in STEADY.items()},
         "stiff": STIFF,
         "hold": HOLD,
     }
+
+
+def _centred_most(runs: Runs) -> float | None:
+    """By how much stiffening changes centred SIM of the values where it changes it most, mean over seeds."""
+    effects = [runs.effect(corpus, ("stiff", "held"), "value_centred")[0] for corpus in runs.corpora]
+    return max((abs(float(one.mean())) for one in effects if len(one)), default=None)

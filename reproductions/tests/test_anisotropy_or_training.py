@@ -42,15 +42,20 @@ def test_what_was_planted_is_what_the_claims_say(cells):
         for id in (
             "gentle-random-300",
             "gentle-padded-300",
-            "width",
             "fast",
             "fast-learns-less",
-            "untrained",
-            "padded",
         ):
             assert verdicts[f"{id}-{corpus}"] == "holds", id
-        assert verdicts[f"last-{corpus}-values"] == "holds"
-        assert verdicts[f"wider-{corpus}"] == verdicts[f"width-gently-{corpus}"] == "holds"
+        for id in (
+            "last-{}-values",
+            "rise-{}-keys",
+            "wider-{}",
+            "width-gently-{}",
+            "width-{}",
+            "padded-{}",
+            "untrained-{}",
+        ):
+            assert verdicts[id.format(corpus)] == "not identified", id  # levels of SIM: a constant is free
         assert verdicts[f"learnt-less-{corpus}"] == "holds"
     assert verdicts["warm-random-300-yelphat"] != "holds"  # a warm-up changes nothing in these cells
     assert "warm-random-300-hatexplain" not in verdicts

@@ -332,6 +332,27 @@ def test_a_p_value_belongs_to_its_interval():
     assert p_value(Claim(id="x", text="", estimate=between(-1, 1), bound=ABOVE_ZERO)) == 1
 
 
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-1.0, 1.0)])
+def test_an_interval_of_a_share_or_a_cosine_stays_between_its_ends(ends):
+    for values in ([0.99, 0.999, 0.95], [1.0, 1.0, 0.9], [0.2, 0.9, 0.5], [1.0, 1.0, 1.0]):
+        one = mean_of(values, ends=ends)
+        assert ends[0] <= one.low <= one.value <= one.high <= ends[1]
+    middle = [0.1, 0.12, 0.11, 0.09]  # where nothing is near an end, the interval is that of t
+    assert mean_of(middle, ends=(-1.0, 1.0)).interval == pytest.approx(mean_of(middle).interval, abs=1e-4)
+    shares = np.array([0.8, 0.95, 0.9, 0.99])
+    angles = np.arcsin(np.sqrt(shares))
+    half = scipy.stats.t.ppf(0.975, 3) * angles.std(ddof=1) / 2
+    low = np.sin(angles.mean() - half) ** 2
+    assert mean_of(shares, ends=(0.0, 1.0)).low == pytest.approx(low)
+
+
+def test_what_other_weights_could_make_any_number_is_not_judged():
+    free = Claim(id="x", text="", estimate=between(1, 2), bound=ABOVE_ZERO, identified=False)
+    assert free.verdict == free.record()["verdict"] == "not identified"
+    assert not by_interval(free)
+    assert counted([free]) == {"not identified": 1}
+
+
 def test_runs_at_chance_must_not_make_the_verdict():
     assert disagreement(ABOVE_ZERO, between(1, 2), between(0.5, 3)) == ""
     assert disagreement(ABOVE_ZERO, between(1, 2), between(-1, 3))

@@ -83,6 +83,14 @@ def test_claims_have_an_id_a_source_a_test_and_a_verdict(outcome):
         assert "value" in entry
 
 
+def test_cosines_and_shares_have_intervals_between_their_ends(outcome):
+    if outcome.study.name in ("fosse2023", "anisotropy_or_training", "stiff_or_sharp"):  # they measure little else
+        for claim in outcome.claims:
+            value, interval = claim.estimate.value, claim.estimate.interval
+            if interval is not None and abs(value) <= 1:
+                assert -1 <= interval[0] <= interval[1] <= 1, claim.id
+
+
 def test_the_table_of_all_studies():
     assert (ROOT / "README.md").read_text(encoding="utf-8") == index()
 

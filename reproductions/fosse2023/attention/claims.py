@@ -9,7 +9,7 @@ from reproductions.fosse2023.attention.runs import REPLACED, Runs
 from reproductions.fosse2023.grid import DEPTHS, NAMES, OTHERS
 from reproductions.frame.claims import Bound, Claim, Published
 from reproductions.frame.seeds import with_and_without
-from reproductions.frame.statistics import difference, mean_of, slope
+from reproductions.frame.statistics import COSINE, difference, mean_of, slope
 
 HIGH = 0.9
 """What the last layer of deep models has in every published table."""
@@ -50,6 +50,7 @@ def _rises(runs: Runs, printed: Table, corpus: str, of: str, layers: int) -> Cla
         id=f"rise-{corpus}-{OF[of]}-l{layers}",
         text=f"{NAMES[corpus]}, L = {layers}: SIM of the {OF[of]} rises through the layers (slope per layer)",
         estimate=mean_of(runs.slopes(of, corpus, layers)),
+        identified=False,
         bound=Bound.above(0),
         published=theirs,
         ours=theirs is None,
@@ -68,7 +69,8 @@ def _last_layer(runs: Runs, printed: Table, corpus: str) -> Iterator[Claim]:
                 id=f"last-{corpus}-{name}-l{deep}",
                 text=f"{NAMES[corpus]}, L = {deep}, GloVe of width 100: SIM of the {name} of the last layer is above "
                 f"{HIGH}",
-                estimate=mean_of(last),
+                estimate=mean_of(last, ends=COSINE),
+                identified=False,
                 bound=Bound.above(HIGH),
                 ours=True,
                 note="the paper's vectors have width 300",
@@ -80,6 +82,7 @@ def _last_layer(runs: Runs, printed: Table, corpus: str) -> Iterator[Claim]:
                 id=f"deeper-{corpus}-{name}",
                 text=f"{NAMES[corpus]}: SIM of the {name} of the last layer is higher for L = {deep} than for L = 1",
                 estimate=difference(last, first),
+                identified=False,
                 bound=Bound.above(0),
                 published=theirs and Published(float(theirs.value) - printed[of][corpus]["1"][0], theirs.source),
                 ours=theirs is None,
@@ -96,7 +99,8 @@ def _few(runs: Runs, printed: Table, corpus: str, of: str) -> Iterator[Claim]:
             id=f"few-{corpus}-{name}-l{layers}",
             text=f"{NAMES[corpus]}, L = {layers}: models with few layers are not anisotropic (SIM of the {name} of the "
             f"last layer below {HIGH})",
-            estimate=mean_of(last),
+            estimate=mean_of(last, ends=COSINE),
+            identified=False,
             bound=Bound.below(HIGH),
             published=theirs,
             ours=theirs is None,
@@ -107,6 +111,7 @@ def _few(runs: Runs, printed: Table, corpus: str, of: str) -> Iterator[Claim]:
             id=f"deeper-{corpus}-{name}-l{layers}",
             text=f"{NAMES[corpus]}: SIM of the {name} of the last layer is higher for L = {layers} than for L = 1",
             estimate=difference(last, one),
+            identified=False,
             bound=Bound.above(0),
             published=theirs and Published(float(theirs.value) - printed[of][corpus]["1"][0], theirs.source),
             ours=theirs is None,
@@ -121,9 +126,9 @@ def _from_random(runs: Runs, printed: Table, corpus: str, vectors: str) -> Itera
         return
     for of, name in OF.items():
         last, rises = runs.sim(of, corpus, point, vectors=vectors), runs.slopes(of, corpus, point[0], vectors)
-        for what, values, bound, said, read in (
-            ("rise", rises, 0.0, "rises through the layers (slope per layer)", slope),
-            ("last", last, HIGH, f"is above {HIGH} in the last layer", lambda levels: levels[-1]),
+        for what, values, bound, said, read, ends in (
+            ("rise", rises, 0.0, "rises through the layers (slope per layer)", slope, None),
+            ("last", last, HIGH, f"is above {HIGH} in the last layer", lambda levels: levels[-1], COSINE),
         ):
             theirs = _published(printed[of], corpus, point[0], read) if same_width else None
             yield with_and_without(
@@ -132,6 +137,8 @@ def _from_random(runs: Runs, printed: Table, corpus: str, vectors: str) -> Itera
                 id=f"{what}-{corpus}-{name}-{vectors}",
                 text=f"{NAMES[corpus]}, L = {point[0]}, {vectors} vectors: SIM of the {name} {said}",
                 bound=Bound.above(bound),
+                identified=False,
+                ends=ends,
                 published=theirs,
                 note=_accuracies(runs, [corpus], vectors),
             )
@@ -159,6 +166,7 @@ def _wider(runs: Runs) -> Iterator[Claim]:
             text=f"L = {point[0]}: SIM of the {name} of the last layer is higher from {wide} than from {narrow} "
             "vectors",
             estimate=mean_of([after - before for before, after in ends], over="corpora"),
+            identified=False,
             bound=Bound.above(0),
             undecided="wide models learnt less, so that width and failed training cannot be told apart" if less else "",
             note=f"{', '.join(levels)}; {_accuracies(runs, corpora, narrow, wide)}",

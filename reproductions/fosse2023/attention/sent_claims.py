@@ -12,7 +12,7 @@ from reproductions.frame.claims import Bound, Claim
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Table
 from reproductions.frame.seeds import learnt, with_and_without
-from reproductions.frame.statistics import mean_of
+from reproductions.frame.statistics import SHARE, mean_of
 
 BARELY = 0.02
 """Of accuracy: less is nothing lost, as for replaced weights."""
@@ -76,7 +76,7 @@ def _alone(runs: Sent, corpus: str) -> Claim:
         id=f"sent-{corpus}-alone",
         text=f"{NAMES[corpus]}, L = 1: the mean direction of the words, each read alone, has the class that the model "
         f"predicts (share of texts above {AGREES})",
-        estimate=mean_of(runs.of("alone.uniform.agrees", corpus)),
+        estimate=mean_of(runs.of("alone.uniform.agrees", corpus), ends=SHARE),
         bound=Bound.above(AGREES),
         ours=True,
         note=f"weighed by attention {weighed:.3f}; cosine of the plain mean with <cls> {near:.2f}",
@@ -90,7 +90,7 @@ def _determines(runs: Sent, corpus: str) -> Claim:
         id=f"sent-{corpus}-nearest",
         text=f"{NAMES[corpus]}, L = 1: the direction determines the class (nearest class direction is that of the "
         f"predicted class: share of texts above {DETERMINES})",
-        estimate=mean_of(runs.of("nearest.as_predicted", corpus)),
+        estimate=mean_of(runs.of("nearest.as_predicted", corpus), ends=SHARE),
         bound=Bound.above(DETERMINES),
         published=DETERMINED,
         note=f"is that of the true class: {runs.of('nearest.right', corpus).mean():.3f}",

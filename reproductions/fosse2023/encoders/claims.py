@@ -19,7 +19,7 @@ from reproductions.fosse2023.cone_claims import (
 from reproductions.fosse2023.grid import NAMES
 from reproductions.frame.claims import Bound, Claim, Published
 from reproductions.frame.finished import Finished
-from reproductions.frame.statistics import mean_of
+from reproductions.frame.statistics import SHARE, mean_of
 
 ORDER = ("esnli", "hatexplain", "yelphat")
 _REINFORCED = Published("fine-tuning for classification reinforces anisotropy", "slides")
@@ -109,7 +109,7 @@ def _separated(encoder: Encoder) -> Claim:
     return every_above(
         f"cones-{encoder.id}",
         f"{_name(encoder)}: texts lie closer to representatives of their own class (AUROC of every class above {CONE})",
-        {label: mean_of(areas[:, c]) for c, label in enumerate(encoder.labels)},
+        {label: mean_of(areas[:, c], ends=SHARE) for c, label in enumerate(encoder.labels)},
         CONE,
         f"before training, mean over classes: {before:.3f}",
         _CONES,
