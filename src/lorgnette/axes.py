@@ -60,6 +60,7 @@ TERM: Final = "term"
 TEST: Final = "test"
 LENGTH: Final = "length"  # tokens of the text around a needle
 DEPTH: Final = "depth"  # where in the text the needle is, in percent
+WINDOW: Final = "window"  # number of tokens up to the query, its own among them, that count as near
 STEP: Final = "step"  # step of the training that a checkpoint was written at
 SOURCE: Final = "source"  # part of a prompt, by name; over a corpus, "prompt: part"
 SHARE: Final = "share"  # share of a stack's heads that is removed

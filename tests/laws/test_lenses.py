@@ -19,6 +19,7 @@ NEEDS = {
     "effects": {"classifier", "gpt2", "marian"},
     "patching": {"classifier", "gpt2", "marian"},
     "logitlens": {"gpt2", "marian"},
+    "context": {"gpt2"},
     "gating": {"classifier", "gpt2", "marian"},
     "agreement": set(),  # made from other lenses' results
     "alignment": {"marian"},
@@ -35,6 +36,7 @@ OPTIONS = {
     "synthetic": {"sequences": 3, "length": 5},
     "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
     "logitlens": {"positions": 3},
+    "context": {"sinks": 1, "windows": (2, 4), "window": 3},
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
 }
 
@@ -66,7 +68,7 @@ def test_laws(name, kind):
 def test_permuting_heads_permutes_the_result(name):
     if name == "removal":
         return  # its random sets are drawn by number; tests/lens/test_removal_lens.py permutes what the signals choose
-    if name in ("alignment", "agreement", "sources"):
+    if name in ("alignment", "agreement", "sources", "context"):
         with pytest.raises(UserError):
             check_head_permutation(lambda: made(name), classifier(), texts(name))
         return

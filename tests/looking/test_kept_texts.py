@@ -77,7 +77,8 @@ def test_a_run_keeps_them_in_its_folder(tmp_path):
 
 TREES = ("relations", "trees", "roles", "coreference", "rationales", "probes", "attention-probe")
 OPTIONS = {"importance": {"ablations": ("zero",)}, "removal": {"shares": (0.25, 0.5)},
-           "synthetic": {"sequences": 3, "length": 5}}  # fmt: skip
+           "synthetic": {"sequences": 3, "length": 5},
+           "context": {"sinks": 1, "windows": (2,), "window": 2}}  # fmt: skip
 WITHOUT = {"agreement", "attention-probe", "circuits", "cones", "frequency", "gating", "probes", "synthetic"}
 """Lenses whose results are not means over the texts of the corpus."""
 
@@ -99,8 +100,8 @@ def test_saved_numbers_of_texts_are_the_same_after_loading(name, tmp_path, reque
         options["ranking"] = request.getfixturevalue("ranking")
     subject = marian() if name in ("alignment", "logitlens") else classifier()
     texts = TREEBANK if name in TREES else EXAMPLES
-    if name == "sources":
-        subject, texts = gpt2(), PROMPTS
+    if name in ("sources", "context"):
+        subject, texts = gpt2(), PROMPTS if name == "sources" else EXAMPLES
     run = lo.look(subject, texts, [lenses.get(name, **options)], keep="texts", progress=False)
     again = lo.Results.load(run.save(tmp_path / "run"))
     kept = run.text_numbers[name]

@@ -33,6 +33,7 @@ OPTIONS = {
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
+    "context": {"sinks": 1, "windows": (2, 4), "window": 3},
 }
 TWICE = {"roles", "effects", "importance", "agreement", "removal"}
 """Those that need results of the whole corpus before they look, or are made from such."""
@@ -71,8 +72,8 @@ def test_five_shards_give_what_one_process_finds(name):
     kind = "marian" if name in ("alignment", "logitlens") else "bert"
     model = classifier() if name in CLASSIFIER else MAKERS[kind]()
     texts = TREEBANK if name in TREES else EXAMPLES
-    if name == "sources":
-        model, texts = MAKERS["gpt2"](), PROMPTS
+    if name in ("sources", "context"):
+        model, texts = MAKERS["gpt2"](), PROMPTS if name == "sources" else EXAMPLES
     make = lambda: [lenses.get(name, **OPTIONS.get(name, {}))]  # noqa: E731
     one = lo.look(model, texts, make(), progress=False)
     merged = lo.merge(sharded(model, texts, make), subject=model)

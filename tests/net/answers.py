@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
+    "context": {"sinks": 1, "windows": (2, 4), "window": 3},
 }
 VARIANTS = {
     "weights by token": lambda: lenses.get("weights", by="token"),

@@ -31,6 +31,7 @@ OURS = {
     "coreference": "lorgnette.lens.coreference.lens:Coreference",
     "alignment": "lorgnette.lens.alignment.lens:Alignment",
     "synthetic": "lorgnette.lens.synthetic.lens:Synthetic",
+    "context": "lorgnette.lens.context.lens:Context",
     "circuits": "lorgnette.lens.circuits.lens:Circuits",
     "geometry": "lorgnette.lens.geometry.lens:Geometry",
     "cones": "lorgnette.lens.cones.lens:Cones",

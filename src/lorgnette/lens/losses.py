@@ -54,15 +54,26 @@ def text_losses(
 
     One text's loss does not depend on the others in the batch. `labels` are those of `masked`.
     """
-    logits = outputs.logits.float() if outputs.logits.dtype.itemsize < 4 else outputs.logits
     if task == "classification":
+        logits = _wide(outputs.logits)
         wanted = class_labels(subject, batch).to(logits.device)
         return F.cross_entropy(logits, wanted, reduction="none"), torch.ones(len(batch), device=logits.device)
-    labels = right_tokens(subject, task, batch, labels).to(logits.device)
+    return mean_losses(outputs.logits, right_tokens(subject, task, batch, labels))
+
+
+def mean_losses(
+    logits: Float[Tensor, "text token vocabulary"], labels: Int[Tensor, "text token"]
+) -> tuple[Float[Tensor, " text"], Float[Tensor, " text"]]:
+    """The mean cross-entropy of each text's labels but those that are IGNORED, and 1 for texts that have any."""
+    logits, labels = _wide(logits), labels.to(logits.device)
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
     each = each.view_as(labels)
     counts = (labels != IGNORED).sum(-1)
     return each.sum(-1) / counts.clamp(min=1), (counts > 0).to(logits.dtype)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 def right_tokens(

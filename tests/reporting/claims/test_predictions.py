@@ -3,7 +3,19 @@
 import pytest
 from scipy.stats import t
 
-from claims.numbers import NAMED, NUMBER, PER_HEAD, are_significant, discovered, p_values, prints, single, triples
+from claims.numbers import (
+    NAMED,
+    NUMBER,
+    PER_HEAD,
+    are_named,
+    are_significant,
+    discovered,
+    is_beside,
+    p_values,
+    prints,
+    single,
+    triples,
+)
 from claims.rules import check_sentences, says
 
 
@@ -84,6 +96,47 @@ def _(match, data):
     assert int(match[1]) == data["head_contrast_count"].max()
 
 
-@pytest.mark.parametrize("make", [logitlens], ids=lambda make: make.__name__)
+def context(draw):
+    variables = draw.mean("loss_change", PER_HEAD, -1, 1, missing=True)
+    return draw.result("context", variables, {"sinks": 4, "size": 64})
+
+
+_KEPT = "the first 4 tokens and the last 64"
+
+
+@says(
+    "context",
+    rf"Letting a single head see only {_KEPT} raises the loss significantly for (\d+) of (\d+) heads \(false discovery "
+    rf"rate 5 %\); the largest increases are those of ({NAMED})(.*)\.",
+)
+def _(match, data):
+    means = triples(data, "loss_change")
+    sure = raised(means)
+    assert (int(match[1]), int(match[2])) == (len(sure), len(means))
+    are_named(match[3], {name: means[name][0] for name in sure})
+    first, largest = match[3].split(" ")[0], max(means, key=lambda name: means[name][0])
+    if "larger, but not significant" in match[4]:
+        assert largest not in sure
+    else:
+        assert first == largest
+        is_beside(match[4].removeprefix("; the first is"), means, first)
+
+
+def raised(means):
+    return {head for head in discovered(p_values(means)) if means[head][0] > 0}
+
+
+@says(
+    "context",
+    rf"Letting a single head see only {_KEPT} raises the loss significantly for none of (\d+) heads \((\d+) texts?\)\.",
+)
+def _(match, data):
+    means = triples(data, "loss_change")
+    assert not raised(means)
+    assert int(match[1]) == len(means)
+    assert int(match[2]) == data["loss_change_count"].max()
+
+
+@pytest.mark.parametrize("make", [logitlens, context], ids=lambda make: make.__name__)
 def test_sentences_say_what_the_numbers_say(make):
     check_sentences(make)

@@ -18,9 +18,12 @@ from lorgnette.texts.batch import Batch
 
 @dataclass(frozen=True)
 class Replacement:
-    """One head of a site, and what it gives instead (None: zero): one vector, or one for each text and query."""
+    """One head of a site, and what it gives instead (None: zero): one vector, or one for each text and query.
 
-    head: int
+    Or several neighbouring heads, with the vectors of each.
+    """
+
+    head: int | slice
     vector: Float[Tensor, "*position dim"] | None
 
 

@@ -1,0 +1,173 @@
+"""Which heads need the long context? Their attention near and far, and the loss when they see sinks and a window."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call
+from lorgnette.attending.sweep import Wanted
+from lorgnette.constraints import Interval, NotEmpty
+from lorgnette.errors import UserError
+from lorgnette.lens.ablation.rerun import Replacement, Rerun
+from lorgnette.lens.base import Lens
+from lorgnette.lens.context.windowed import Stream, WindowedContexts, places_of
+from lorgnette.lens.losses import IGNORED, mean_losses, right_tokens, task_of
+from lorgnette.lens.moments import Moments
+from lorgnette.lens.pairs import Pairs
+from lorgnette.results import Result
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.types import ModelOutput
+
+MASSES = ("sink_mass", "local_mass", "far_mass")
+CHANGES = ("loss_change", "shared_change")
+_DESCRIPTIONS = {
+    "sink_mass": "weight on the first tokens of the text, mean over queries that have keys beyond sinks and window",
+    "local_mass": "weight on the last tokens, the query's own among them, mean over the same queries",
+    "far_mass": "weight on all keys between them, mean over the same queries",
+    "loss_change": "loss if the head sees only sinks and window, minus the loss of the intact model (nats per token)",
+    "shared_change": "the same if all heads that share its keys and values see only sinks and window",
+    "loss": "loss of the intact model at these tokens, mean over texts (nats per token)",
+}
+
+
+class Context(Lens):
+    """How much attention each head of a causal model pays to distant tokens, and what the model loses without it.
+
+        sink_mass    Σ_j<s α_ij                 on the first s tokens (`sinks`)
+        local_mass   Σ_{i−w<j≤i} α_ij           on the last w tokens, for each of `windows`
+        far_mass     Σ_{s≤j≤i−w} α_ij           on what a streaming cache of both would have dropped
+        loss_change  L(x; head h sees only sinks and `window`) − L(x)
+
+    Masses are means over the queries that have such distant keys (position ≥ s + w), then over texts. The loss is the
+    mean cross-entropy of the tokens that these queries predict, so that it does not depend on how long a text is. The
+    head's scores are masked before the softmax, and everything behind it is computed anew: exact. `shared_change`
+    masks all heads that share keys and values, as only together they let the cache drop a key (grouped-query
+    attention). Texts of at most `sinks` + `window` tokens count for nothing. `losses=False` leaves out the passes with
+    a masked head.
+
+    What it does not tell you: that several heads can be masked together. And a head that this corpus does not need far
+    away may be needed for other texts.
+    """
+
+    name: ClassVar[str] = "context"
+    summary: ClassVar[str] = "which heads need the long context: mass on distant tokens, and the loss without them"
+    reads = frozenset({"cpu"})
+
+    def __init__(
+        self,
+        sinks: Annotated[int, Interval(0)] = 4,
+        windows: Annotated[Sequence[Annotated[int, Interval(1)]], NotEmpty()] = (16, 64, 256),
+        window: Annotated[int, Interval(1)] = 64,
+        losses: bool = True,
+    ) -> None:
+        super().__init__()
+        self.stream = Stream(sinks, window)
+        self.streams: list[Stream] = [Stream(sinks, size) for size in sorted({*windows, window})]
+        self.losses = losses
+
+    def allocate(self, subject: Subject) -> None:
+        _refuse_other_than_causal(subject)
+        sizes = {axes.WINDOW: [stream.window for stream in self.streams]}
+        self.of_masses: Moments = Moments(self, MASSES, sizes)
+        if self.losses:
+            self.grouped: bool = any(each.groups < each.heads for each in subject.anatomy.sites)
+            self.changes: tuple[str, ...] = CHANGES if self.grouped else CHANGES[:1]
+            self.of_changes: Moments = Moments(self, self.changes)
+            self.pairs: list[Pairs] = [Pairs(self.of_changes, name) for name in self.changes]
+            self.of_loss: Moments = Moments(self, "loss", at="corpus")
+
+    def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
+        return (Wanted(block=self._masses(call, batch)),)
+
+    def _masses(self, call: Call, batch: Batch) -> "Masses":
+        """The masses of a call, which are added up while its rows are swept."""
+        return call.once(f"context {id(self)}", lambda: Masses(call, batch.queries(call.site), self.streams))
+
+    def update(self, call: Call, batch: Batch) -> None:
+        self.measured(call, batch)
+        masses = self._masses(call, batch)
+        counts = masses.far.sum(-1).double().T  # [text window]
+        means = masses.sums / counts.clamp(min=1)[:, None, :, None]
+        exists = (counts > 0).double()[:, None]
+        self.of_masses.add(call.site, **{name: (means[..., row], exists) for row, name in enumerate(MASSES)})
+
+    @torch.no_grad()
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
+        """One pass that is kept, then one per site, with a copy of the batch for every head that is masked."""
+        if not self.losses:
+            return
+        labels = right_tokens(self.subject, "causal", batch).masked_fill(~self.stream.far(batch.source), IGNORED)
+        tap, rerun = WindowedContexts(places_of(batch.source), self.stream), Rerun(self.subject, batch)
+        with self.subject.tapped(tap), rerun.recording():
+            logits = self.subject.run(batch, **rerun.options).logits
+        intact, exists = mean_losses(logits, labels)
+        self.of_loss.add(loss=(intact, exists))
+        for site in self.sites:
+            context = tap.contexts[site]
+            changes = intact.new_zeros(len(self.changes), len(batch), context.shape[1])
+            jobs = self._jobs(context.shape[1], tap.groups[site]) if bool(exists.any()) else []  # else none is long
+            replaced = [Replacement(heads, context[:, heads]) for _, heads in jobs]
+            for (row, heads), logits in zip(jobs, rerun.each(site, replaced), strict=True):
+                changes[row, :, heads] = (mean_losses(logits, labels)[0] - intact)[:, None]
+            numbers = zip(self.changes, changes, strict=True)
+            self.of_changes.add(site, **{name: (each, exists[:, None]) for name, each in numbers})
+
+    def _jobs(self, heads: int, groups: int) -> list[tuple[int, slice]]:
+        """Which of `changes`, and which heads are masked together: each alone, then those that share their keys."""
+        alone = [(0, slice(head, head + 1)) for head in range(heads)]
+        each = heads // groups
+        return alone + [(1, slice(start, start + each)) for start in range(0, heads if self.grouped else 0, each)]
+
+    def compute(self) -> Result:
+        """Masses by window, and the change of the loss for each head, alone and with those that share its keys."""
+        variables = self.of_masses.arrays()
+        if self.losses:
+            variables |= self.of_changes.arrays() | self.of_loss.arrays()
+            for pairs in self.pairs:
+                variables |= pairs.q()
+        for name, text in _DESCRIPTIONS.items():
+            if name in variables:
+                variables[name].attrs["description"] = text
+        result = self.result(variables)
+        result.data.attrs |= {"sinks": self.stream.sinks, "size": self.stream.window}
+        return result
+
+
+class Masses:
+    """Weight on sinks, on the last tokens and between them, summed over the distant queries of a text by stream.
+
+    It is shown the weights of some rows at a time, as `Wanted.block`.
+    """
+
+    sums: Float[Tensor, "text head stream mass"]
+    far: Bool[Tensor, "stream text token"]
+
+    def __init__(self, call: Call, tokens: Tokens, streams: Sequence[Stream]) -> None:
+        texts, heads = call.scores.shape[:2]
+        self.streams, self.places = streams, places_of(tokens)
+        self.far = torch.stack([stream.far(tokens) for stream in streams])
+        self.sums = torch.zeros(texts, heads, len(streams), len(MASSES), dtype=torch.float64, device=tokens.mask.device)
+
+    def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
+        places, total = self.places[texts], weights.sum(-1)
+        first = (places < self.streams[0].sinks)[:, None, None].to(weights)
+        sinks = (weights * first).sum(-1)
+        behind = places[:, rows, None] - places[:, None]
+        for number, stream in enumerate(self.streams):
+            local = (weights * (behind < stream.window)[:, None].to(weights)).sum(-1)
+            counted = self.far[number, texts, rows][:, None].to(weights)
+            masses = torch.stack([sinks, local, total - sinks - local], -1) * counted[..., None]
+            self.sums[texts, :, number] += masses.sum(2).double()
+
+
+def _refuse_other_than_causal(subject: Subject) -> None:
+    if not subject.anatomy.causal or task_of(subject) != "causal":
+        raise UserError(
+            f"{subject.name!r} is not a causal language model: the lens 'context' asks which heads need the tokens far "
+            "before them. Give a decoder with its output head, such as SmolLM2."
+        )
