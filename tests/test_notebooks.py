@@ -37,3 +37,34 @@ def test_the_first_look_runs(monkeypatch, tmp_path, capsys):
             exec("".join(cell["source"]), names)
     assert set(names["results"]) == {"weights", "norms"}
     assert "· " in capsys.readouterr().out
+
+
+def as_printed(points: float, comma: bool) -> str:
+    return f"{100 * points:.1f}".replace("-", "−").replace(".", "," if comma else ".")
+
+
+@pytest.mark.parametrize(
+    ("claim", "sign"),
+    [
+        ("attention-beats-mean-frozen", 1),
+        ("attention-beats-mean-trained", -1),
+        ("residual-beats-base-frozen", 1),
+        ("depth-hurts-base", 1),
+        ("positions-sinusoidal-base-frozen", -1),
+        ("cls-beats-mean-residual-frozen", 1),
+    ],
+)
+@pytest.mark.parametrize("name", ["tp9-practical", "tp9-travaux-pratiques"])
+def test_the_practical_gives_the_numbers_of_the_reproduction(name, claim, sign):
+    """A loss is written without its sign ("loses 0.8 points [0.7, 1.0]")."""
+    results = json.loads((ROOT / "reproductions" / "tp9" / "results.json").read_text(encoding="utf-8"))
+    estimate = next(row["estimate"] for row in results["claims"] if row["id"] == claim)
+    french = name == "tp9-travaux-pratiques"
+    value, low, high = (as_printed(sign * estimate[key], french) for key in ("value", "low", "high"))
+    if sign < 0:
+        low, high = high, low
+    text = " ".join(
+        " ".join("".join(cell["source"]).split()) for cell in cells(ROOT / "docs" / "notebooks" / f"{name}.ipynb")
+    )
+    points = ("point" if abs(100 * estimate["value"]) < 2 else "points") if french else "points"
+    assert f"{value} {points} [{low}{' ; ' if french else ', '}{high}]" in text
