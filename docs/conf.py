@@ -18,9 +18,11 @@ author = "The Lorgnette developers"
 copyright = "2026, the Lorgnette developers"
 version = release = lorgnette.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "maths"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"
+smartquotes = False  # they turn the dashes of --option into one long dash
 myst_heading_anchors = 3
 # A notebook is executed in the build when it or the package changed; one that fails stops the build.
 nb_execution_mode = "cache"
@@ -70,7 +72,7 @@ def _escaped(line: str) -> str:
 def links(app, docname, source):
     """Links out of this folder lead to the copies on the site."""
     page = Path(app.env.doc2path(docname))
-    if page.suffix == ".md":
+    if page.suffix in (".md", ".ipynb"):
         source[0] = with_links(source[0], page, page)
 
 

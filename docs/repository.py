@@ -33,4 +33,4 @@ def with_links(text: str, source: Path, page: Path) -> str:
             return match["words"]
         return f"{match['image']}[{match['words']}]({os.path.relpath(place, page.parent)}{mark}{anchor})"
 
-    return re.sub(r"(?P<image>!?)\[(?P<words>[^\]\n]*)\]\((?P<target>[^)\s]+)\)", led, text)
+    return re.sub(r"(?P<image>!?)\[(?P<words>(?:[^\]\n]|\n(?!\n))*)\]\((?P<target>[^)\s]+)\)", led, text)

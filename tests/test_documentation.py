@@ -55,3 +55,41 @@ def test_command_lines_name_commands_and_options_that_exist(page):
 def test_there_are_lines_and_blocks_to_test():
     assert sum(len(command_lines(page)) for page in PAGES) > 60
     assert sum(len(blocks(page, "python")) for page in PAGES) > 20
+
+
+FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$`\w])\$(?=\S)([^$\n`]+?)(?<=\S)\$(?![\d$])", flags=re.DOTALL)
+
+
+def formulas(page: Path) -> list[str]:
+    """TeX between dollars, outside code."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
+    return [one or other for one, other in FORMULA.findall(text)]
+
+
+def test_every_formula_becomes_mathml():
+    converter = importlib.import_module("latex2mathml.converter")
+    found = [(page, formula) for page in PAGES for formula in formulas(page)]
+    assert len(found) > 2
+    for page, formula in found:
+        mathml = converter.convert(formula)
+        assert "\\" not in re.sub(r"<mtext>.*?</mtext>", "", mathml), f"{page.name}: {formula}"
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("reproductions/**/*.md")), *PAGES[1:]], ids=str)
+def test_links_between_pages_lead_to_files(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = {target.split("#")[0] for target in LINK.findall(text) if "://" not in target and ":" not in target}
+    missing = [target for target in targets if target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_links_of_copied_pages_lead_to_where_they_led(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    repository = importlib.import_module("repository")
+    source, page = ROOT / "reproductions/tp9/README.md", ROOT / "docs/repository/reproductions/tp9/README.md"
+    wrapped = "([same\nfunction](../../docs/gauge.md)) and [a file](results.json)"
+    assert repository.with_links(wrapped, source, page) == "([same\nfunction](../../../gauge.md)) and a file"
