@@ -10,7 +10,9 @@ import pytest
 import typer
 
 import lorgnette as lo
+from lorgnette import lens as lenses
 from lorgnette.cli.app import app
+from lorgnette.figures.lens_report import CHAPTERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/**/*.md") if "repository" not in path.parts)]
@@ -93,3 +95,13 @@ def test_links_of_copied_pages_lead_to_where_they_led(monkeypatch):
     source, page = ROOT / "reproductions/tp9/README.md", ROOT / "docs/repository/reproductions/tp9/README.md"
     wrapped = "([same\nfunction](../../docs/gauge.md)) and [a file](results.json)"
     assert repository.with_links(wrapped, source, page) == "([same\nfunction](../../../gauge.md)) and a file"
+
+
+def test_every_lens_answers_a_question_in_the_table():
+    """In the section that names the chapter of the report where it stands."""
+    sections = (ROOT / "docs" / "which-lens.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    named = {}
+    for section in sections:
+        chapter = next(chapter for chapter in CHAPTERS if f'under "{chapter.title}"' in section)
+        named |= dict.fromkeys(re.findall(r"\(lenses/([a-z-]+)\.md\)", section), chapter)
+    assert named == {name: lenses.report_of(name).chapter for name in lenses.OURS}
