@@ -1,17 +1,20 @@
 """The laws that every lens must obey, for ours and for plug-ins: `check_lens(lambda: MyLens())`.
 
-Many batches = one batch; merge = union; more padding changes nothing; order changes nothing; permuting heads permutes
-the result; swept = matrix; the JSON round trip is exact; the call is not modified.
+Many batches = one batch; merge = union; padding changes nothing, on either side; order changes nothing; permuting heads
+permutes the result; swept = matrix; the JSON round trip is exact; the call is not modified.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from inspect import signature
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import xarray as xr
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from lorgnette import axes
@@ -24,6 +27,10 @@ from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
+from lorgnette.types import ModelOutput
+
+Side = Literal["left", "right"]
+"""Where padding stands: before the texts or behind them."""
 
 
 class _Guard(Tap):
@@ -86,6 +93,9 @@ def check_lens(
     same(run(singles), "many batches = one batch")
     same(run(singles[::-1]), "order changes nothing")
     same(run([padded(whole, 5, subject.encoder.padding)]), "more padding changes nothing")
+    left = left_padded(subject, whole)
+    if left is not None:
+        same(run([left]), "padding on the left changes nothing")
     same(run([whole], matrix=True), "swept = matrix")
     first, second = run(singles[:2]), run(singles[2:])
     first.compute()  # a merge after compute must not return what was computed before
@@ -131,24 +141,56 @@ def permute_heads(subject: Subject, order: Tensor) -> None:
                 weight.copy_(weight.unflatten(0, (site.heads, -1))[order].flatten(0, 1))
 
 
-def padded(batch: Batch, by: int, padding: int) -> Batch:
-    """The same batch with more padding on the right."""
+def padded(batch: Batch, by: int, padding: int, side: Side = "right") -> Batch:
+    """The same batch with more padding: all of it behind the texts, or all of it in front of them."""
 
-    def side(tokens: Tokens) -> Tokens:
-        grow = lambda tensor, value: F.pad(tensor, (0, by), value=value)  # noqa: E731
-        categories = {name: grow(mask, False) for name, mask in tokens.categories.items()}
+    def moved(tokens: Tokens) -> Tokens:
+        place = partial(_placed, mask=tokens.mask, by=by, side=side)
         return tokens.replaced(
-            ids=grow(tokens.ids, padding),
-            mask=grow(tokens.mask, False),
-            special=grow(tokens.special, False),
-            categories=categories,
-            text=TokenTexts.of(grow(tokens.word, -1), tokens.pieces, tokens.words),
+            ids=place(tokens.ids, fill=padding),
+            mask=place(tokens.mask, fill=False),
+            special=place(tokens.special, fill=False),
+            categories={name: place(where, fill=False) for name, where in tokens.categories.items()},
+            text=TokenTexts.of(place(tokens.word, fill=-1), tokens.pieces, tokens.words),
         )
 
-    fill = {"input_ids": padding, "decoder_input_ids": padding}
-    inputs = {name: F.pad(tensor, (0, by), value=fill.get(name, 0)) for name, tensor in batch.inputs.items()}
-    target = None if batch.target is None else side(batch.target)
-    return replace(batch, inputs=inputs, source=side(batch.source), target=target)
+    inputs = {}
+    for name, tensor in batch.inputs.items():
+        own = batch.target if name.startswith("decoder") and batch.target is not None else batch.source
+        inputs[name] = _placed(tensor, own.mask, by, side, fill=padding if name.endswith("input_ids") else 0)
+    target = None if batch.target is None else moved(batch.target)
+    return replace(batch, inputs=inputs, source=moved(batch.source), target=target)
+
+
+def _placed(
+    tensor: Shaped[Tensor, "batch token"], mask: Bool[Tensor, "batch token"], by: int, side: Side, *, fill: int
+) -> Shaped[Tensor, "batch wider"]:
+    """Each row with `by` more positions, and all its padding on one side."""
+    wider = F.pad(tensor, (0, by), value=fill)
+    if side == "right":
+        return wider
+    shift = wider.shape[1] - mask.sum(-1, keepdim=True)
+    return wider.gather(1, (torch.arange(wider.shape[1], device=tensor.device) - shift) % wider.shape[1])
+
+
+def left_padded(subject: Subject, batch: Batch) -> Batch | None:
+    """The batch with its padding in front, if the model computes the same on it; else None.
+
+    A model that counts padding as positions, and lets nobody say otherwise by `position_ids`, computes something else,
+    and so does a classifier that reads position 0.
+    """
+    left = padded(batch, 5, subject.encoder.padding, "left")
+    if "position_ids" in signature(subject.model.forward).parameters:
+        left.inputs["position_ids"] = (left.source.mask.cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        before, after = (_output(subject.run(each), each) for each in (batch, left))
+    return left if torch.allclose(before, after, rtol=1e-4, atol=1e-5) else None
+
+
+def _output(outputs: ModelOutput, batch: Batch) -> Tensor:
+    """What the model computes, at real tokens if it computes something at each."""
+    made = outputs.logits if "logits" in outputs else outputs.last_hidden_state
+    return made if made.dim() == 2 else made[(batch.source if batch.target is None else batch.target).mask]
 
 
 def assert_close(one: xr.Dataset, other: xr.Dataset, law: str, tolerance: float) -> None:

@@ -1,12 +1,15 @@
 """The common laws, for every registered lens on an encoder, a decoder and a translation model."""
 
 import pytest
+import torch
 from tiny import EXAMPLES, MAKERS, PROMPTS, TREEBANK, classifier, examples
 from tiny import subject as tiny_subject
 
 from lorgnette import lens as lenses
 from lorgnette.errors import UserError
-from lorgnette.testing import check_head_permutation, check_lens
+from lorgnette.lens.base import Lens
+from lorgnette.lens.moments import Moments
+from lorgnette.testing import check_head_permutation, check_lens, left_padded
 
 pytestmark = pytest.mark.usefixtures("few_steps")
 
@@ -51,10 +54,69 @@ def texts(name):
     return TREEBANK if name in (*TREES, "rationales") else EXAMPLES
 
 
+def law_subject(kind):
+    """A subject of this kind; each computes the same wherever padding is, except a classifier, which reads token 0."""
+    subject = classifier() if kind == "classifier" else MAKERS[kind]()
+    if kind == "marian":
+        for stack in (subject.model.model.encoder, subject.model.model.decoder):
+            position_by_mask(stack)
+    return subject
+
+
+def position_by_mask(stack):
+    """Count the positions of a stack from the first token of each text; Marian takes no position_ids."""
+    masks = []
+
+    def remember(module, arguments, keywords):
+        masks[:] = [keywords.get("attention_mask")]
+
+    def count(module, arguments, keywords):
+        if masks[0] is not None:  # else nothing is padded
+            keywords = {**keywords, "position_ids": (masks[0].cumsum(-1) - 1).clamp(min=0)}
+        return arguments, keywords
+
+    stack.register_forward_pre_hook(remember, with_kwargs=True)
+    stack.embed_positions.register_forward_pre_hook(count, with_kwargs=True)
+
+
+@pytest.mark.parametrize("kind", [*MAKERS, "classifier"])
+def test_every_kind_but_a_classifier_computes_the_same_with_padding_on_the_left(kind):
+    subject = law_subject(kind)
+    for some in (EXAMPLES, TREEBANK):
+        left = left_padded(subject, subject.encode(list(some)))
+        assert (left is None) == (kind == "classifier")
+        assert left is None or (not left.source.mask[:, :5].any() and left.source.mask[:, -1].all())
+
+
+class ByColumn(Lens):
+    """Wrong: takes the n-th piece of a text for the n-th column, which holds only if padding is behind the texts."""
+
+    name = "by-column"
+
+    def allocate(self, subject):
+        self.moments = Moments(self, ("mass",))
+
+    def update(self, call, batch):
+        weights, keys = call.weights, batch.keys(call.site)
+        letters = torch.zeros(keys.ids.shape, dtype=weights.dtype)
+        for text, pieces in enumerate(keys.pieces):
+            letters[text, : len(pieces)] = torch.tensor([float(len(piece)) for piece in pieces])
+        mass = torch.einsum("bhqk,bk,bq->bh", weights, letters, batch.queries(call.site).mask.to(weights.dtype))
+        self.moments.add(call.site, mass=(mass, torch.ones_like(mass[:, :1])))
+
+    def compute(self):
+        return self.result(self.moments.arrays())
+
+
+def test_a_lens_that_takes_pieces_for_columns_is_caught():
+    with pytest.raises(AssertionError, match="padding on the left changes nothing: mass"):
+        check_lens(ByColumn, law_subject("bert"), EXAMPLES)
+
+
 @pytest.mark.parametrize("kind", [*MAKERS, "classifier"])
 @pytest.mark.parametrize("name", sorted(lenses.OURS))
 def test_laws(name, kind):
-    subject = classifier() if kind == "classifier" else MAKERS[kind]()
+    subject = law_subject(kind)
     if kind not in NEEDS.get(name, {"bert", "gpt2", "marian"}):
         if kind == "classifier" or name not in NEEDS:
             return  # a classifier is a BERT for lenses that need no head

@@ -123,8 +123,9 @@ class Frequency(Lens):
 
     def _draw(self, site: Site, tokens: Tokens, layers: dict[int, tuple[Tensor, Tensor]], ids: list[str]) -> None:
         text, position = self._counting(tokens).nonzero(as_tuple=True)
+        token = (tokens.mask.cumsum(-1) - 1)[text, position]  # its number in its text, wherever padding is
         number = torch.tensor(
-            [text_key(ids[t], site.name, p) >> 11 for t, p in zip(text.tolist(), position.tolist(), strict=True)],
+            [text_key(ids[t], site.name, n) >> 11 for t, n in zip(text.tolist(), token.tolist(), strict=True)],
             dtype=torch.int64,
         )
         stack = self.stacks.index(site.name)

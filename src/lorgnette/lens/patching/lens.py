@@ -86,7 +86,7 @@ class Patching(Lens):
         rerun = Rerun(self.subject, other)
         with torch.no_grad(), self.subject.tapped(), rerun.recording():
             corrupt = self.subject.run(other, **rerun.options).logits
-        clean = outputs.logits if corrupt.dim() == 2 else outputs.logits[:, : corrupt.shape[1]]  # the rest is padding
+        clean = outputs.logits
         goal = question(self.subject, self.task, batch, clean, corrupt)
         ends = torch.stack([goal(clean), goal(corrupt)], -1)
         exists = torch.ones_like(ends[:, 0])
@@ -109,8 +109,7 @@ class Patching(Lens):
         self.outputs = {}
 
     def _patched(self, site: Site, output: Tensor, rerun: Rerun, goal: Goal) -> Float[Tensor, "text head"]:
-        width = rerun.batch.queries(site).ids.shape[1]
-        replaced = [Replacement(head, output[:, head, :width]) for head in range(output.shape[1])]
+        replaced = [Replacement(head, output[:, head]) for head in range(output.shape[1])]
         return torch.stack([goal(logits) for logits in rerun.each(site, replaced)], -1)
 
     def compute(self) -> Result:

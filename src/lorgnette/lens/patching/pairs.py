@@ -1,9 +1,10 @@
 """A text and its counterpart, which differ in one thing: what is asked of both, and whether they can be patched."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from lorgnette.errors import UserError
@@ -11,7 +12,7 @@ from lorgnette.explaining.target import class_number, piece_number
 from lorgnette.lens.effects.goal import Goal
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch
+from lorgnette.texts.batch import Batch, TokenTexts
 from lorgnette.texts.example import Example
 from lorgnette.texts.padding import last_positions
 
@@ -25,7 +26,7 @@ def pair_key(example: Example) -> int:
 
 
 def counterparts(subject: Subject, batch: Batch) -> Batch:
-    """The counterpart of every text, with as many tokens."""
+    """The counterpart of every text, with as many tokens, each where the text has its own."""
     others = subject.encode([_counterpart(example) for example in batch.examples])
     for example, own, other in zip(batch.examples, batch.lengths.tolist(), others.lengths.tolist(), strict=True):
         if own != other:
@@ -33,7 +34,27 @@ def counterparts(subject: Subject, batch: Batch) -> Batch:
                 f"The text {example.id!r} has {own} tokens for {subject.name!r} and its counterpart {other}: a head's "
                 "output is patched token by token. Use pairs with the same number of tokens."
             )
-    return others
+    return _laid_out(others, batch)
+
+
+def _laid_out(others: Batch, like: Batch) -> Batch:
+    """Texts of the same lengths with their padding where `like` has its own; the decoder reads the same."""
+    tokens, real = others.source, like.source.mask
+
+    def placed(values: Shaped[Tensor, "batch token"], around: Shaped[Tensor, "batch place"]) -> Tensor:
+        return around.masked_scatter(real, values[tokens.mask])
+
+    nowhere = torch.zeros_like(real)
+    source = tokens.replaced(
+        ids=placed(tokens.ids, like.source.ids),
+        mask=real,
+        special=placed(tokens.special, nowhere),
+        categories={name: placed(where, nowhere) for name, where in tokens.categories.items()},
+        text=TokenTexts.of(placed(tokens.word, torch.full_like(like.source.word, -1)), tokens.pieces, tokens.words),
+    )
+    own = ("input_ids", "token_type_ids")
+    inputs = {name: placed(others.inputs[name], like.inputs[name]) for name in own if name in like.inputs}
+    return replace(others, inputs=like.inputs | inputs, source=source, target=like.target)
 
 
 def _counterpart(example: Example) -> Example:
